@@ -30,6 +30,7 @@ VERBS = {
     "diff": "Show how two states differ: files, processes, shell.",
     "shell": "Open an interactive shell in a fork of a state.",
     "exec": "Run one command in a throw-away fork of a state.",
+    "serve": "Serve rollouts, states and images to clients over HTTP.",
     "mcp": "Serve the tools of a sandbox to an agent over MCP.",
     "verify": "Make recorded calls again, and compare.",
     "stats": "Show hit rates, time saved, disk and memory in use.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tvsnap.host.home import resolve_home
@@ -10,8 +9,6 @@ from tvsnap.host.home import resolve_home
 from . import context, options
 from .text import count, one_line, percent, seconds, size
 
-DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
-"""Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
 BAR = 30
 
 
@@ -33,77 +30,10 @@ def stats(as_json: options.AsJson = False) -> None:
 
 def collect() -> dict[str, Any]:
     """Returns all figures as plain JSON."""
-    from tvsnap.engine.keeping.budgets import free_and_reserve
-    from tvsnap.model.limits import Budget
-    from tvsnap.model.stats import WAYS
-    from tvsnap.upkeep.maintenance import disk_usage, in_use
+    from tvsnap.upkeep.figures import figures
 
-    path = resolve_home()
     with context.open_graph() as graph:
-        totals = graph.counters()
-        nodes = graph.tree()
-        snapshots = graph.snapshots()
-        rollouts = graph.rollouts()
-        leases = len(graph.leases())
-    now = in_use(path)
-    free, reserve = free_and_reserve(Budget(), path)
-    calls = [call for node in nodes for call in ((node.made_by,) if node.made_by else ()) + node.unchanging]
-    counts = {
-        name: int(totals.get(name, 0))
-        for name in (
-            *("hits", "coalesced", "executed", "prefix_hits"),
-            *("replayed", "starts", "forks", "checkpoints", "preforks", "preforks_used"),
-            *("audited", "audit_differences", "evicted", "snapshots_refused"),
-        )
-    }
-    made = counts["hits"] + counts["coalesced"] + counts["executed"]
-    answered = counts["hits"] + counts["coalesced"]
-    costs = {
-        name: totals.get(name, 0.0)
-        for name in ("hit_time_s", "waited_s", "fork_time_s", "replay_time_s", "checkpoint_time_s")
-    }
-    return {
-        "home": str(path),
-        "rollouts": len(rollouts),
-        "tasks": len({rollout.task for rollout in rollouts if rollout.task}),
-        "states": len(nodes),
-        "recorded_calls": len(calls),
-        "not_shared": sum(not call.shared for call in calls),
-        "not_deterministic": sum(not call.deterministic for call in calls),
-        "private_states": sum(bool(node.state.private) for node in nodes),
-        "calls": made,
-        **counts,
-        "hit_rate": answered / made if made else 0.0,
-        "prefix_hit_rate": counts["prefix_hits"] / counts["executed"] if counts["executed"] else 0.0,
-        "arrivals": {way: int(totals.get(f"arrivals.{way}", 0)) for way in WAYS},
-        "by_depth": _by_depth(totals),
-        "answered_s": totals.get("answered_s", 0.0),
-        "executed_s": totals.get("tool_time_s", 0.0),
-        **costs,
-        "prefork_time_s": totals.get("prefork_time_s", 0.0),
-        "saved_s": totals.get("answered_s", 0.0) - sum(costs.values()),
-        "snapshots": len(snapshots),
-        "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
-        "database_bytes": sum(entry.stat().st_size for entry in path.glob(f"{context.GRAPH_FILE}*")),
-        "image_bytes": disk_usage(path / "images"),
-        "disk_bytes": disk_usage(path),
-        "free_bytes": free,
-        "reserve_bytes": reserve,
-        "processes": now.processes,
-        "sandboxes": now.sandboxes,
-        "sandbox_memory_bytes": now.memory,
-        "leases": leases,
-    }
-
-
-def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:
-    rows = []
-    for first, last in DEPTHS:
-        calls = sum(int(totals.get(f"depth.{n}.calls", 0)) for n in range(first, last + 1))
-        answered = sum(int(totals.get(f"depth.{n}.answered", 0)) for n in range(first, last + 1))
-        if calls:
-            rows.append({"from": first, "to": last, "calls": calls, "answered": answered})
-    return rows
+        return figures(resolve_home(), graph)
 
 
 def _print(data: dict[str, Any]) -> None:
@@ -160,7 +90,7 @@ def _print(data: dict[str, Any]) -> None:
 
 def _bar(entry: dict[str, int]) -> str:
     first, last = entry["from"], entry["to"]
-    label = f"{first}+" if first == last == DEPTHS[-1][0] else f"{first}" if first == last else f"{first}-{last}"
+    label = f"{first}+" if first == last and first > 2 else f"{first}" if first == last else f"{first}-{last}"
     filled = round(BAR * entry["answered"] / entry["calls"])
     share = percent(entry["answered"], entry["calls"])
     return f"{label:>7}  {'█' * filled}{'░' * (BAR - filled)}  {share:>7}  of {entry['calls']:,}"

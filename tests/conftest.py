@@ -23,7 +23,20 @@ __all__ = ["sql_image", "sql_images", "sql_system"]
 
 TESTS = Path(__file__).parent
 ORDER = (
-    *("property", "fakes", "unit", "native", "counts", "fuzz", "zoo", "e2e", "integrations", "docs", "faults"),
+    *(
+        "property",
+        "fakes",
+        "unit",
+        "native",
+        "counts",
+        "fuzz",
+        "zoo",
+        "e2e",
+        "server",
+        "integrations",
+        "docs",
+        "faults",
+    ),
     "conformance",
 )
 """What property tests wait for, images, is built while others run unit tests, which need none."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
     from tvsnap.cache import Cache
+    from tvsnap.client.client import Client, connect
     from tvsnap.engine.keeping.policy import Balance, Costs, Policy, Rebuild
     from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.rebuilding import Remade
@@ -80,6 +81,7 @@ _MODULES = {
     "CallContext": "tvsnap.environments.tools",
     "Captures": "tvsnap.model.observations",
     "CheckpointFailed": "tvsnap.model.errors",
+    "Client": "tvsnap.client.client",
     "Command": "tvsnap.model.observations",
     "Costs": "tvsnap.engine.keeping.policy",
     "Edge": "tvsnap.graph",
@@ -140,6 +142,7 @@ _MODULES = {
     "TreeItem": "tvsnap.host.trees",
     "TvsnapError": "tvsnap.model.errors",
     "UsageError": "tvsnap.model.errors",
+    "connect": "tvsnap.client.client",
     "tool": "tvsnap.environments.tools",
 }
 
@@ -158,6 +161,7 @@ __all__ = [
     "CallContext",
     "Captures",
     "CheckpointFailed",
+    "Client",
     "Command",
     "Costs",
     "Edge",
@@ -218,6 +222,7 @@ __all__ = [
     "TreeItem",
     "TvsnapError",
     "UsageError",
+    "connect",
     "tool",
 ]
 

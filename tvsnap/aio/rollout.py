@@ -102,6 +102,33 @@ class AsyncRollout(Twin[Rollout]):
         """Returns the tools that may be called, by name; see `Rollout.tools`."""
         return (self._begun or await self._start()).tools
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known where the last call led, so that nothing has to be waited for."""
+        return self.rollout._engine.pending() is None
+
+    def try_hit(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        grade: Sequence[str] | None = None,
+    ) -> ToolResult | None:
+        """Makes a tool call if the graph has the answer, without waiting for anything, between two other calls.
+
+        Args:
+            name, arguments, timeout, after, grade: see `call`.
+
+        Returns:
+            The recorded result; None if the call was not made.
+
+        Raises:
+            UsageError: the arguments make no sense.
+        """
+        return self.rollout._engine.try_hit(name, arguments, timeout, after=after, grade=grade)
+
     async def settled(self) -> None:
         """Waits until it is known where the last call led."""
         outcome = self.rollout._engine.pending()

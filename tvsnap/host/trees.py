@@ -141,6 +141,21 @@ class Damaged(InfrastructureError):
     """A stored content is not what was written."""
 
 
+def serialised(items: Iterable[TreeItem]) -> Iterator[bytes]:
+    """Yields items as bytes, the same for equal items; `stored` reads them again.
+
+    Args:
+        items: the items.
+    """
+    yield MAGIC
+    for item in items:
+        facts = {"name": item.name, "kind": item.kind, "mode": item.mode, "size": item.size}
+        facts |= {"target": item.target} if item.target else {}
+        facts |= {"uid": item.uid, "gid": item.gid} if item.uid >= 0 else {}
+        yield json.dumps(facts, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+        yield from item.content
+
+
 def store(items: Iterable[TreeItem], keep: Callable[[bytes], object] = len) -> str:
     """Writes items as bytes, the same for equal items; returns the digest of these, 64 hexadecimal digits.
 
@@ -149,19 +164,9 @@ def store(items: Iterable[TreeItem], keep: Callable[[bytes], object] = len) -> s
         keep: is given the bytes, piece by piece; by default they are only counted.
     """
     hasher = hashlib.sha256()
-
-    def write(data: bytes) -> None:
+    for data in serialised(items):
         hasher.update(data)
         keep(data)
-
-    write(MAGIC)
-    for item in items:
-        facts = {"name": item.name, "kind": item.kind, "mode": item.mode, "size": item.size}
-        facts |= {"target": item.target} if item.target else {}
-        facts |= {"uid": item.uid, "gid": item.gid} if item.uid >= 0 else {}
-        write(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode() + b"\n")
-        for piece in item.content:
-            write(piece)
     return hasher.hexdigest()
 
 

@@ -1,0 +1,88 @@
+"""`tvsnap serve`: the HTTP server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from typer import Option
+
+from tvsnap.model.errors import UsageError
+
+from . import context, options
+
+
+@options.verb("15", backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing")
+def serve(
+    host: str | None = Option("127.0.0.1", metavar="ADDRESS", help="Where to listen; empty for no TCP."),
+    port: int = Option(8420, metavar="N", min=0, max=65535, help="The port; 0 for any that is free."),
+    socket: Path | None = Option(None, "--socket", "--uds", metavar="PATH", help="Listen at a Unix socket, too."),
+    socket_mode: str = Option("660", metavar="MODE", help="Who may use the Unix socket, without a token."),
+    socket_group: str | None = Option(None, metavar="GROUP", help="The group of the Unix socket."),
+    token_file: Path | None = Option(None, metavar="FILE", help="Tokens that clients must show, one a line."),
+    ttl: float = options.seconds(3600.0, "--ttl", "End what no client has asked for so many seconds."),
+    max_body: str = Option("16M", metavar="SIZE", help="The largest body of a request."),
+    max_upload: str = Option("4G", metavar="SIZE", help="The largest upload."),
+    max_connections: int = Option(4096, metavar="N", min=1, help="Connections at once."),
+    max_rollouts: int = Option(10_000, metavar="N", min=1, help="Rollouts open at once."),
+    max_held: int = Option(64, metavar="N", min=1, help="Sandboxes that clients hold at once."),
+    grace: float = options.seconds(10.0, "--grace", "Time for requests under way when it is stopped.", least=0.0),
+    max_disk: options.MaxDisk = None,
+    max_snapshots: options.MaxSnapshots = None,
+    max_memory: options.MaxMemory = None,
+    max_sandboxes: options.MaxSandboxes = None,
+    policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
+) -> None:
+    """Serve rollouts, states and images to clients over HTTP.
+
+    Clients use it by tvsnap.connect("http://host:port", token=...). It listens at this machine's own address unless
+    told otherwise, and refuses to listen elsewhere without a token file. It needs: pip install 'tvsnap[server]'.
+
+    \b
+    Examples:
+      tvsnap serve
+      tvsnap serve --socket /run/tvsnap.sock --socket-group agents
+      openssl rand -hex 32 > tokens && chmod 600 tokens
+      tvsnap serve --host 0.0.0.0 --token-file tokens
+    """
+    import asyncio
+
+    from tvsnap.aio.cache import AsyncCache
+
+    try:
+        from tvsnap.server.listen import serve as run
+        from tvsnap.server.settings import ServerSettings, read_tokens
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[server]'") from None
+    try:
+        mode = int(socket_mode, 8)
+    except ValueError:
+        raise UsageError(f"--socket-mode must be octal digits, as 660, not {socket_mode!r}") from None
+    settings = ServerSettings(
+        host=host or None,
+        port=port,
+        socket=None if socket is None else socket.absolute(),
+        socket_mode=mode,
+        socket_group=socket_group,
+        tokens=() if token_file is None else read_tokens(token_file),
+        ttl=ttl,
+        max_body=options.parse_size(max_body),
+        max_upload=options.parse_size(max_upload),
+        max_connections=max_connections,
+        max_rollouts=max_rollouts,
+        max_sandboxes=max_held,
+        grace=grace,
+    )
+    budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
+
+    async def go() -> None:
+        cache = AsyncCache(backend=context.backend_name(), policy=policy, budget=budget, threads=budget.sandboxes + 64)
+        try:
+            await run(cache, settings, lambda addresses: typer.echo(f"tvsnap: serving at {', '.join(addresses)}"))
+        finally:
+            await cache.close()
+
+    try:
+        asyncio.run(go())
+    except KeyboardInterrupt:  # the server has stopped in order by then
+        raise typer.Exit(0) from None

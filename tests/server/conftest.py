@@ -1,0 +1,84 @@
+"""A real server process on a data directory of its own, and both ways to use one: here, and by the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tvsnap
+from tvsnap.images import Image
+
+
+@dataclass
+class Server:
+    """A server process.
+
+    Attributes:
+        process: the process.
+        url: where it listens for TCP.
+        socket: its Unix socket.
+    """
+
+    process: subprocess.Popen[str]
+    url: str
+    socket: Path
+
+    def stop(self) -> int:
+        """Stops it as systemd would; returns its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+def start(home: Path, *options: str) -> Server:
+    """Starts a server on a data directory."""
+    socket = home / "server.sock"
+    command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "serve", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--socket", str(socket), *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if "serving at" not in line:
+        process.kill()
+        raise AssertionError(f"the server did not start: {line!r}")
+    return Server(process, line.split("serving at ")[1].split(",")[0].strip(), socket)
+
+
+@pytest.fixture(scope="session")
+def server_home(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory that shares the images of the session."""
+    home = tmp_path_factory.mktemp("server-home")
+    for name in ("images", "cache"):
+        (home / name).symlink_to((tvsnap_home / name).resolve())
+    return home
+
+
+@pytest.fixture(scope="session")
+def server(server_home: Path) -> Iterator[Server]:
+    """A server for the session."""
+    started = start(server_home)
+    yield started
+    assert started.stop() == 0
+
+
+@pytest.fixture(params=["here", "tcp", "unix"])
+def cache(request: pytest.FixtureRequest, server: Server, tvsnap_home: Path, terminal_image: Image) -> Iterator[Any]:
+    """What gives rollouts and sandboxes: a cache in this process, or a client of the server."""
+    if request.param == "here":
+        with tvsnap.Cache(tvsnap_home) as opened:
+            yield opened
+        return
+    with tvsnap.connect(server.url if request.param == "tcp" else f"unix:{server.socket}") as client:
+        yield client

@@ -1,0 +1,5 @@
+"""The command line, from this checkout."""
+
+from cli.entry import main
+
+main()

@@ -1,0 +1,157 @@
+"""HTTP/1.1 without input or output: requests as bytes, and the heads of answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from tvsnap.model.errors import UsageError
+from tvsnap.wire.errors import Unreachable, error_of
+
+LONGEST_HEAD = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is.
+
+    Attributes:
+        host: a name or an address; empty for a Unix socket.
+        port: the port of TCP.
+        path: the path of a Unix socket; empty for TCP.
+    """
+
+    host: str
+    port: int
+    path: str
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Returns what an address of a server says.
+
+        Args:
+            url: `http://HOST:PORT`, or `unix:PATH`.
+
+        Raises:
+            UsageError: it is neither.
+        """
+        if url.startswith("unix:"):
+            path = url.removeprefix("unix:")
+            if path.startswith("//"):
+                path = path.removeprefix("//")
+            if path:
+                return cls("", 0, path)
+        try:
+            parts = urlsplit(url)
+            if parts.scheme == "http" and parts.hostname and parts.path in ("", "/") and not parts.query:
+                return cls(parts.hostname, parts.port or 80, "")
+        except ValueError:
+            pass
+        raise UsageError(f'{url!r} is no address of a server: give "http://host:port", or "unix:/path/of/socket"')
+
+    @property
+    def authority(self) -> str:
+        """What the header Host says."""
+        if self.path:
+            return "localhost"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"http://{self.authority}"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of an answer.
+
+    Attributes:
+        status: the status of HTTP.
+        length: bytes of the body; None where it comes in chunks.
+        closes: whether the connection ends with it.
+    """
+
+    status: int
+    length: int | None
+    closes: bool
+
+
+def target(*parts: str, **query: Any) -> str:
+    """Returns a path of the server below /v1.
+
+    Args:
+        parts: its segments, which are quoted.
+        query: parameters; those that are None are left out.
+    """
+    path = "/v1/" + "/".join(quote(part, safe="~") for part in parts)
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def request_bytes(
+    method: str, path: str, address: Address, headers: Mapping[str, str], body: bytes | None, length: int | None = None
+) -> bytes:
+    """Returns a request as bytes.
+
+    Args:
+        method: the method.
+        path: the path with its query.
+        address: the server's.
+        headers: further headers.
+        body: what it holds; None for nothing, or for what follows.
+        length: bytes of what follows.
+    """
+    lines = [f"{method} {path} HTTP/1.1", f"host: {address.authority}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    size = length if length is not None else len(body or b"")
+    if size or method != "GET":
+        lines.append(f"content-length: {size}")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b"")
+
+
+def parse_head(data: bytes) -> Head:
+    """Returns the head of an answer.
+
+    Args:
+        data: up to the empty line.
+
+    Raises:
+        Unreachable: it is no answer of HTTP/1.1.
+    """
+    first, *lines = data.split(b"\r\n")
+    words = first.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise Unreachable("what answered does not speak HTTP; is this the server's address?")
+    length: int | None = 0
+    closes = False
+    for line in lines:
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip().lower()
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding" and value == b"chunked":
+            length = None
+        elif name == b"connection" and value == b"close":
+            closes = True
+    return Head(int(words[1]), length, closes)
+
+
+def read_answer(status: int, body: bytes) -> Any:
+    """Returns the JSON of an answer.
+
+    Args:
+        status: the status of HTTP.
+        body: the body.
+
+    Raises:
+        TvsnapError, OSError: what the server says went wrong, as the class that it raised.
+    """
+    try:
+        data = json.loads(body) if body else None
+    except ValueError:
+        data = None
+    if status >= 400:
+        raise error_of(data.get("error") if isinstance(data, dict) else None, status)
+    return data

@@ -1,0 +1,63 @@
+"""The server as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tvsnap.aio.cache import AsyncCache
+from tvsnap.model.errors import NotFound
+from tvsnap.server.content_routes import ContentRoutes
+from tvsnap.server.http import Endpoint, Guard, Operation, error_response, json_response
+from tvsnap.server.openapi import document
+from tvsnap.server.report_routes import ReportRoutes
+from tvsnap.server.rollout_routes import RolloutRoutes
+from tvsnap.server.sandbox_routes import SandboxRoutes
+from tvsnap.server.service import Service
+from tvsnap.server.settings import ServerSettings
+
+
+def make_app(cache: AsyncCache, settings: ServerSettings) -> ASGIApp:
+    """Returns the application; when it is shut down, it ends what clients hold, and closes the cache.
+
+    Args:
+        cache: the cache that it serves.
+        settings: whom it lets in, and what clients may hold.
+    """
+    service = Service(cache, settings)
+    rooms = (RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service), ReportRoutes(service))
+    operations = [operation for room in rooms for operation in room.operations]
+    described = document(operations)
+
+    async def openapi(_: Request) -> Response:
+        return json_response(described)
+
+    operations.append(Operation("GET", "/v1/openapi.json", "openapi", "Describes all this.", openapi))
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    routes = [Route(path, Endpoint(here, service.metrics)) for path, here in by_path.items()]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: ASGIApp) -> AsyncIterator[None]:
+        ending = asyncio.ensure_future(service.end_what_is_idle())
+        try:
+            yield
+        finally:
+            ending.cancel()
+            await service.close()
+            await cache.close()
+
+    return Guard(Router(routes, default=_nothing_there, lifespan=lifespan), settings.tokens, service.metrics)
+
+
+async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        error = NotFound(f"there is nothing at {scope['path']}; /v1/openapi.json tells what there is")
+        await error_response(error)(scope, receive, send)

@@ -1,0 +1,227 @@
+"""What requests hold and what they are answered with: checked when read, and described by the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tvsnap.engine.rollout import DEFAULT_TIMEOUT
+from tvsnap.host.trees import MOST_FETCHED
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Command
+
+Seconds = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Body(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a request holds; a member that it does not know is an error."""
+
+
+class OpenRollout(Body):
+    """Begins a rollout; see `Cache.rollout`."""
+
+    image: str
+    task: str = ""
+    salt: str | None = None
+    label: str | None = None
+    limits: Limits | None = None
+    network: str | list[str] | None = None
+    deadline: Seconds | None = None
+
+
+class Resume(Body):
+    """Begins rollouts at a state; see `Cache.resume`."""
+
+    n: Count = 1
+    task: str = ""
+    label: str | None = None
+    after: Seconds = 0.0
+
+
+class Call(Body):
+    """A tool call; see `Rollout.call`. A timeout of null is as long as it takes."""
+
+    name: str
+    arguments: dict[str, Any]
+    timeout: Seconds | None = DEFAULT_TIMEOUT
+    after: Seconds = 0.0
+    deadline: Seconds | None = None
+    grade: list[str] | None = None
+
+
+class Fetch(Body):
+    """Fetches a file or a folder; see `Rollout.get`."""
+
+    path: str
+    owners: bool = False
+    limit: Annotated[int, Meta(ge=0)] = MOST_FETCHED
+    timeout: Seconds | None = None
+
+
+class Fork(Body):
+    """Begins rollouts where one stands; see `Rollout.fork`."""
+
+    n: Count = 1
+
+
+class Materialise(Body):
+    """Makes sandboxes in a state; see `Cache.materialise` and `Cache.fork`."""
+
+    n: Count = 1
+    after: Seconds = 0.0
+    network: str | list[str] | None = None
+
+
+class Run(Body):
+    """Runs a command in a sandbox's persistent shell; see `Sandbox.run`."""
+
+    command: str
+    timeout: Seconds
+
+
+class Exec(Run):
+    """Runs a command in a fresh shell; see `Sandbox.exec`."""
+
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    user: str | None = None
+    separate: bool = False
+    service: str | None = None
+
+
+class ExecAll(Body):
+    """Runs commands side by side; see `Sandbox.exec_all`."""
+
+    commands: Annotated[list[Command], Meta(min_length=1, max_length=256)]
+    timeout: Seconds
+    user: str | None = None
+
+
+class Put(Body):
+    """Copies an uploaded content into a sandbox; see `Sandbox.put`."""
+
+    path: str
+    digest: Digest
+    user: str | None = None
+    owners: bool = False
+    timeout: Seconds | None = None
+
+
+class BuildImage(Body):
+    """Builds an image: one that comes with tvsnap, by name, or the folder that was uploaded as a content."""
+
+    source: str | None = None
+    digest: Digest | None = None
+    name: str | None = None
+    force: bool = False
+
+
+class PartBody(Struct, omit_defaults=True):
+    """One part of what a call returned: `text`, or other data in base 64."""
+
+    media_type: str
+    text: str | None = None
+    base64: str | None = None
+
+
+class ResultBody(Struct):
+    """What a call returned; see `ToolResult`."""
+
+    parts: list[PartBody]
+    exit_code: int | None
+    duration: float
+    timed_out: bool
+    blocked: bool
+    truncated: bool
+    source: str
+    cost: Mapping[str, float]
+    strain: str | None
+
+
+class PlaceBody(Struct):
+    """Where a rollout stands; see `Rollout.state`, `depth`, `private` and `unshared`."""
+
+    state: str
+    depth: int
+    private: str | None
+    unshared: str | None
+
+
+class CallAnswer(Struct):
+    """A call's result, and where the rollout stands then; null while that is being found out: ask for the rollout."""
+
+    result: ResultBody
+    place: PlaceBody | None
+
+
+class FetchAnswer(Struct):
+    """What was fetched: its content is at /v1/contents/DIGEST. Both are null where the call failed."""
+
+    result: ResultBody | None
+    digest: str | None
+    kind: str | None
+    place: PlaceBody | None
+
+
+class RolloutAnswer(Struct):
+    """An open rollout. `name` is its name in the graph; null where nothing is recorded."""
+
+    id: str
+    name: str | None
+    root: str
+    place: PlaceBody
+
+
+class RolloutsAnswer(Struct):
+    """Several open rollouts."""
+
+    rollouts: list[RolloutAnswer]
+
+
+class SandboxAnswer(Struct):
+    """A sandbox that a client holds, with the state in which it was made."""
+
+    id: str
+    state: str
+    image: str
+
+
+class SandboxesAnswer(Struct):
+    """Several sandboxes."""
+
+    sandboxes: list[SandboxAnswer]
+
+
+class Answered(Struct):
+    """Whether what was asked for was so."""
+
+    done: bool
+
+
+class ErrorBody(Struct):
+    """An error: the name of tvsnap's class and of those that it is a kind of, in words, and what to do."""
+
+    type: str
+    is_a: list[str]
+    message: str
+    way_out: str
+
+
+class ErrorAnswer(Struct):
+    """What a request is answered with that failed."""
+
+    error: ErrorBody
+
+
+def decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+    """Returns what reads bodies of a kind."""
+    return msgspec.json.Decoder(kind)
+
+
+encode = msgspec.json.Encoder().encode
+"""Returns an answer as JSON."""

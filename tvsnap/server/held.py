@@ -1,0 +1,170 @@
+"""What clients hold open: rollouts and sandboxes, with their time to live."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.aio.sandbox import AsyncSandbox
+from tvsnap.model.errors import NotFound
+from tvsnap.server.metrics import Metrics
+from tvsnap.server.once import Once
+from tvsnap.wire.errors import Busy
+
+ANSWERS_KEPT = 16
+"""Of one rollout or sandbox: a client sends a request again before it makes further ones."""
+
+logger = logging.getLogger("tvsnap.server")
+
+
+@dataclass(eq=False)
+class Held:
+    """Something that a client holds open.
+
+    Attributes:
+        id: its name in paths.
+        answers: of the requests that were made of it.
+        running: how many requests are being made of it.
+        used: when the last one began or ended, by time.monotonic().
+    """
+
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    answers: Once[bytes] = field(default_factory=lambda: Once(ANSWERS_KEPT))
+    running: int = 0
+    used: float = field(default_factory=time.monotonic)
+
+    async def end(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A block in which it is not ended for want of requests."""
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self.used = time.monotonic()
+
+
+@dataclass(eq=False, kw_only=True)
+class HeldRollout(Held):
+    """A rollout that a client has open."""
+
+    rollout: AsyncRollout
+
+    async def end(self) -> None:
+        """Closes the rollout."""
+        await self.rollout.close()
+
+
+@dataclass(eq=False, kw_only=True)
+class HeldSandbox(Held):
+    """A sandbox that a client has in a state.
+
+    Attributes:
+        sandbox: the sandbox.
+        state: the state in which it was made.
+        leave: ends the block that made it.
+        turn: one request at a time uses it.
+    """
+
+    sandbox: AsyncSandbox
+    state: str
+    leave: Callable[[], Awaitable[object]]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def end(self) -> None:
+        """Ends the sandbox."""
+        await self.leave()
+
+
+H = TypeVar("H", bound=Held)
+
+
+class Table(Generic[H]):
+    """What clients hold of one kind, by id. It is used on one event loop."""
+
+    def __init__(self, what: str, most: int, ttl: float, metrics: Metrics) -> None:
+        """
+        Args:
+            what: `rollout` or `sandbox`, for messages.
+            most: how many there may be.
+            ttl: seconds without a request after which one is ended.
+            metrics: count what is ended.
+        """
+        self._what = what
+        self._most = most
+        self._ttl = ttl
+        self._metrics = metrics
+        self._held: dict[str, H] = {}
+        self._coming = 0
+
+    def __len__(self) -> int:
+        return len(self._held) + self._coming
+
+    def __iter__(self) -> Iterator[H]:
+        return iter(list(self._held.values()))
+
+    @contextlib.contextmanager
+    def room_for(self, count: int) -> Iterator[None]:
+        """A block in which further ones are made and added.
+
+        Raises:
+            Busy: there would be too many.
+        """
+        if len(self) + count > self._most:
+            raise Busy(
+                f"there are {len(self)} open {self._what}s, and at most {self._most} are allowed (serve --help): "
+                "close some"
+            )
+        self._coming += count
+        try:
+            yield
+        finally:
+            self._coming -= count
+
+    def add(self, held: H) -> H:
+        """Adds one; returns it."""
+        self._held[held.id] = held
+        return held
+
+    def find(self, id: str) -> H:
+        """Returns one.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        try:
+            return self._held[id]
+        except KeyError:
+            raise NotFound(
+                f'no {self._what} "{id}" is open: closed, or ended after {self._ttl:g} s without request (--ttl), or '
+                "the server was started again; open a new one"
+            ) from None
+
+    async def end(self, id: str) -> None:
+        """Ends one, if it is there."""
+        held = self._held.pop(id, None)
+        if held is not None:
+            await held.end()
+
+    async def end_idle(self) -> None:
+        """Ends those of which nothing was asked for longer than their time to live."""
+        now = time.monotonic()
+        for held in self:
+            if not held.running and now - held.used > self._ttl:
+                logger.info("ending %s %s: no request for %g s", self._what, held.id, self._ttl)
+                self._metrics.ended(self._what)
+                try:
+                    await self.end(held.id)
+                except Exception:
+                    logger.exception("%s %s could not be ended", self._what, held.id)

@@ -1,0 +1,263 @@
+"""Requests and answers: operations by path and method, bodies within limits, and errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.server.bodies import encode
+from tvsnap.server.metrics import Metrics
+from tvsnap.server.settings import is_loopback
+from tvsnap.wire.errors import Busy, TooLarge, Unauthorized, error_data, meaning_of
+
+T = TypeVar("T")
+KEY_HEADER = "idempotency-key"
+BODY_PATIENCE = 60.0
+"""Seconds within which a body is to be there whole; an upload has them for each piece."""
+OPEN_PATHS = ("/healthz", "/readyz")
+"""What is answered without a token: load balancers have none."""
+
+logger = logging.getLogger("tvsnap.server")
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done for one method at one path.
+
+    Attributes:
+        method: the method of HTTP.
+        path: the path, with the names of its parameters in braces.
+        name: the operation's name, unique: `operationId` of the OpenAPI document.
+        summary: what it does, in one line.
+        handler: does it.
+        body: the type of what the request holds; None for nothing, a media type for other than JSON.
+        answer: the type of what is answered; a media type for other than JSON, None for JSON of any kind.
+        query: the query's parameters, by name, with what each says.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Handler = field(repr=False)
+    body: type[Any] | str | None = None
+    answer: type[Any] | str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+class Endpoint:
+    """The operations of one path, as an ASGI application."""
+
+    def __init__(self, operations: Sequence[Operation], metrics: Metrics) -> None:
+        self._by_method = {operation.method: operation for operation in operations}
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        operation = self._by_method.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if operation is None:
+            have = ", ".join(sorted(self._by_method))
+            response = error_response(UsageError(f"{scope['path']} has no {scope['method']}; it has: {have}"), 405)
+            response.headers["allow"] = have
+        else:
+            try:
+                response = await operation.handler(Request(scope, receive))
+            except Exception as error:
+                self._metrics.refuse(error)
+                if not isinstance(error, (TvsnapError, OSError)):
+                    logger.exception("%s failed", operation.name)
+                response = error_response(error)
+        await response(scope, receive, send)
+
+
+class Guard:
+    """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
+
+    def __init__(self, app: ASGIApp, tokens: Iterable[str], metrics: Metrics) -> None:
+        """
+        Args:
+            app: what is behind it.
+            tokens: those that are known; none where none is asked for.
+            metrics: count the refusals.
+        """
+        self._app = app
+        self._tokens = [hashlib.sha256(token.encode()).digest() for token in tokens]
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it."""
+        if scope["type"] == "http":
+            server = scope.get("server")
+            by_socket = server is not None and server[1] is None
+            if not by_socket and scope["path"] not in OPEN_PATHS:
+                try:
+                    self._check({name: value for name, value in scope["headers"]})
+                except TvsnapError as error:
+                    self._metrics.refuse(error)
+                    response = error_response(error)
+                    response.headers["www-authenticate"] = "Bearer"
+                    await response(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Mapping[bytes, bytes]) -> None:
+        if not self._tokens:
+            # Without a token, a page in a browser of this machine must not be able to run commands.
+            host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()
+            if b"origin" in headers or not is_loopback(host.strip("[]")):
+                raise Unauthorized("requests of web pages, or for another host than this machine, need a token")
+            return
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        shown = hashlib.sha256(token.strip()).digest()
+        known = [hmac.compare_digest(shown, one) for one in self._tokens]
+        if kind.lower() != b"bearer" or not any(known):
+            raise Unauthorized("the request has no token, or one that the server does not know")
+
+
+def json_response(body: object, status: int = 200) -> Response:
+    """Returns an answer of JSON.
+
+    Args:
+        body: what `encode` takes, or JSON as bytes.
+        status: the status of HTTP.
+    """
+    return Response(body if isinstance(body, bytes) else encode(body), status, media_type="application/json")
+
+
+def error_response(error: BaseException, status: int | None = None) -> Response:
+    """Returns the answer that tells of an error.
+
+    Args:
+        error: the error.
+        status: the status of HTTP; by default that of the error's class.
+    """
+    response = json_response({"error": error_data(error)}, meaning_of(error).status if status is None else status)
+    if isinstance(error, Busy):
+        response.headers["retry-after"] = str(max(1, round(error.retry_after)))
+    return response
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Returns the body of a request.
+
+    Args:
+        request: the request.
+        limit: bytes that it may have at most.
+
+    Raises:
+        TooLarge: it has more.
+        UsageError: it did not come whole, or not in time.
+    """
+    check_length(request, limit)
+    message = await request.receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] != "http.request":
+        raise UsageError("the connection was closed before the request was there whole")
+    if message.get("more_body"):
+        body += await _in_time(_rest(request, limit - len(body)))
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+def check_length(request: Request, limit: int) -> None:
+    """Raises TooLarge where a request says that its body has more bytes than are allowed."""
+    said = request.headers.get("content-length", "0")
+    if said.isdigit() and int(said) > limit:
+        raise _too_large(limit)
+
+
+async def next_piece(request: Request) -> tuple[bytes, bool]:
+    """Returns the next piece of a body, and whether more is to come.
+
+    Raises:
+        UsageError: the connection was closed, or nothing came in time.
+    """
+    message = await _in_time(request.receive())
+    if message["type"] != "http.request":
+        raise UsageError("the connection was closed before the request was there whole")
+    return message.get("body", b""), bool(message.get("more_body"))
+
+
+async def _rest(request: Request, limit: int) -> bytes:
+    pieces, more = [], True
+    while more:
+        piece, more = await next_piece(request)
+        pieces.append(piece)
+        limit -= len(piece)
+        if limit < 0:
+            break
+    return b"".join(pieces)
+
+
+async def _in_time(coming: Awaitable[T]) -> T:
+    try:
+        return await asyncio.wait_for(coming, BODY_PATIENCE)
+    except asyncio.TimeoutError:
+        raise UsageError(f"the request's body did not come within {BODY_PATIENCE:g} seconds") from None
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the request's body has more than {limit} bytes (--max-body, --max-upload)")
+
+
+def decode(reader: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Returns what a body holds.
+
+    Args:
+        reader: of its type.
+        body: JSON.
+
+    Raises:
+        UsageError: it is no JSON, or not of this type; the message names the place.
+    """
+    try:
+        return reader.decode(body or b"{}")
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the request's body is wrong: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"the request's body is no JSON: {error}") from None
+
+
+def number_of(request: Request, name: str) -> int | None:
+    """Returns a parameter of the query that is a whole number of at least 0; None if it is not there.
+
+    Raises:
+        UsageError: it is none.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise UsageError(f"the parameter {name} must be a whole number of at least 0, not {text!r}")
+    return int(text)
+
+
+def flag_of(request: Request, name: str) -> bool:
+    """Returns a parameter of the query that is `true` or `false`; False if it is not there.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise UsageError(f"the parameter {name} must be true or false, not {text!r}")
+    return text == "true"
+
+
+def request_mark(request: Request, body: bytes) -> int:
+    """Returns a hash by which a request that is sent again is told from another one with the same key."""
+    return hash((request.scope["method"], request.scope["path"], body))

@@ -1,0 +1,96 @@
+"""Requests that are done once, however often they are sent: by the key that the client chose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from tvsnap.wire.errors import KeyReused
+
+T = TypeVar("T")
+LONGEST_KEY = 200
+
+
+class Once(Generic[T]):
+    """The requests of one kind that have come, with their answers. It is used on one event loop."""
+
+    def __init__(self, answers: int, keys: int | None = None) -> None:
+        """
+        Args:
+            answers: of how many requests, the latest ones, the answers are kept.
+            keys: how many keys are known; None for all. A key that is known is never done again.
+        """
+        self._answers = answers
+        self._most_keys = keys
+        self._requests: dict[str, int] = {}
+        self._kept: OrderedDict[str, asyncio.Future[T]] = OrderedDict()
+
+    def seen(self, key: str, request: int) -> asyncio.Future[T] | None:
+        """Returns the answer to a request that has come before, which may be under way; None if it has not.
+
+        Args:
+            key: the key that the client chose.
+            request: a hash of the request.
+
+        Raises:
+            KeyReused: it came with another request, or so long ago that its answer is not kept.
+        """
+        if len(key) > LONGEST_KEY:
+            raise KeyReused(f"an idempotency key may have {LONGEST_KEY} characters, not {len(key)}")
+        before = self._requests.get(key)
+        if before is None:
+            return None
+        if before != request:
+            raise KeyReused(f'the idempotency key "{key}" was sent before, with another request')
+        if key not in self._kept:
+            raise KeyReused(
+                f'the request with the idempotency key "{key}" was done, and its answer is not kept any more'
+            )
+        return self._kept[key]
+
+    def note(self, key: str, request: int, answer: asyncio.Future[T]) -> None:
+        """Remembers a request and its answer, or that it is under way."""
+        self._requests[key] = request
+        self._kept[key] = answer
+        while len(self._kept) > self._answers:
+            oldest = next(iter(self._kept))
+            if not self._kept[oldest].done():
+                break
+            del self._kept[oldest]
+        if self._most_keys is not None and len(self._requests) > self._most_keys:
+            del self._requests[next(iter(self._requests))]
+
+    def forget(self, key: str) -> None:
+        """Forgets a request that was not begun."""
+        self._requests.pop(key, None)
+        self._kept.pop(key, None)
+
+    async def do(self, key: str | None, request: int, work: Callable[[], Awaitable[T]]) -> T:
+        """Does what a request asks for, or waits for what the same request came to before.
+
+        Once begun, it is done to its end, also if nobody waits for it any more.
+
+        Args:
+            key: the key that the client chose; None where it chose none.
+            request: a hash of the request.
+            work: does it.
+
+        Raises:
+            KeyReused: see `seen`.
+            Exception: what the work raises, each time.
+        """
+        begun = None if key is None else self.seen(key, request)
+        if begun is None:
+            begun = asyncio.ensure_future(work())
+            begun.add_done_callback(_look_at)
+            if key is not None:
+                self.note(key, request, begun)
+        return await asyncio.shield(begun)
+
+
+def _look_at(answer: asyncio.Future[T]) -> None:
+    """Has asyncio not complain of an error that nobody asked for any more."""
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,225 @@
+"""Operations that tell: the tree, states, differences, figures, images, health."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from tvsnap.host.trees import extract
+from tvsnap.model.errors import UsageError
+from tvsnap.server import bodies
+from tvsnap.server.bodies import encode
+from tvsnap.server.http import Operation, decode, flag_of, json_response, number_of, read_body
+from tvsnap.server.metrics import MEDIA_TYPE
+from tvsnap.server.service import Service
+from tvsnap.upkeep.diff import compare_states
+from tvsnap.upkeep.figures import figures
+from tvsnap.wire.errors import error_data
+from tvsnap.wire.values import to_data
+
+_BUILD = bodies.decoder(bodies.BuildImage)
+EVENTS = "text/event-stream"
+TAR = "application/x-tar"
+SAMPLES = 1000
+"""Of each kind of latency, the latest are told."""
+
+
+class ReportRoutes:
+    """What tells about the data directory and the server."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._graph = service.cache.cache.graph
+
+    @property
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        state, task = "/v1/states/{state}", {"task": "only of this task"}
+        tree = {"root": "only below this root", **task, "image": "only of this image", "depth": "only so many steps"}
+        patch = {"patch": "true for the lines of text files"}
+        return [
+            Operation("GET", "/v1/tree", "tree", "Lists the states, with calls and snapshots.", self.tree, query=tree),
+            Operation("GET", state, "showState", "Tells of a state: how it came about, calls, snapshots.", self.show),
+            Operation(
+                *("GET", f"{state}/diff/{{other}}", "diff", "Tells how two states differ.", self.diff), query=patch
+            ),
+            Operation("GET", "/v1/roots", "roots", "Lists the roots.", self.roots),
+            Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=task),
+            Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats),
+            Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
+            Operation(
+                *("POST", "/v1/images", "buildImage", "Builds an image, and tells how it goes.", self.build),
+                *(bodies.BuildImage, EVENTS),
+            ),
+            Operation("GET", "/v1/images/{name}", "showImage", "Tells of an image.", self.image),
+            Operation(
+                *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
+                TAR,
+            ),
+            Operation("GET", "/healthz", "health", "Tells that the server runs.", self.health),
+            Operation("GET", "/readyz", "ready", "Tells whether the server takes requests.", self.ready),
+            Operation(
+                "GET", "/metrics", "metrics", "Returns figures for Prometheus.", self.metrics, None, "text/plain"
+            ),
+        ]
+
+    async def tree(self, request: Request) -> Response:
+        """Lists states."""
+        query = request.query_params
+        depth = number_of(request, "depth")
+
+        def read() -> bytes:
+            root, task, image = query.get("root"), query.get("task"), query.get("image")
+            return encode({"nodes": to_data(self._graph.tree(root=root, task=task, image=image, depth=depth))})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def show(self, request: Request) -> Response:
+        """Tells all of one state, named by its hash or a prefix."""
+        name = request.path_params["state"]
+
+        def read() -> bytes:
+            found = self._graph.resolve(name)
+            snapshots = [snapshot for snapshot in self._graph.snapshots() if snapshot.state == found.hash]
+            root = next(root for root in self._graph.roots() if root.hash == found.root)
+            parts = {
+                "state": found,
+                "root": root,
+                "lineage": self._graph.lineage(found.hash),
+                "calls": self._graph.out_edges(found.hash),
+                "snapshots": snapshots,
+            }
+            return encode(to_data(parts))
+
+        return json_response(await self._service.in_thread(read))
+
+    async def diff(self, request: Request) -> Response:
+        """Tells how two states differ."""
+        a, b, patch = request.path_params["state"], request.path_params["other"], flag_of(request, "patch")
+        with self._service.executing():
+            cache = self._service.cache.cache
+            difference = await self._service.in_thread(lambda: compare_states(cache, a, b, patch=patch))
+        return json_response({"difference": to_data(difference)})
+
+    async def roots(self, request: Request) -> Response:
+        """Lists the roots."""
+        return json_response({"roots": to_data(await self._service.in_thread(self._graph.roots))})
+
+    async def history(self, request: Request) -> Response:
+        """Lists rollouts, also those that have ended."""
+        task = request.query_params.get("task")
+        rollouts = await self._service.in_thread(lambda: self._graph.rollouts(task))
+        return json_response({"rollouts": to_data(rollouts)})
+
+    async def stats(self, request: Request) -> Response:
+        """Tells the figures of this server and of the data directory."""
+
+        def read() -> bytes:
+            stats = self._service.cache.stats()
+            latest = {kind: samples[-SAMPLES:] for kind, samples in stats.latency_s.items()}
+            figured = figures(self._service.cache.cache.home, self._graph)
+            return encode({"stats": to_data(replace(stats, latency_s=latest)), "figures": to_data(figured)})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def images(self, request: Request) -> Response:
+        """Lists the images."""
+        return json_response({"images": to_data(await self._service.cache.images.list())})
+
+    async def image(self, request: Request) -> Response:
+        """Tells of one image."""
+        return json_response({"image": to_data(await self._service.cache.images.get(request.path_params["name"]))})
+
+    async def build(self, request: Request) -> Response:
+        """Builds an image: from a name, or from a folder that was uploaded."""
+        asked = decode(_BUILD, await read_body(request, self._service.settings.max_body))
+        if (asked.source is None) == (asked.digest is None):
+            raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")
+        if asked.source is not None and not asked.source.replace("-", "").replace("_", "").isalnum():
+            raise UsageError(f"source must be the name of an image that comes with tvsnap, not {asked.source!r}")
+        return StreamingResponse(self._events(asked), media_type=EVENTS, headers={"cache-control": "no-cache"})
+
+    async def _events(self, asked: bodies.BuildImage) -> AsyncIterator[bytes]:
+        progress = _Progress()
+        with contextlib.ExitStack() as files:
+            source: Path | str = asked.source or ""
+            if asked.digest is not None:
+                source = Path(files.enter_context(TemporaryDirectory(prefix="tvsnap-build-"))) / "image"
+                extract(self._service.contents.read(asked.digest), source)
+            building = asyncio.ensure_future(
+                self._service.cache.images.build(source, name=asked.name, force=asked.force, progress=progress)
+            )
+            building.add_done_callback(lambda _: progress.events.put_nowait(None))
+            while (event := await progress.events.get()) is not None:
+                yield event
+            error = building.exception()
+            yield _event("image", to_data(building.result())) if error is None else _event("error", error_data(error))
+
+    async def archive(self, request: Request) -> Response:
+        """Returns the root filesystem of a state as a stream of tar."""
+        state = request.path_params["state"]
+        block = contextlib.AsyncExitStack()
+        with self._service.sandboxes.room_for(1):
+            try:
+                sandbox = await block.enter_async_context(self._service.cache.materialise(state))
+                stream = await block.enter_async_context(sandbox.archive())
+            except BaseException:
+                await block.aclose()
+                raise
+
+        async def pieces() -> AsyncIterator[bytes]:
+            async with block:
+                while data := await self._service.in_thread(lambda: stream.read(1 << 18)):
+                    yield data
+
+        return StreamingResponse(pieces(), media_type=TAR)
+
+    async def health(self, request: Request) -> Response:
+        """Tells that the server runs."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Tells whether the server takes requests."""
+        if self._service.stopping:
+            return json_response({"status": "stopping"}, 503)
+        return json_response({"status": "ready", "trouble": self._service.cache.trouble})
+
+    async def metrics(self, request: Request) -> Response:
+        """Returns figures for Prometheus."""
+        text = await self._service.in_thread(self._service.metrics.text)
+        return Response(text, headers={"content-type": MEDIA_TYPE})
+
+
+class _Progress:
+    """Turns what a build tells, in its thread, into events."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+
+    def step(self, index: int, total: int, text: str) -> None:
+        self._tell("step", {"index": index, "total": total, "text": text})
+
+    def output(self, line: str) -> None:
+        self._tell("output", {"line": line})
+
+    def note(self, text: str) -> None:
+        self._tell("note", {"text": text})
+
+    def fraction(self, done: float | None) -> None:
+        self._tell("fraction", {"done": done})
+
+    def _tell(self, name: str, data: Any) -> None:
+        self._loop.call_soon_threadsafe(self.events.put_nowait, _event(name, data))
+
+
+def _event(name: str, data: Any) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"

@@ -1,0 +1,264 @@
+"""Operations on rollouts: begin, call, fork, fetch, look, end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.model.calls import ToolResult
+from tvsnap.rollout import Rollout
+from tvsnap.server import bodies
+from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, RolloutAnswer, RolloutsAnswer, encode
+from tvsnap.server.held import HeldRollout
+from tvsnap.server.http import KEY_HEADER, Operation, decode, json_response, read_body, request_mark
+from tvsnap.server.service import Service
+from tvsnap.wire.values import to_data
+
+_OPEN = bodies.decoder(bodies.OpenRollout)
+_RESUME = bodies.decoder(bodies.Resume)
+_CALL = bodies.decoder(bodies.Call)
+_FORK = bodies.decoder(bodies.Fork)
+_FETCH = bodies.decoder(bodies.Fetch)
+
+
+def result_body(result: ToolResult) -> ResultBody:
+    """Returns a result as an answer tells it."""
+    return ResultBody(
+        [PartBody(**part.as_json()) for part in result.parts],
+        result.exit_code,
+        result.duration,
+        result.timed_out,
+        result.blocked,
+        result.truncated,
+        result.source,
+        dict(result.cost),
+        result.strain,
+    )
+
+
+def place_of(rollout: AsyncRollout) -> PlaceBody | None:
+    """Returns where a rollout stands; None while that is being found out."""
+    if not rollout.is_settled:
+        return None
+    return PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
+
+
+class RolloutRoutes:
+    """What is done with rollouts."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        one = "/v1/rollouts/{id}"
+        return [
+            Operation(*("POST", f"{one}/calls", "call", "Makes a tool call.", self.call), bodies.Call, CallAnswer),
+            Operation(
+                *("POST", "/v1/rollouts", "openRollout", "Begins a rollout at the root of an image.", self.open),
+                *(bodies.OpenRollout, RolloutAnswer),
+            ),
+            Operation("GET", "/v1/rollouts", "listRollouts", "Lists the open rollouts.", self.list),
+            Operation("GET", one, "showRollout", "Tells where a rollout stands.", self.show, None, RolloutAnswer),
+            Operation("DELETE", one, "closeRollout", "Ends a rollout.", self.close, None, bodies.Answered),
+            Operation("GET", f"{one}/tools", "listTools", "Lists the tools that may be called.", self.tools),
+            Operation(
+                *("POST", f"{one}/forks", "forkRollout", "Begins rollouts where one stands.", self.fork),
+                *(bodies.Fork, RolloutsAnswer),
+            ),
+            Operation(
+                *("POST", f"{one}/fetches", "fetchFromRollout", "Fetches a file or a folder.", self.fetch),
+                *(bodies.Fetch, bodies.FetchAnswer),
+            ),
+            Operation(
+                *("POST", f"{one}/snapshots", "snapshotRollout", "Takes a snapshot where it stands.", self.snapshot),
+                *(None, bodies.Answered),
+            ),
+            Operation(
+                *("POST", f"{one}/cancel", "cancelCall", "Ends the call that is being made.", self.cancel),
+                *(None, bodies.Answered),
+            ),
+            Operation(
+                *("POST", "/v1/states/{state}/rollouts", "resume", "Begins rollouts at a state.", self.resume),
+                *(bodies.Resume, RolloutsAnswer),
+            ),
+        ]
+
+    async def open(self, request: Request) -> Response:
+        """Begins a rollout."""
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_OPEN, body)
+            with self._service.rollouts.room_for(1):
+                begun = self._service.cache.rollout(
+                    *(asked.image, asked.task, asked.salt, asked.label),
+                    limits=asked.limits,
+                    network=asked.network,
+                    deadline=asked.deadline,
+                )
+                await begun.tools()  # begins it
+                return encode(self._add(begun))
+
+        return json_response(await self._service.once(request, work), 201)
+
+    async def resume(self, request: Request) -> Response:
+        """Begins rollouts at a state."""
+        state = request.path_params["state"]
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_RESUME, body)
+            with self._service.rollouts.room_for(asked.n), self._service.executing():
+                begun: list[AsyncRollout] = []
+                try:
+                    for _ in range(asked.n):
+                        one = self._service.cache.resume(state, asked.task, asked.label, after=asked.after)
+                        await one.tools()
+                        begun.append(one)
+                except BaseException:
+                    for one in begun:
+                        await one.close()
+                    raise
+                return encode(RolloutsAnswer([self._add(one) for one in begun]))
+
+        return json_response(await self._service.once(request, work), 201)
+
+    async def call(self, request: Request) -> Response:
+        """Makes a tool call. An answer from the graph is given at once, on the event loop."""
+        held = self._held(request)
+        body = await read_body(request, self._service.settings.max_body)
+        key, mark = request.headers.get(KEY_HEADER), request_mark(request, body)
+        begun = None if key is None else held.answers.seen(key, mark)
+        if begun is not None:
+            return json_response(await asyncio.shield(begun))
+        call = decode(_CALL, body)
+        began = time.perf_counter()
+        if not held.running and held.rollout.is_settled:
+            result = self._try_hit(held, call)
+            if result is not None:
+                answer = self._answered(held, result, began)
+                if key is not None:
+                    done = asyncio.get_running_loop().create_future()
+                    done.set_result(answer)
+                    held.answers.note(key, mark, done)
+                return json_response(answer)
+
+        async def work() -> bytes:
+            try:
+                return await self._make(held, call, began)
+            except BaseException as error:
+                if key is not None and type(error).__name__ == "Busy":
+                    held.answers.forget(key)
+                raise
+
+        return json_response(await held.answers.do(key, mark, work))
+
+    def _try_hit(self, held: HeldRollout, call: bodies.Call) -> ToolResult | None:
+        held.used = time.monotonic()
+        return held.rollout.try_hit(call.name, call.arguments, call.timeout, after=call.after, grade=call.grade)
+
+    async def _make(self, held: HeldRollout, call: bodies.Call, began: float) -> bytes:
+        """Makes a call that could not be answered at once."""
+        with held.in_use():
+            await held.rollout.settled()
+            result = self._try_hit(held, call) if held.running == 1 else None
+            if result is None:
+                with self._service.executing():
+                    result = await held.rollout.call(
+                        *(call.name, call.arguments, call.timeout),
+                        after=call.after,
+                        deadline=call.deadline,
+                        grade=call.grade,
+                    )
+        return self._answered(held, result, began)
+
+    def _answered(self, held: HeldRollout, result: ToolResult, began: float) -> bytes:
+        self._service.metrics.call(result.source, time.perf_counter() - began)
+        return encode(CallAnswer(result_body(result), place_of(held.rollout)))
+
+    async def fork(self, request: Request) -> Response:
+        """Begins rollouts where one stands."""
+        held = self._held(request)
+
+        async def work(body: bytes) -> bytes:
+            n = decode(_FORK, body).n
+            with held.in_use(), self._service.rollouts.room_for(n):
+                return encode(RolloutsAnswer([self._add(one) for one in await held.rollout.fork(n)]))
+
+        return json_response(await self._service.once(request, work, held.answers), 201)
+
+    async def fetch(self, request: Request) -> Response:
+        """Fetches a file or a folder, as a call."""
+        held = self._held(request)
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_FETCH, body)
+            with held.in_use(), self._service.executing():
+                fetched = await held.rollout.get(
+                    asked.path, owners=asked.owners, limit=asked.limit, timeout=asked.timeout
+                )
+            if fetched.digest is not None:
+                self._service.contents.has(fetched.digest)  # holds it until the client has read it
+            place = place_of(held.rollout)
+            return encode(bodies.FetchAnswer(result_body(fetched.result), fetched.digest, fetched.kind, place))
+
+        return json_response(await self._service.once(request, work, held.answers))
+
+    async def snapshot(self, request: Request) -> Response:
+        """Takes a snapshot of the state at which a rollout's own sandbox stands."""
+        return await self._done(request, lambda rollout: rollout.snapshot_if_idle())
+
+    async def cancel(self, request: Request) -> Response:
+        """Ends the call that is being made."""
+        rollout = self._held(request).rollout.rollout
+        return json_response(bodies.Answered(await self._service.in_thread(rollout.cancel)))
+
+    async def _done(self, request: Request, what: Callable[[Rollout], bool]) -> Response:
+        held = self._held(request)
+        with held.in_use():
+            await held.rollout.settled()
+            return json_response(bodies.Answered(await self._service.in_thread(lambda: what(held.rollout.rollout))))
+
+    async def list(self, request: Request) -> Response:
+        """Lists the open rollouts."""
+        ids = [{"id": held.id, "name": held.rollout.id, "running": held.running} for held in self._service.rollouts]
+        return json_response({"rollouts": ids})
+
+    async def show(self, request: Request) -> Response:
+        """Tells where a rollout stands, once that is known."""
+        held = self._held(request)
+        with held.in_use():
+            await held.rollout.settled()
+            while (place := place_of(held.rollout)) is None:
+                await held.rollout.settled()
+        return json_response(RolloutAnswer(held.id, held.rollout.id, held.rollout.root, place))
+
+    async def tools(self, request: Request) -> Response:
+        """Lists the tools that may be called, with the schemas of their arguments."""
+        tools = self._held(request).rollout.rollout.tools
+        described = {
+            name: {"description": tool.description, "parameters": to_data(tool.parameters)}
+            for name, tool in tools.items()
+        }
+        return json_response({"tools": described})
+
+    async def close(self, request: Request) -> Response:
+        """Ends a rollout; one that has ended already is no error."""
+        id = request.path_params["id"]
+        known = any(held.id == id for held in self._service.rollouts)
+        await asyncio.shield(asyncio.ensure_future(self._service.rollouts.end(id)))
+        return json_response(bodies.Answered(known))
+
+    def _held(self, request: Request) -> HeldRollout:
+        return self._service.rollouts.find(request.path_params["id"])
+
+    def _add(self, begun: AsyncRollout) -> RolloutAnswer:
+        held = self._service.rollouts.add(HeldRollout(rollout=begun))
+        rollout = begun.rollout
+        place = PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
+        return RolloutAnswer(held.id, begun.id, begun.root, place)

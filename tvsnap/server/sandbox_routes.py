@@ -1,0 +1,209 @@
+"""Operations on sandboxes in a state: make, run, read, write, copy folders, look, end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tvsnap.aio.sandbox import AsyncSandbox
+from tvsnap.model.errors import UsageError
+from tvsnap.server import bodies
+from tvsnap.server.bodies import SandboxAnswer, SandboxesAnswer, encode
+from tvsnap.server.held import HeldSandbox
+from tvsnap.server.http import Operation, decode, json_response, number_of
+from tvsnap.server.service import Service
+from tvsnap.wire.values import to_data
+
+_MATERIALISE = bodies.decoder(bodies.Materialise)
+_RUN = bodies.decoder(bodies.Run)
+_EXEC = bodies.decoder(bodies.Exec)
+_EXEC_ALL = bodies.decoder(bodies.ExecAll)
+_PUT = bodies.decoder(bodies.Put)
+_FETCH = bodies.decoder(bodies.Fetch)
+BINARY = "application/octet-stream"
+LOOKS = ("processes", "changes", "shell_state", "digest")
+T = TypeVar("T")
+
+
+class SandboxRoutes:
+    """What is done with sandboxes."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        one, path = "/v1/sandboxes/{id}", {"path": "a path inside"}
+        return [
+            Operation(
+                *("POST", "/v1/states/{state}/sandboxes", "materialise", "Makes sandboxes in a state.", self.open),
+                *(bodies.Materialise, SandboxesAnswer),
+            ),
+            Operation("DELETE", one, "closeSandbox", "Ends a sandbox.", self.close, None, bodies.Answered),
+            Operation("POST", f"{one}/run", "run", "Runs a command in the persistent shell.", self.run, bodies.Run),
+            Operation("POST", f"{one}/exec", "exec", "Runs a command in a fresh shell.", self.exec, bodies.Exec),
+            Operation(
+                "POST", f"{one}/exec_all", "execAll", "Runs commands side by side.", self.exec_all, bodies.ExecAll
+            ),
+            Operation("GET", f"{one}/files", "readFile", "Reads a file.", self.read, None, BINARY, path),
+            Operation("PUT", f"{one}/files", "writeFile", "Writes a file.", self.write, BINARY, bodies.Answered, path),
+            Operation("POST", f"{one}/puts", "put", "Copies an uploaded content into it.", self.put, bodies.Put),
+            Operation(
+                *("POST", f"{one}/fetches", "fetchFromSandbox", "Fetches a file or a folder.", self.fetch),
+                *(bodies.Fetch, bodies.FetchAnswer),
+            ),
+            *(
+                Operation(
+                    "GET", f"{one}/{what}", f"sandbox_{what}", f"Tells its {what.replace('_', ' ')}.", self._look(what)
+                )
+                for what in LOOKS
+            ),
+        ]
+
+    async def open(self, request: Request) -> Response:
+        """Makes sandboxes in a state, of which each is to be ended."""
+        state = request.path_params["state"]
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_MATERIALISE, body)
+            with self._service.sandboxes.room_for(asked.n):
+                made: list[HeldSandbox] = []
+                try:
+                    for _ in range(asked.n):
+                        block = contextlib.AsyncExitStack()
+                        sandbox = await block.enter_async_context(
+                            self._service.cache.materialise(state, after=asked.after, network=asked.network)
+                        )
+                        made.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose))
+                except BaseException:
+                    for one in made:
+                        await one.end()
+                    raise
+                for one in made:
+                    self._service.sandboxes.add(one)
+            return encode(SandboxesAnswer([SandboxAnswer(one.id, state, one.sandbox.image.name) for one in made]))
+
+        return json_response(await self._service.once(request, work), 201)
+
+    async def close(self, request: Request) -> Response:
+        """Ends a sandbox; one that has ended already is no error."""
+        id = request.path_params["id"]
+        known = any(held.id == id for held in self._service.sandboxes)
+        await asyncio.shield(asyncio.ensure_future(self._service.sandboxes.end(id)))
+        return json_response(bodies.Answered(known))
+
+    async def run(self, request: Request) -> Response:
+        """Runs a command in the persistent shell."""
+
+        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+            asked = decode(_RUN, body)
+            return await sandbox.run(asked.command, timeout=asked.timeout)
+
+        return await self._use(request, work)
+
+    async def exec(self, request: Request) -> Response:
+        """Runs a command in a fresh shell."""
+
+        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+            asked = decode(_EXEC, body)
+            return await sandbox.exec(
+                asked.command,
+                timeout=asked.timeout,
+                cwd=asked.cwd,
+                env=asked.env,
+                user=asked.user,
+                separate=asked.separate,
+                service=asked.service,
+            )
+
+        return await self._use(request, work)
+
+    async def exec_all(self, request: Request) -> Response:
+        """Runs commands side by side."""
+
+        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+            asked = decode(_EXEC_ALL, body)
+            return await sandbox.exec_all(asked.commands, timeout=asked.timeout, user=asked.user)
+
+        return await self._use(request, work)
+
+    async def read(self, request: Request) -> Response:
+        """Reads a file."""
+        held, path, limit = self._held(request), _path(request), number_of(request, "limit")
+        chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
+        async with held.turn:
+            with held.in_use():
+                data = await held.sandbox.read_file(path, service=request.query_params.get("service"), **chosen)
+        return Response(data, media_type=BINARY)
+
+    async def write(self, request: Request) -> Response:
+        """Writes a file."""
+        path, query = _path(request), request.query_params
+
+        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+            await sandbox.write_file(path, body, user=query.get("user"), service=query.get("service"))
+            return {"done": True}
+
+        return await self._use(request, work)
+
+    async def put(self, request: Request) -> Response:
+        """Copies an uploaded content into a sandbox."""
+
+        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+            asked = decode(_PUT, body)
+            items = self._service.contents.read(asked.digest)
+            await sandbox.put(items, asked.path, user=asked.user, owners=asked.owners, timeout=asked.timeout)
+            return {"done": True}
+
+        return await self._use(request, work)
+
+    async def fetch(self, request: Request) -> Response:
+        """Fetches a file or a folder."""
+
+        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+            asked = decode(_FETCH, body)
+            inner, contents = sandbox.sandbox, self._service.contents
+
+            def fetch() -> str:
+                return contents.write(inner.read_tree(asked.path, limit=asked.limit, timeout=asked.timeout))
+
+            return {"result": None, "digest": await self._service.in_thread(fetch), "kind": None, "place": None}
+
+        return await self._use(request, work)
+
+    def _look(self, what: str) -> Callable[[Request], Awaitable[Response]]:
+        async def look(request: Request) -> Response:
+            held = self._held(request)
+            async with held.turn:
+                with held.in_use():
+                    seen = await getattr(held.sandbox, what)()
+            return json_response({what: to_data(seen)})
+
+        return look
+
+    async def _use(self, request: Request, work: Callable[[AsyncSandbox, bytes], Awaitable[Any]]) -> Response:
+        """Does something with a sandbox, once for its key, when its turn has come."""
+        held = self._held(request)
+
+        async def do(body: bytes) -> bytes:
+            async with held.turn:
+                with held.in_use():
+                    return encode(to_data(await work(held.sandbox, body)))
+
+        return json_response(await self._service.once(request, do, held.answers))
+
+    def _held(self, request: Request) -> HeldSandbox:
+        return self._service.sandboxes.find(request.path_params["id"])
+
+
+def _path(request: Request) -> str:
+    path = request.query_params.get("path")
+    if not path:
+        raise UsageError("the request names no file: give the parameter path")
+    return path

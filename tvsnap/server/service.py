@@ -1,0 +1,125 @@
+"""What all operations of a server share: the cache, what clients hold, and who may execute something now."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from tvsnap.aio.cache import AsyncCache
+from tvsnap.host.contents import Contents
+from tvsnap.server.held import HeldRollout, HeldSandbox, Table
+from tvsnap.server.http import KEY_HEADER, read_body, request_mark
+from tvsnap.server.metrics import Metrics
+from tvsnap.server.once import Once
+from tvsnap.server.settings import ServerSettings
+from tvsnap.wire.errors import Busy
+
+T = TypeVar("T")
+KEYS_KNOWN = 65_536
+"""Of requests that open something; beyond that the oldest are forgotten."""
+ANSWERS_KEPT = 4096
+LONGEST_BETWEEN_LOOKS = 30.0
+"""Seconds between looks at what is idle."""
+
+
+class Service:
+    """One server's state. It is used on one event loop.
+
+    Attributes:
+        cache: the cache.
+        settings: what the server was told.
+        contents: of uploads and of what is fetched.
+        metrics: figures for Prometheus.
+        rollouts: those that clients have open.
+        sandboxes: those that clients hold.
+        stopping: whether the server is about to stop.
+    """
+
+    def __init__(self, cache: AsyncCache, settings: ServerSettings) -> None:
+        """
+        Args:
+            cache: the cache; closing it is the caller's.
+            settings: what the server is told.
+        """
+        self.cache = cache
+        self.settings = settings
+        self.contents = Contents(cache.cache.home)
+        self.metrics = Metrics(cache.stats, lambda: {"rollout": len(self.rollouts), "sandbox": len(self.sandboxes)})
+        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, settings.ttl, self.metrics)
+        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, settings.ttl, self.metrics)
+        self.stopping = False
+        self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
+        self._executing = 0
+
+    @contextlib.contextmanager
+    def executing(self) -> Iterator[None]:
+        """A block in which a call is executed, which needs a sandbox.
+
+        Raises:
+            Busy: as many sandboxes as there may be are at work or held.
+        """
+        room = self.cache.cache.budget.sandboxes
+        if self._executing + len(self.sandboxes) >= room:
+            raise Busy(
+                f"all {room} sandboxes are used: {self._executing} calls are being executed, and clients hold "
+                f"{len(self.sandboxes)} (--max-sandboxes)"
+            )
+        self._executing += 1
+        try:
+            yield
+        finally:
+            self._executing -= 1
+
+    async def once(
+        self, request: Request, work: Callable[[bytes], Awaitable[bytes]], of: Once[bytes] | None = None
+    ) -> bytes:
+        """Does what a request asks for, once for its idempotency key, to its end; returns the answer.
+
+        What was refused as the server is busy was not begun: it may be sent again with the same key.
+
+        Args:
+            request: the request.
+            work: does it, given the request's body.
+            of: the requests among which the key counts; by default those of the whole server.
+
+        Raises:
+            KeyReused, UsageError: the key or the body makes no sense.
+            Exception: what the work raises.
+        """
+        body = await read_body(request, self.settings.max_body)
+        known = self._opened if of is None else of
+        key = request.headers.get(KEY_HEADER)
+
+        async def do() -> bytes:
+            try:
+                return await work(body)
+            except Busy:
+                if key is not None:
+                    known.forget(key)
+                raise
+
+        return await known.do(key, request_mark(request, body), do)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Returns what `work` returns, done by a thread: for what reads the graph or a disk."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def end_what_is_idle(self) -> None:
+        """Ends what clients have left, again and again, until it is cancelled."""
+        while True:
+            await asyncio.sleep(min(self.settings.ttl / 4, LONGEST_BETWEEN_LOOKS))
+            await self.rollouts.end_idle()
+            await self.sandboxes.end_idle()
+
+    async def close(self) -> None:
+        """Ends what clients hold; the cache is left open."""
+        self.stopping = True
+        for table in (self.sandboxes, self.rollouts):
+            for held in table:
+                with contextlib.suppress(Exception):  # the cache ends what is left
+                    await table.end(held.id)
+        self.contents.close()

@@ -1,0 +1,89 @@
+"""What a data directory's processes have done, and what it takes: the figures of `tvsnap stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tvsnap.engine.keeping.budgets import free_and_reserve
+from tvsnap.graph import Graph
+from tvsnap.model.limits import Budget
+from tvsnap.model.stats import WAYS
+from tvsnap.upkeep.maintenance import disk_usage, in_use
+
+DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
+"""Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
+
+
+def figures(path: Path, graph: Graph) -> dict[str, Any]:
+    """Returns all figures as plain JSON.
+
+    Args:
+        path: the data directory.
+        graph: its graph.
+    """
+    totals = graph.counters()
+    nodes = graph.tree()
+    snapshots = graph.snapshots()
+    rollouts = graph.rollouts()
+    leases = len(graph.leases())
+    now = in_use(path)
+    free, reserve = free_and_reserve(Budget(), path)
+    calls = [call for node in nodes for call in ((node.made_by,) if node.made_by else ()) + node.unchanging]
+    counts = {
+        name: int(totals.get(name, 0))
+        for name in (
+            *("hits", "coalesced", "executed", "prefix_hits"),
+            *("replayed", "starts", "forks", "checkpoints", "preforks", "preforks_used"),
+            *("audited", "audit_differences", "evicted", "snapshots_refused"),
+        )
+    }
+    made = counts["hits"] + counts["coalesced"] + counts["executed"]
+    answered = counts["hits"] + counts["coalesced"]
+    costs = {
+        name: totals.get(name, 0.0)
+        for name in ("hit_time_s", "waited_s", "fork_time_s", "replay_time_s", "checkpoint_time_s")
+    }
+    return {
+        "home": str(path),
+        "rollouts": len(rollouts),
+        "tasks": len({rollout.task for rollout in rollouts if rollout.task}),
+        "states": len(nodes),
+        "recorded_calls": len(calls),
+        "not_shared": sum(not call.shared for call in calls),
+        "not_deterministic": sum(not call.deterministic for call in calls),
+        "private_states": sum(bool(node.state.private) for node in nodes),
+        "calls": made,
+        **counts,
+        "hit_rate": answered / made if made else 0.0,
+        "prefix_hit_rate": counts["prefix_hits"] / counts["executed"] if counts["executed"] else 0.0,
+        "arrivals": {way: int(totals.get(f"arrivals.{way}", 0)) for way in WAYS},
+        "by_depth": _by_depth(totals),
+        "answered_s": totals.get("answered_s", 0.0),
+        "executed_s": totals.get("tool_time_s", 0.0),
+        **costs,
+        "prefork_time_s": totals.get("prefork_time_s", 0.0),
+        "saved_s": totals.get("answered_s", 0.0) - sum(costs.values()),
+        "snapshots": len(snapshots),
+        "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
+        "database_bytes": sum(entry.stat().st_size for entry in path.glob("tvsnap.db*")),
+        "image_bytes": disk_usage(path / "images"),
+        "disk_bytes": disk_usage(path),
+        "free_bytes": free,
+        "reserve_bytes": reserve,
+        "processes": now.processes,
+        "sandboxes": now.sandboxes,
+        "sandbox_memory_bytes": now.memory,
+        "leases": leases,
+    }
+
+
+def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:
+    rows = []
+    for first, last in DEPTHS:
+        calls = sum(int(totals.get(f"depth.{n}.calls", 0)) for n in range(first, last + 1))
+        answered = sum(int(totals.get(f"depth.{n}.answered", 0)) for n in range(first, last + 1))
+        if calls:
+            rows.append({"from": first, "to": last, "calls": calls, "answered": answered})
+    return rows
