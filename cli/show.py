@@ -46,7 +46,7 @@ def show(
         found = graph.resolve(state)
         lineage = graph.lineage(found.hash)
         made = graph.out_edges(found.hash)
-        snapshots = [snapshot for snapshot in graph.snapshots() if snapshot.state == found.hash]
+        snapshots = graph.snapshots_of(found.hash)
         root = graph.root_of(found.hash)
     if output and not as_json:
         text = lineage[-1].result.output if lineage else ""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tvsnap
+import tvsnap.aio
 from tvsnap.images import Image
 
 
@@ -74,7 +76,9 @@ def server(server_home: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(params=["here", "tcp", "unix"])
-def cache(request: pytest.FixtureRequest, server: Server, tvsnap_home: Path, terminal_image: Image) -> Iterator[Any]:
+def cache(
+    request: pytest.FixtureRequest, server: Server, tvsnap_home: Path, terminal_image: Image
+) -> Iterator[tvsnap.AnyCache]:
     """What gives rollouts and sandboxes: a cache in this process, or a client of the server."""
     if request.param == "here":
         with tvsnap.Cache(tvsnap_home) as opened:
@@ -82,3 +86,23 @@ def cache(request: pytest.FixtureRequest, server: Server, tvsnap_home: Path, ter
         return
     with tvsnap.connect(server.url if request.param == "tcp" else f"unix:{server.socket}") as client:
         yield client
+
+
+OpenAsync = Callable[[], AbstractAsyncContextManager[tvsnap.AnyAsyncCache]]
+
+
+@pytest.fixture(params=["here", "tcp", "unix"])
+def open_async(request: pytest.FixtureRequest, server: Server, tvsnap_home: Path, terminal_image: Image) -> OpenAsync:
+    """Opens what gives rollouts and sandboxes that are awaited: a cache in this process, or a client of the server."""
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[tvsnap.AnyAsyncCache]:
+        if request.param == "here":
+            async with tvsnap.AsyncCache(tvsnap_home) as cache:
+                yield cache
+            return
+        url = server.url if request.param == "tcp" else f"unix:{server.socket}"
+        async with await tvsnap.aio.connect(url) as client:
+            yield client
+
+    return opened

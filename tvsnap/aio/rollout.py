@@ -15,12 +15,12 @@ from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.environments.files import GET, PUT, Fetched
-from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command
+from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.rollout import Rollout
 
 

@@ -55,6 +55,19 @@ class Service:
         self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
         self._executing = 0
 
+    def check_room(self, count: int) -> None:
+        """Checks that there may be so many further sandboxes.
+
+        Raises:
+            Busy: as many as there may be are at work or held.
+        """
+        room = self.cache.cache.budget.sandboxes
+        if self._executing + len(self.sandboxes) + count > room:
+            raise Busy(
+                f"all {room} sandboxes are used: {self._executing} calls are being executed, and clients hold "
+                f"{len(self.sandboxes)} (--max-sandboxes)"
+            )
+
     @contextlib.contextmanager
     def executing(self) -> Iterator[None]:
         """A block in which a call is executed, which needs a sandbox.
@@ -62,12 +75,7 @@ class Service:
         Raises:
             Busy: as many sandboxes as there may be are at work or held.
         """
-        room = self.cache.cache.budget.sandboxes
-        if self._executing + len(self.sandboxes) >= room:
-            raise Busy(
-                f"all {room} sandboxes are used: {self._executing} calls are being executed, and clients hold "
-                f"{len(self.sandboxes)} (--max-sandboxes)"
-            )
+        self.check_room(1)
         self._executing += 1
         try:
             yield
