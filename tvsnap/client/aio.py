@@ -249,7 +249,8 @@ class AsyncClient(Awaited[CacheSteps]):
 
     async def close(self) -> None:
         """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
-        await asyncio.gather(*(rollout.close() for rollout in list(self._open)))
+        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
+            await asyncio.gather(*(rollout.close() for rollout in list(self._open)))
         self.transport.close()
         self.cache.close()
 

@@ -26,7 +26,7 @@ from tvsnap.graph.model import Edge, RolloutRecord, RootInfo, Snapshot, State, T
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
-from tvsnap.wire.errors import error_of
+from tvsnap.wire.errors import Unreachable, error_of
 from tvsnap.wire.values import from_data
 
 
@@ -120,8 +120,9 @@ class Client(Blocking[CacheSteps]):
 
     def close(self) -> None:
         """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
-        for rollout in list(self._open.values()):
-            rollout.close()
+        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
+            for rollout in list(self._open.values()):
+                rollout.close()
         self.transport.close()
 
     def __enter__(self) -> Client:

@@ -18,6 +18,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Command, FileChange, Outcome, Process
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
+from tvsnap.wire.errors import WorkerDied
 from tvsnap.wire.values import from_data
 
 DEFAULT_TIMEOUT = 30.0  # seconds, as of `Rollout.call`
@@ -210,7 +211,8 @@ class RolloutSteps:
         if not self.closed:
             self.closed = True
             if self._data is not None:
-                yield Ask("DELETE", self._target())
+                with contextlib.suppress(WorkerDied):  # it has ended by that
+                    yield Ask("DELETE", self._target())
 
     def _in_sight(self, ask: Ask) -> Steps[Any]:
         """Makes a call that can be cancelled, and notes where it led."""
@@ -358,7 +360,8 @@ def make_sandboxes(state: str, n: int, after: float, network: Hosts) -> Ask:
 def end_sandboxes(keys: Sequence[str]) -> Steps[None]:
     """Ends sandboxes."""
     for key in keys:
-        yield Ask("DELETE", target("sandboxes", key))
+        with contextlib.suppress(WorkerDied):  # it has ended by that
+            yield Ask("DELETE", target("sandboxes", key))
 
 
 def _hosts(network: Hosts) -> str | list[str] | None:

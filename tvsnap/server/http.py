@@ -23,6 +23,7 @@ from tvsnap.wire.errors import Busy, TooLarge, Unauthorized, error_data, meaning
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
+SECRET_HEADER = b"tvsnap-worker"
 BODY_PATIENCE = 60.0
 """Seconds within which a body is to be there whole; an upload has them for each piece."""
 OPEN_PATHS = ("/healthz", "/readyz")
@@ -86,25 +87,30 @@ class Endpoint:
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
-    def __init__(self, app: ASGIApp, tokens: Iterable[str], metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, tokens: Iterable[str], metrics: Metrics, secret: str | None = None) -> None:
         """
         Args:
             app: what is behind it.
             tokens: those that are known; none where none is asked for.
             metrics: count the refusals.
+            secret: what other processes of the server show; None where there are none.
         """
         self._app = app
         self._tokens = [hashlib.sha256(token.encode()).digest() for token in tokens]
         self._metrics = metrics
+        self._secret = None if secret is None else secret.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
         if scope["type"] == "http":
             server = scope.get("server")
             by_socket = server is not None and server[1] is None
-            if not by_socket and scope["path"] not in OPEN_PATHS:
+            headers = {name: value for name, value in scope["headers"]}
+            shown = headers.get(SECRET_HEADER)
+            inside = shown is not None and self._secret is not None and hmac.compare_digest(shown, self._secret)
+            if not inside and (shown is not None or (not by_socket and scope["path"] not in OPEN_PATHS)):
                 try:
-                    self._check({name: value for name, value in scope["headers"]})
+                    self._check(headers)
                 except TvsnapError as error:
                     self._metrics.refuse(error)
                     response = error_response(error)
@@ -114,6 +120,8 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, headers: Mapping[bytes, bytes]) -> None:
+        if SECRET_HEADER in headers:
+            raise Unauthorized("a header of the request is one that only the server's own processes may send")
         if not self._tokens:
             # Without a token, a page in a browser of this machine must not be able to run commands.
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()

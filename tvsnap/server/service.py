@@ -39,18 +39,20 @@ class Service:
         stopping: whether the server is about to stop.
     """
 
-    def __init__(self, cache: AsyncCache, settings: ServerSettings) -> None:
+    def __init__(self, cache: AsyncCache, settings: ServerSettings, prefix: str = "") -> None:
         """
         Args:
             cache: the cache; closing it is the caller's.
             settings: what the server is told.
+            prefix: what the ids of what clients hold begin with.
         """
         self.cache = cache
         self.settings = settings
         self.contents = Contents(cache.cache.home)
         self.metrics = Metrics(cache.stats, lambda: {"rollout": len(self.rollouts), "sandbox": len(self.sandboxes)})
-        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, settings.ttl, self.metrics)
-        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, settings.ttl, self.metrics)
+        known = (settings.ttl, self.metrics, prefix)
+        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *known)
+        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
         self.stopping = False
         self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
         self._executing = 0
