@@ -106,8 +106,24 @@ class AnyForks(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+class AnyTool(Protocol):
+    """A tool that may be called; see `Tool`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+
 class AnyRollout(Protocol):
     """A rollout; see `Rollout`."""
+
+    @property
+    def tools(self) -> Mapping[str, AnyTool]: ...
 
     @property
     def id(self) -> str | None: ...

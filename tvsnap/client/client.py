@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, cast, overload
+from typing import IO, Any, Literal, TypeVar, cast, overload
 
 from tvsnap.client.operations import (
     CacheSteps,
@@ -28,6 +29,8 @@ from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable, error_of
 from tvsnap.wire.values import from_data
+
+K = TypeVar("K")
 
 
 def connect(url: str, token: str | None = None, *, patience: float = PATIENCE) -> Client:
@@ -118,6 +121,26 @@ class Client(Blocking[CacheSteps]):
         """Returns what the server's cache has done; see `Cache.stats`."""
         return from_data(Stats, self.transport.ask("GET", target("stats"))["stats"])
 
+    def figures(self) -> dict[str, Any]:
+        """Returns what `tvsnap stats --json` prints of the server's data directory."""
+        return cast("dict[str, Any]", self.transport.ask("GET", target("stats"))["figures"])
+
+    def diff(self, kind: type[K], a: str, b: str, *, patch: bool = False) -> K:
+        """Returns how two states differ.
+
+        Args:
+            kind: `tvsnap.upkeep.diff.StateDifference`.
+            a: the first state's hash, or a prefix of it; see `Graph.resolve`.
+            b: the second's.
+            patch: compare text files line by line.
+
+        Raises:
+            NotFound: there is no such state.
+            UsageError: they are of different images.
+        """
+        path = target("states", a, "diff", b, patch="true" if patch else None)
+        return from_data(kind, self.transport.ask("GET", path)["difference"])
+
     def close(self) -> None:
         """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
@@ -152,6 +175,21 @@ class Client(Blocking[CacheSteps]):
         self._open.pop(key, None)
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """A tool elsewhere.
+
+    Attributes:
+        name: its name.
+        description: what it does, for models.
+        parameters: the JSON schema of its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
 class RemoteRollout(Blocking[RolloutSteps]):
     """A `Rollout` elsewhere. It is a context manager that closes it."""
 
@@ -159,6 +197,7 @@ class RemoteRollout(Blocking[RolloutSteps]):
         self._client = client
         self._transport = client.transport
         self._steps = steps
+        self._tools: Mapping[str, RemoteTool] | None = None
 
     @property
     def id(self) -> str | None:
@@ -202,6 +241,14 @@ class RemoteRollout(Blocking[RolloutSteps]):
     """Ends the call that another thread is making; see `Rollout.cancel`."""
     snapshot_if_idle = blocking(RolloutSteps.snapshot_if_idle)
     """Takes a snapshot where it stands; see `Rollout.snapshot_if_idle`."""
+
+    @property
+    def tools(self) -> Mapping[str, RemoteTool]:
+        """The tools that may be called, by name; see `Rollout.tools`."""
+        if self._tools is None:
+            told = self._transport.ask("GET", target("rollouts", self._steps.data["id"], "tools"))["tools"]
+            self._tools = {name: RemoteTool(name, **about) for name, about in told.items()}
+        return self._tools
 
     def fork(self, n: int = 1) -> list[RemoteRollout]:
         """Begins rollouts where it stands; see `Rollout.fork`."""
