@@ -107,6 +107,11 @@ class AsyncRollout(Twin[Rollout]):
         """Whether it is known where the last call led, so that nothing has to be waited for."""
         return self.rollout._engine.pending() is None
 
+    @property
+    def has_sandbox(self) -> bool:
+        """Whether a sandbox of its own is there, so that a call needs no other one."""
+        return self.rollout._engine.has_sandbox
+
     def try_hit(
         self,
         name: str,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import uvicorn
 
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.server.app import make_app
+from tvsnap.server.http import AtMost
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.workers import Worker
 
@@ -34,8 +35,9 @@ async def serve(
         worker: which of several processes it is; None where there is one.
         ready: is called once the cache can be used.
     """
+    connections: Collection[object] = ()
     config = uvicorn.Config(
-        make_app(cache, settings, worker),
+        AtMost(make_app(cache, settings, worker), settings.max_connections, lambda: len(connections)),
         http="httptools",
         ws="none",
         lifespan="on",
@@ -43,13 +45,14 @@ async def serve(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=settings.max_connections,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(settings.grace)),
     )
     if ready is not None:
         ready()
-    await _Server(config).serve(sockets)
+    server = _Server(config)
+    connections = server.server_state.connections
+    await server.serve(sockets)
 
 
 class _Server(uvicorn.Server):

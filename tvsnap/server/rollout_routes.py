@@ -168,7 +168,7 @@ class RolloutRoutes:
             await held.rollout.settled()
             result = self._try_hit(held, call) if held.running == 1 else None
             if result is None:
-                with self._service.executing():
+                with self._service.executing(held.rollout):
                     result = await held.rollout.call(
                         *(call.name, call.arguments, call.timeout),
                         after=call.after,
@@ -198,7 +198,7 @@ class RolloutRoutes:
 
         async def work(body: bytes) -> bytes:
             asked = decode(_FETCH, body)
-            with held.in_use(), self._service.executing():
+            with held.in_use(), self._service.executing(held.rollout):
                 fetched = await held.rollout.get(
                     asked.path, owners=asked.owners, limit=asked.limit, timeout=asked.timeout
                 )
