@@ -65,7 +65,21 @@ class Client:
         network: str | Sequence[str] | None = None,
         deadline: float | None = None,
     ) -> RemoteRollout:
-        """Begins a rollout at the root of an image; see `Cache.rollout`."""
+        """Begins a rollout at the root of an image; see `Cache.rollout`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+            task: the task that the rollout is of.
+            salt: a text that keeps rollouts apart.
+            label: what people call this rollout.
+            limits: what its sandboxes may use; None for what all sandboxes of the image may.
+            network: what its sandboxes may reach outside; None for what the image says.
+            deadline: seconds from now on by which the rollout is to be through; None for none.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense.
+        """
         asked: dict[str, Any] = {
             "image": image,
             "task": task,
@@ -78,7 +92,18 @@ class Client:
         return self._begun(self.transport.ask("POST", target("rollouts"), asked))
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
-        """Begins a rollout at any state; see `Cache.resume`."""
+        """Begins a rollout at any state; see `Cache.resume`.
+
+        Args:
+            state: the state's full hash.
+            task: the task that the rollout is of.
+            label: what people call this rollout.
+            after: seconds that are to have passed there since the state was reached.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
         asked = {"task": task, "label": label, "after": after}
         (begun,) = self.transport.ask("POST", target("states", state, "rollouts"), asked)["rollouts"]
         return self._begun(begun)
@@ -87,7 +112,20 @@ class Client:
     def materialise(
         self, state: str, *, after: float = 0.0, network: str | Sequence[str] | None = None
     ) -> Iterator[RemoteSandbox]:
-        """A block with a sandbox in any state; see `Cache.materialise`."""
+        """Returns a context manager with a sandbox in any state; see `Cache.materialise`.
+
+        Args:
+            state: the state's full hash.
+            after: seconds that the sandbox is to have run in the state before it is given out.
+            network: what the sandbox may reach outside; None for what rollouts there may.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
         asked = {"after": after, "network": network}
         (made,) = self.transport.ask("POST", target("states", state, "sandboxes"), asked)["sandboxes"]
         try:
