@@ -2,7 +2,8 @@
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
 `<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image;
-`<!-- example: image -->` marks a complete image.yaml. What needs another program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
+`<!-- example: image -->` marks a complete image.yaml. What needs another program that runs agents,
+`<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
 """
 
 from __future__ import annotations
