@@ -61,19 +61,12 @@ if TYPE_CHECKING:
     from tvsnap.model.services import HealthCheck, ImageService, Services
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
-    from tvsnap.protocols import AnyAsyncCache, AnyAsyncRollout, AnyAsyncSandbox, AnyCache, AnyRollout, AnySandbox
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _MODULES = {
-    "AnyAsyncCache": "tvsnap.protocols",
-    "AnyAsyncRollout": "tvsnap.protocols",
-    "AnyAsyncSandbox": "tvsnap.protocols",
-    "AnyCache": "tvsnap.protocols",
-    "AnyRollout": "tvsnap.protocols",
-    "AnySandbox": "tvsnap.protocols",
     "AsyncCache": "tvsnap.aio.cache",
     "AsyncForks": "tvsnap.aio.forks",
     "AsyncImageStore": "tvsnap.aio.images",
@@ -154,12 +147,6 @@ _MODULES = {
 }
 
 __all__ = [
-    "AnyAsyncCache",
-    "AnyAsyncRollout",
-    "AnyAsyncSandbox",
-    "AnyCache",
-    "AnyRollout",
-    "AnySandbox",
     "AsyncCache",
     "AsyncForks",
     "AsyncImageStore",

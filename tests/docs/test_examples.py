@@ -1,8 +1,9 @@
 """The Python, YAML and JSON in README.md and docs/ is right: Python is run, each block as a program of its own.
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
-`<!-- example: docker -->` an engine as well; `<!-- example: image -->` marks a complete image.yaml. What needs another
-program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
+`<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image;
+`<!-- example: image -->` marks a complete image.yaml. What needs another program that runs agents,
+`<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.docs.pages import ROOT, Block, blocks
+from tests.server.conftest import start
 from tvsnap.images import load_source
 
 PYTHON = blocks("python")
@@ -38,7 +41,7 @@ def marked(mark: str) -> list[Block]:
 
 
 def test_every_mark_is_known() -> None:
-    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness"}
+    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness", "server"}
     assert len(marked("sandbox")) > 5
 
 
@@ -51,6 +54,16 @@ def test_programs_without_a_sandbox(block: Block, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", marked("sandbox"), ids=str)
 def test_programs_with_sandboxes(block: Block, tvsnap_home: Path) -> None:
     run(block, tvsnap_home)
+
+
+@pytest.mark.parametrize("block", marked("server"), ids=str)
+@pytest.mark.usefixtures("terminal_image")
+def test_programs_with_a_server(block: Block, tvsnap_home: Path, tmp_path: Path) -> None:
+    server = start(tvsnap_home)
+    try:
+        run(replace(block, text=block.text.replace("http://sandboxes:8420", server.url)), tmp_path)
+    finally:
+        server.stop()
 
 
 @pytest.mark.usefixtures("terminal_image", "docker_engine")

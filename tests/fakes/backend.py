@@ -247,7 +247,7 @@ class FakeSandbox:
             raise SandboxDied(f"sandbox {self._id} has ended")
         self.backend.enter(operation, self, subject)
 
-    def trouble(self, said: str) -> str | None:
+    def machine_fault(self, said: str) -> str | None:
         self.backend.enter("trouble", self)
         return self.backend.trouble
 

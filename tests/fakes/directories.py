@@ -481,7 +481,7 @@ class DirectorySandbox:
     def go_back(self) -> bool:
         return True
 
-    def trouble(self, said: str) -> str:
+    def machine_fault(self, said: str) -> str:
         return ""
 
     def load(self) -> Load:

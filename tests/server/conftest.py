@@ -17,6 +17,7 @@ import pytest
 import tvsnap
 import tvsnap.aio
 from tvsnap.images import Image
+from tvsnap.protocols import AnyAsyncCache, AnyCache
 
 
 @dataclass
@@ -93,7 +94,7 @@ def url_of(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["here", "tcp", "unix", "workers"])
-def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[tvsnap.AnyCache]:
+def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[AnyCache]:
     """What gives rollouts and sandboxes: a cache in this process, or a client of the server."""
     if request.param == "here":
         with tvsnap.Cache(tvsnap_home) as opened:
@@ -103,7 +104,7 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Ima
         yield client
 
 
-OpenAsync = Callable[[], AbstractAsyncContextManager[tvsnap.AnyAsyncCache]]
+OpenAsync = Callable[[], AbstractAsyncContextManager[AnyAsyncCache]]
 
 
 @pytest.fixture(params=["here", "tcp", "unix", "workers"])
@@ -112,7 +113,7 @@ def open_async(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image
     url = "" if request.param == "here" else url_of(request)
 
     @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[tvsnap.AnyAsyncCache]:
+    async def opened() -> AsyncIterator[AnyAsyncCache]:
         if request.param == "here":
             async with tvsnap.AsyncCache(tvsnap_home) as cache:
                 yield cache

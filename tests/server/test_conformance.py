@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import tvsnap
+from tvsnap.protocols import AnyCache
 
 
-def test_a_second_rollout_is_answered(cache: tvsnap.AnyCache) -> None:
+def test_a_second_rollout_is_answered(cache: AnyCache) -> None:
     salt, command = secrets.token_hex(4), {"command": "echo one > /tmp/a; cat /tmp/a"}
     for source in ("executed", "executed", "hit"):
         with cache.rollout("terminal", task="conformance", salt=salt) as rollout:
@@ -28,7 +29,7 @@ def test_a_second_rollout_is_answered(cache: tvsnap.AnyCache) -> None:
                 assert result.source == "hit"
 
 
-def test_commands_side_by_side_and_calls_that_grade(cache: tvsnap.AnyCache) -> None:
+def test_commands_side_by_side_and_calls_that_grade(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         first, second = rollout.exec_all(["echo 1", tvsnap.Command("pwd; exit 3", cwd="/tmp")], user="root")
         assert (first.output, second.output, second.exit_code) == ("1\n", "/tmp\n", 3)
@@ -41,7 +42,7 @@ def test_commands_side_by_side_and_calls_that_grade(cache: tvsnap.AnyCache) -> N
             assert [outcome.exit_code for outcome in outcomes] == [0, 4]
 
 
-def test_a_call_is_cancelled_by_another_thread(cache: tvsnap.AnyCache) -> None:
+def test_a_call_is_cancelled_by_another_thread(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         assert not rollout.cancel()
         results: list[tvsnap.ToolResult] = []
@@ -56,7 +57,7 @@ def test_a_call_is_cancelled_by_another_thread(cache: tvsnap.AnyCache) -> None:
         assert rollout.call("bash", {"command": "echo on"}).output == "on\n"
 
 
-def test_several_at_a_state(cache: tvsnap.AnyCache) -> None:
+def test_several_at_a_state(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "X=kept"})
         rollout.snapshot_if_idle()
@@ -71,13 +72,13 @@ def test_several_at_a_state(cache: tvsnap.AnyCache) -> None:
                 assert one.call("bash", {"command": "echo $X"}).output == "kept\n"
 
 
-def test_an_image_that_runs_no_service_needs_no_warming(cache: tvsnap.AnyCache) -> None:
+def test_an_image_that_runs_no_service_needs_no_warming(cache: AnyCache) -> None:
     root = cache.warm("terminal")
     with cache.rollout("terminal") as rollout:
         assert rollout.root == root
 
 
-def test_errors_are_of_the_same_classes(cache: tvsnap.AnyCache) -> None:
+def test_errors_are_of_the_same_classes(cache: AnyCache) -> None:
     with pytest.raises(tvsnap.NotFound, match="have: "):
         cache.rollout("no-such-image")
     with pytest.raises(tvsnap.NotFound):
@@ -91,7 +92,7 @@ def test_errors_are_of_the_same_classes(cache: tvsnap.AnyCache) -> None:
         rollout.call("bash", {"command": "true"})
 
 
-def test_forks_go_on_by_themselves(cache: tvsnap.AnyCache) -> None:
+def test_forks_go_on_by_themselves(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "X=here; echo $X > /tmp/x"})
         forks = rollout.fork(2)
@@ -100,7 +101,7 @@ def test_forks_go_on_by_themselves(cache: tvsnap.AnyCache) -> None:
             fork.close()
 
 
-def test_a_sandbox_in_a_state(cache: tvsnap.AnyCache, tmp_path: Path) -> None:
+def test_a_sandbox_in_a_state(cache: AnyCache, tmp_path: Path) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "cd /tmp && echo kept > f"})
         with cache.materialise(rollout.state) as sandbox:
@@ -122,7 +123,7 @@ def test_a_sandbox_in_a_state(cache: tvsnap.AnyCache, tmp_path: Path) -> None:
         assert rollout.call("bash", {"command": "ls /tmp/g"}).exit_code == 2
 
 
-def test_files_by_way_of_a_rollout(cache: tvsnap.AnyCache, tmp_path: Path) -> None:
+def test_files_by_way_of_a_rollout(cache: AnyCache, tmp_path: Path) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.put(b"content", "/tmp/in")
         assert rollout.call("bash", {"command": "cat /tmp/in"}).output == "content"
@@ -135,7 +136,7 @@ def test_files_by_way_of_a_rollout(cache: tvsnap.AnyCache, tmp_path: Path) -> No
             rollout.get("/tmp/none").read()
 
 
-def test_the_graph_can_be_looked_at(cache: tvsnap.AnyCache) -> None:
+def test_the_graph_can_be_looked_at(cache: AnyCache) -> None:
     salt = secrets.token_hex(4)
     with cache.rollout("terminal", task=salt, salt=salt) as rollout:
         rollout.call("bash", {"command": "echo seen > /tmp/seen"})

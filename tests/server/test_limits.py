@@ -104,11 +104,11 @@ def test_idle_rollouts_cost_neither_thread_nor_sandbox(home: Path) -> None:
         client.rollout("terminal").call("bash", {"command": "true"})
         threads, sandboxes = len(list(tasks.iterdir())), client.stats().sandboxes
         opened = [client.rollout("terminal", task="idle") for _ in range(IDLE)]
-        for rollout in opened[:20]:
-            assert rollout.call("bash", {"command": "true"}).source == "hit"
         assert len(ask(server, "GET", "/v1/rollouts")[1]["rollouts"]) == IDLE + 1
         assert len(list(tasks.iterdir())) < threads + 20
         assert client.stats().sandboxes <= sandboxes
+        for rollout in opened[:20]:
+            assert rollout.call("bash", {"command": "true"}).source == "hit"
         files = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
         assert files < 200
 

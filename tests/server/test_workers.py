@@ -25,6 +25,7 @@ from tests.server.conftest import Server, start
 from tests.server.test_server import ask
 from tvsnap.graph import Graph
 from tvsnap.host import owners
+from tvsnap.protocols import AnyCache
 from tvsnap.wire.errors import WorkerDied
 
 SEED = 32
@@ -148,7 +149,7 @@ def test_workers_and_clients_killed_at_random(home: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
-    def write(client: tvsnap.AnyCache) -> None:
+    def write(client: AnyCache) -> None:
         """Has a file in a rollout's sandbox grow by a line a call: one that was made twice would be seen."""
         with client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
             for number in range(1, 7):

@@ -356,7 +356,7 @@ OURS = frozenset(
         "settle",
         "redate",
         "traffic",
-        "trouble",
+        "machine_fault",
     }
 )
 """What tvsnap does with a sandbox, and a user of a rollout does not."""

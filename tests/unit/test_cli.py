@@ -20,7 +20,7 @@ from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 ROOT = Path(__file__).parents[2]
-OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo", "mcp")
+OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo", "mcp", "serve")
 
 
 @pytest.fixture

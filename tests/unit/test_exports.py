@@ -48,8 +48,16 @@ INSIDE = {
     "ImageStore.manifest",
 }
 """What tvsnap itself calls, and nobody else."""
-FOR_OURSELVES = {"ImageSpec"}
-"""What a signature takes beside what users give it."""
+FOR_OURSELVES = {
+    "ImageSpec",
+    "RemoteForks",
+    "RemoteGraph",
+    "RemoteImages",
+    "RemoteRollout",
+    "RemoteSandbox",
+    "Transport",
+}
+"""What a signature takes beside what users give it, and what a client returns in place of what a cache returns."""
 
 
 def test_what_a_signature_names_is_exported() -> None:

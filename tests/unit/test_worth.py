@@ -45,8 +45,8 @@ class Choosy(BreakEven):
         return self.records
 
 
-def worth(clock: Callable[[], float] | None = None, crowding: float = 2.0) -> Worth:
-    return Worth(BreakEven(), crowding=lambda: crowding, clock=clock or Clock())
+def worth(clock: Callable[[], float] | None = None, crowding: float = 2.0, computed: float = 1e9) -> Worth:
+    return Worth(BreakEven(), crowding=lambda: crowding, clock=clock or Clock(), computed=lambda: computed)
 
 
 def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
@@ -89,6 +89,15 @@ def test_a_busy_machine_makes_nothing_look_longer() -> None:
     its = worth(crowding=4.0)
     its.add("image", executed_s=4.0, reaching_s=4.0, answered_s=4.0, recording_s=4.0)
     assert its._balances["image"] == Balance(executed_s=1.0, reaching_s=1.0, answered_s=1.0, recording_s=4.0)
+
+
+@pytest.mark.parametrize(("crowding", "brings"), [(1.0, 4.0), (1.5, 0.2 + 3.7 * 0.5), (3.0, 0.2)])
+def test_on_a_busy_machine_an_answer_to_a_call_that_only_waits_brings_little(crowding: float, brings: float) -> None:
+    """Then the processors decide how many rollouts there are in a second, and such a call takes no part of them."""
+    its = worth(crowding=crowding, computed=0.2)
+    its.add("image", executed_s=4.0)
+    its.add("image", answered_s=4.0)
+    assert its._balances["image"].answered_s == pytest.approx(brings)
 
 
 def test_who_begins_with_an_answer_is_spared_a_start() -> None:

@@ -124,7 +124,11 @@ class AsyncRollout(Twin[Rollout]):
         """Makes a tool call if the graph has the answer, without waiting for anything, between two other calls.
 
         Args:
-            name, arguments, timeout, after, grade: see `call`.
+            name: the tool's name.
+            arguments: the tool's arguments, as plain JSON.
+            timeout: seconds; a recorded call that took longer is no answer. None for any.
+            after: seconds that are at least to have passed since the last call, as in `call`.
+            grade: the files in which a call that grades leaves its grade, as in `call`.
 
         Returns:
             The recorded result; None if the call was not made.

@@ -11,7 +11,6 @@ from typing import Any, Literal, cast, overload
 
 from tvsnap.client.client import Client
 from tvsnap.client.operations import (
-    CacheSteps,
     Hosts,
     RolloutSteps,
     SandboxSteps,
@@ -19,6 +18,7 @@ from tvsnap.client.operations import (
     make_sandboxes,
     open_rollout,
     resume_rollouts,
+    warm_image,
 )
 from tvsnap.client.steps import Ask, Awaited, Steps, T, awaited, in_turn
 from tvsnap.client.transport import IDLE_CONNECTIONS, PATIENCE, TRIES, Transport, pause_after
@@ -175,7 +175,7 @@ class AsyncTransport:
         return AsyncConnection(*made)
 
 
-class AsyncClient(Awaited[CacheSteps]):
+class AsyncClient:
     """An `AsyncCache` elsewhere, for one event loop; an asynchronous context manager that ends its rollouts.
 
     Attributes:
@@ -186,11 +186,7 @@ class AsyncClient(Awaited[CacheSteps]):
     def __init__(self, transport: Transport) -> None:
         self.cache = Client(transport)
         self.transport = AsyncTransport(transport)
-        self._steps = CacheSteps()
         self._open: set[AsyncRemoteRollout] = set()
-
-    async def _do(self, steps: Steps[T]) -> T:
-        return await self.transport.do(steps)
 
     def rollout(
         self,
@@ -235,8 +231,9 @@ class AsyncClient(Awaited[CacheSteps]):
             return [AsyncRemoteRollout(self, RolloutSteps(None, one)) for one in answer["rollouts"]]
         return await self._make(make_sandboxes(state, n, 0.0, None))
 
-    warm = awaited(CacheSteps.warm)
-    """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`."""
+    async def warm(self, image: str) -> str:
+        """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`."""
+        return str((await self.transport.ask(warm_image(image)))["root"])
 
     @property
     def images(self) -> AsyncRemoteImages:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast, overload
 
 from tvsnap.client.operations import (
-    CacheSteps,
     Hosts,
     RolloutSteps,
     SandboxSteps,
@@ -19,6 +18,7 @@ from tvsnap.client.operations import (
     open_rollout,
     resume_rollouts,
     upload,
+    warm_image,
 )
 from tvsnap.client.steps import Ask, Blocking, blocking, in_turn
 from tvsnap.client.transport import PATIENCE, Transport
@@ -50,7 +50,7 @@ def connect(url: str, token: str | None = None, *, patience: float = PATIENCE) -
     return client
 
 
-class Client(Blocking[CacheSteps]):
+class Client:
     """A `Cache` elsewhere. Thread-safe, and a context manager that ends its rollouts.
 
     Attributes:
@@ -59,8 +59,6 @@ class Client(Blocking[CacheSteps]):
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self._transport = transport
-        self._steps = CacheSteps()
         self._open: dict[str, RemoteRollout] = {}
 
     def rollout(
@@ -74,16 +72,54 @@ class Client(Blocking[CacheSteps]):
         network: Hosts = None,
         deadline: float | None = None,
     ) -> RemoteRollout:
-        """Begins a rollout at the root of an image; see `Cache.rollout`."""
+        """Begins a rollout at the root of an image; see `Cache.rollout`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+            task: the task that the rollout is of.
+            salt: a text that keeps rollouts apart.
+            label: what people call this rollout.
+            limits: what its sandboxes may use; None for what all sandboxes of the image may.
+            network: what its sandboxes may reach outside; None for what the image says.
+            deadline: seconds from now on by which the rollout is to be through; None for none.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense.
+        """
         return self._begin(open_rollout(image, task, salt, label, limits, network, deadline))
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
-        """Begins a rollout at any state; see `Cache.resume`."""
+        """Begins a rollout at any state; see `Cache.resume`.
+
+        Args:
+            state: the state's full hash.
+            task: the task that the rollout is of.
+            label: what people call this rollout.
+            after: seconds that are to have passed there since the state was reached.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
         return self._begin(resume_rollouts(state, 1, task, label, after))
 
     @contextlib.contextmanager
     def materialise(self, state: str, *, after: float = 0.0, network: Hosts = None) -> Iterator[RemoteSandbox]:
-        """A block with a sandbox in any state; see `Cache.materialise`."""
+        """Returns a context manager with a sandbox in any state; see `Cache.materialise`.
+
+        Args:
+            state: the state's full hash.
+            after: seconds that the sandbox is to have run in the state before it is given out.
+            network: what the sandbox may reach outside; None for what rollouts there may.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
         with self._make(make_sandboxes(state, 1, after, network)) as (sandbox,):
             yield sandbox
 
@@ -98,14 +134,42 @@ class Client(Blocking[CacheSteps]):
     def fork(
         self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
     ) -> RemoteForks | list[RemoteRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state; see `Cache.fork`."""
+        """Returns several sandboxes, or rollouts, that stand at any state; see `Cache.fork`.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: begin rollouts, which make sandboxes once they need them.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+        """
         if as_rollouts:
             begun = self._ask(resume_rollouts(state, n, task, label, 0.0))["rollouts"]
             return [self._begun(RolloutSteps(None, one)) for one in begun]
         return self._make(make_sandboxes(state, n, 0.0, None))
 
-    warm = blocking(CacheSteps.warm)
-    """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`."""
+    def warm(self, image: str) -> str:
+        """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+
+        Returns:
+            The hash of the root.
+
+        Raises:
+            NotFound: there is no such image.
+            NotCheckpointable: the root cannot be kept; the message is the reason.
+        """
+        return str(self._ask(warm_image(image))["root"])
 
     @property
     def images(self) -> RemoteImages:
@@ -159,7 +223,7 @@ class Client(Blocking[CacheSteps]):
 
     def _begin(self, opening: Ask) -> RemoteRollout:
         steps = RolloutSteps(opening)
-        self._do(steps.begin())
+        in_turn(self.transport, steps.begin())
         return self._begun(steps)
 
     def _begun(self, steps: RolloutSteps) -> RemoteRollout:

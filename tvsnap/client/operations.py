@@ -322,12 +322,9 @@ class SandboxSteps:
         return target("sandboxes", self.key, what, **query)
 
 
-class CacheSteps:
-    """What is asked of the cache itself."""
-
-    def warm(self, image: str) -> Steps[str]:
-        """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`."""
-        return str((yield Ask("POST", target("images", image, "warm")))["root"])
+def warm_image(image: str) -> Ask:
+    """Returns what keeps the root of an image."""
+    return Ask("POST", target("images", image, "warm"))
 
 
 def open_rollout(

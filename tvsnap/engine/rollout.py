@@ -186,7 +186,7 @@ class RolloutEngine:
         # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
         began = time.perf_counter()
         self._catch_up()
-        self._cursor.let_pass(after)
+        self._cursor.advance_time(after)
         edge = self._cursor.lookup(call, timeout, grading)
         if edge is not None and self._is_answered_by(edge, call):
             return self._follow(edge, "hit", began)
@@ -362,7 +362,7 @@ class RolloutEngine:
                 return None
             began = time.perf_counter()
             self._cursor.catch_up()
-            self._cursor.let_pass(after)
+            self._cursor.advance_time(after)
             if self._is_on_host(name):
                 return self._answer_on_host(call, timeout, began)
             edge = self._cursor.lookup(call, timeout, grading, patient=False)
@@ -473,7 +473,7 @@ class RolloutEngine:
         """Whether it stands in a state, without a sandbox of its own; for any thread, which may see it change."""
         return not self._closed and self._own.absent and self._cursor.at.state == state
 
-    def accompany(self, state: str) -> None:
+    def make_companion(self, state: str) -> None:
         """Makes a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
 
         A call that is made before it is there waits for it.
@@ -635,7 +635,7 @@ class RolloutEngine:
         began = time.perf_counter()
         self._catch_up()
         if self._context.use_cache:
-            self._cursor.let_pass(after)
+            self._cursor.advance_time(after)
             answered = self._answer_on_host(call, timeout, began)
             if answered is not None:
                 return answered

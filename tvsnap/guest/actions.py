@@ -235,7 +235,7 @@ class GuestActions(ABC):
     def lend(self, variables: Mapping[str, str]) -> None:
         self._more_variables = dict(variables)
 
-    def trouble(self, said: str) -> str | None:
+    def machine_fault(self, said: str) -> str | None:
         return None
 
     def load(self) -> Load:

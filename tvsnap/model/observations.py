@@ -88,7 +88,7 @@ NO_SERVICE = Service()
 class Observation:
     """Fingerprints of a sandbox at one moment; two that are equal say that nothing changed in between.
 
-    A part that could not be told is a fresh random value: in doubt, it changed.
+    A part that could not be read is a fresh random value, so that it counts as changed.
 
     Attributes:
         files: of all files that differ from the image, but for `data`.

@@ -316,8 +316,8 @@ class Sandbox(Protocol):
             SandboxDied: the sandbox was ended, since it must not go on.
         """
 
-    def trouble(self, said: str) -> str | None:
-        """Returns a trouble of this machine, such as a full disk, that may have decided what was seen in the sandbox.
+    def machine_fault(self, said: str) -> str | None:
+        """Returns a fault of this machine, such as a full disk, that may have decided what was seen in the sandbox.
 
         It is asked before and after each call, and answers quickly.
 
@@ -325,7 +325,7 @@ class Sandbox(Protocol):
             said: the output of the call; empty before it.
 
         Returns:
-            The trouble in words, of the time since this was last asked; None if there was none.
+            The fault in words, of the time since this was last asked; None if there was none.
 
         Raises:
             SandboxDied: the files that the sandbox stands on are damaged, and nothing that was seen in it counts.

@@ -268,7 +268,7 @@ class Claims:
                 watcher.set()
 
     def close(self) -> None:
-        """Lets whoever waits, or comes from now on, fail; who executes a call may release it."""
+        """Ends all waits, and refuses claims from now on; a call that is being executed may still be released."""
         self._closed = True
         with self._lock:
             claims = list(self._claims.values())

@@ -23,7 +23,15 @@ REMEMBERED = 1000  # images
 TRIAL = 0.5  # seconds that there are for trials at the start ...
 MOST_TRIAL = 1.0  # ... and that are saved up at most
 TRIAL_SHARE = 0.05  # of the time of all processors, which is for trials
+SATURATED = 2.0  # threads for each processor from which on it saves nobody anything that a call which waits is answered
+LEAST_EXECUTED = 1.0  # seconds of calls from which on it is known which part of them is computing
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
+
+
+def _computed() -> float:
+    """Returns the processor time of all processes that this one has started, and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 class Worth:
@@ -36,6 +44,7 @@ class Worth:
         always: bool = False,
         crowding: Callable[[], float] = crowding,
         clock: Callable[[], float] = time.monotonic,
+        computed: Callable[[], float] = _computed,
     ) -> None:
         """
         Args:
@@ -43,12 +52,15 @@ class Worth:
             always: all is recorded, whatever the policy says.
             crowding: tells how many threads want each processor, at least 1.
             clock: tells the time, seconds.
+            computed: tells the processor time that what runs in sandboxes has taken so far, seconds.
         """
         self._clock = clock
         self._trial_s = TRIAL
         self._since = clock()
         self._looked, self._crowded = -math.inf, 1.0
         self._processors = len(os.sched_getaffinity(0))
+        self._executed_s = 0.0
+        self._computed = computed
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
         self._lock = threading.Lock()
@@ -114,13 +126,17 @@ class Worth:
             self._looked, self._crowded = now, self._crowding()
         crowding = self._crowded
         with self._lock:
+            self._executed_s += executed_s
+            share = self._computed() / self._executed_s if self._executed_s > LEAST_EXECUTED else 1.0
+            computing = min(1.0, share * crowding)  # the other part of a call's time it only waits
+            weight = computing / crowding + (1.0 - computing) * max(0.0, SATURATED - crowding)
             before = self._balances.pop(image, Balance())
             part = 0.5 if before.recording_s + before.reaching_s > LONGEST else 1.0
             self._balances[image] = balance = Balance(
-                part * before.executed_s + executed_s / crowding,
+                part * before.executed_s + executed_s * weight,
                 part * before.recording_s + recording_s,
                 part * before.reaching_s + reaching_s / crowding,
-                part * before.answered_s + answered_s / crowding,
+                part * before.answered_s + answered_s * weight,
             )
             if balance.loss(0.0) > 0:  # which holds nobody up where processors are idle
                 taken = min(1.0, crowding - 1.0)

@@ -107,7 +107,7 @@ class Cursor:
         """Returns how many seconds are missing until so many have passed since the last call."""
         return max(0.0, after - (time.monotonic() - self._ended))
 
-    def let_pass(self, after: float) -> None:
+    def advance_time(self, after: float) -> None:
         """Sees to it that so many seconds have passed since the last call."""
         now = time.monotonic()
         missing = after - (now - self._ended)

@@ -33,7 +33,7 @@ class Accompanied(Protocol):
     def lacks_sandbox(self, state: str) -> bool:
         """Whether it stands in a state, without a sandbox of its own; for any thread, which may see it change."""
 
-    def accompany(self, state: str) -> None:
+    def make_companion(self, state: str) -> None:
         """Makes a sandbox that runs beside it in a state, unless it goes on meanwhile."""
 
 
@@ -97,7 +97,7 @@ class Companions:
         for rollout, state, stirs in self._due():
             if (stirs or self._is_likely(state)) and not self._closed.is_set():
                 with contextlib.suppress(Exception):  # it is then forked when the call comes, or the caller is told
-                    rollout.accompany(state)
+                    rollout.make_companion(state)
 
     def _due(self) -> list[tuple[Accompanied, str, bool]]:
         """Returns the rollouts whose time has come and that still stand where they stood, and where that is."""

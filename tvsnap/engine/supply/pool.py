@@ -33,8 +33,8 @@ class SandboxPool:
     then the ready ones, then the resting ones. Sandboxes are closed by threads of the pool, off the path of whoever is
     done with them.
 
-    What sandboxes weigh is known only once they have worked, so a limit of memory is no wall: who needs a sandbox waits
-    while others are at work or on their way out, but not for those that nobody will free.
+    The memory that a sandbox takes is known only once it has worked, so the limit of memory can be exceeded: a caller
+    that needs a sandbox waits while others work or are being closed, but not where waiting would free none.
     """
 
     def __init__(self, budget: Budget, *, patience: float = 600.0) -> None:

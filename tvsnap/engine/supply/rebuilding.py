@@ -90,7 +90,7 @@ def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
     result = recipe.environment.execute(sandbox, edge.call, timeout, recipe.limits)
     if result.timed_out and not edge.result.timed_out:
         raise InfrastructureError(f"a call that took {edge.result.duration:.1f} s did not end within {timeout:.0f} s")
-    trouble = sandbox.trouble(result.output)
+    trouble = sandbox.machine_fault(result.output)
     if trouble and not result.same_value(edge.result):
         raise InfrastructureError(f"a call could not be made again as it was recorded: {trouble}")
     return result

@@ -176,9 +176,9 @@ class Recipes:
 
 
 def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:
-    """Returns `limits` with those that a root was recorded with; one that there is no more had its day.
+    """Returns `limits` with those that a root was recorded with.
 
-    Processor time without a limit is not recorded.
+    A limit that this version does not have any more is left out. Processor time without a limit is not recorded.
     """
     known = {field.name for field in fields(Limits)}
     recorded = {name: value for name, value in json.loads(root.limits).items() if name in known}

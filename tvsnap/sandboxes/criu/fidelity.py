@@ -1,12 +1,12 @@
-"""What CRIU 4.2 brings back otherwise than it was, without a word: found before a snapshot could pretend.
+"""Finds what CRIU 4.2 restores differently without reporting an error, so that no snapshot is taken of it.
 
-Each of these was found by trying; `tests/conformance/test_refusals.py` tries them again.
+Each of these was found by experiment; `tests/conformance/test_refusals.py` repeats the experiments.
 
-Three changes are known and let be, for what is common would have no snapshots else: an edge-triggered epoll tells once
-more what is ready (nginx, all Go programs; who uses one must bear with that at any time); a connected Unix socket tells
-the credentials of who made the pair anew, not of its peer (tmux, clients of databases; they are asked for when a
-connection is new); and a file made by O_TMPFILE can no longer be given a name (temporary files of MariaDB and Python,
-which cannot be told from those that are to get one).
+Three differences are accepted, since common programs could not be snapshotted otherwise: an edge-triggered epoll
+reports once more what is ready (nginx, all Go programs; every user of one must expect that at any time); a connected
+Unix socket reports the credentials of the process that restored the pair, not of its peer (tmux, database clients; they
+are asked for when a connection is new); and a file made by O_TMPFILE can no longer be given a name (temporary files of
+MariaDB and Python, which cannot be told from those that are to get one).
 """
 
 from __future__ import annotations

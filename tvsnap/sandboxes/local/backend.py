@@ -397,8 +397,8 @@ class LocalBackend:
         with contextlib.suppress(OSError):  # the pool is full: the next observation tries again
             self._storage.keep_limit(sandbox.layer, sandbox.limits.disk)
 
-    def trouble(self, sandbox: LocalSandbox, said: str) -> str | None:
-        """See `Sandbox.trouble`: an error of the disk, or too little room, shows as a failure of the command's own."""
+    def machine_fault(self, sandbox: LocalSandbox, said: str) -> str | None:
+        """See `Sandbox.machine_fault`: an error of the disk, or too little room, looks like a command's failure."""
         if self._storage.errors() != sandbox.errors:
             self._snapshots.distrust(sandbox.origin)
             raise SandboxDied(f"the disk below the pool of {self._home} returned errors")

@@ -295,8 +295,8 @@ class LocalSandbox(Networked, Rewindable):
             return shown
         return image
 
-    def trouble(self, said: str) -> str | None:
-        return self._owner.trouble(self, said)
+    def machine_fault(self, said: str) -> str | None:
+        return self._owner.machine_fault(self, said)
 
     def load(self) -> Load:
         return self._gauge.read()

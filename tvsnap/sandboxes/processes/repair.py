@@ -1,6 +1,6 @@
-"""Sockets that are made the ends of a TCP connection without a word between them (TCP_REPAIR).
+"""Makes sockets the ends of a TCP connection without sending packets (TCP_REPAIR).
 
-Only who has rights over the network namespace may do that: root of this machine, and nobody inside a sandbox.
+That needs rights over the network namespace, which root of this machine has, and nobody inside a sandbox.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _make(one: Kept, first: socket.socket, second: socket.socket) -> None:
         _allow(its, end)
     for its, other, end in ((first, second, one.first), (second, first, one.second)):
         _go_on(its, other, end)
-    if one.gone:  # without a word to the other end
+    if one.gone:  # no packet is sent to the other end
         repair.begin(second)
 
 

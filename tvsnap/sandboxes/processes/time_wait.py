@@ -1,8 +1,9 @@
 """TIME_WAIT in forks: a port that was in use a moment ago is in use there too, for as long as it would have been.
 
-CRIU brings back no connection that has no process any longer. So what a sandbox has of them is noted in a snapshot, and
-made again: two sockets are set up as the ends of a connection (TCP_REPAIR, without a word between them), then one is
-closed before the other. The kernel keeps each such port for a minute from then on; what has less left is ended by us.
+CRIU restores no connection that belongs to no process any more. So a snapshot notes those that a sandbox has, and a
+fork makes them again: two sockets are set up as the ends of a connection without sending packets (TCP_REPAIR), then
+one is closed before the other. The kernel keeps each such port for a minute from then on; a port that has less left is
+freed by us in time.
 """
 
 from __future__ import annotations

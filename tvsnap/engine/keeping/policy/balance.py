@@ -9,7 +9,9 @@ from dataclasses import dataclass
 class Balance:
     """What the cache has cost the rollouts of one image in this process of late, and what it has brought.
 
-    All times are those that an idle machine would have taken.
+    Times are those that an idle machine would have taken. On a busy one, what calls only waited for counts less, and
+    nothing where two threads want each processor: rollouts are then as fast as the processors, and a call that waits
+    takes no part of them.
 
     Attributes:
         executed_s: seconds that executed calls took.
