@@ -74,9 +74,7 @@ class Recipes:
         self._lent = lent
         self._contents = contents
         self._with_files: dict[str, FilesEnvironment] = {}
-        self._by_digest: dict[
-            str, Image
-        ] = {}  # images that rollouts use; they may be removed from the store
+        self._by_digest: dict[str, Image] = {}  # images that rollouts use; they may be removed from the store
 
     def of_image(
         self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None, salt: str = ""
