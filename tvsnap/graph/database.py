@@ -269,9 +269,8 @@ ALTER TABLE edges ADD COLUMN checksum INTEGER;
 UPDATE edges SET checksum = edge_checksum(state, call_key, slot, 0.0, next_state, timeout, exit_code, duration,
     timed_out, blocked, truncated, NULL, output, call, NULL) WHERE deterministic AND slot IS NOT NULL;
 """,
-    # In a file of version 2, nothing was proven, and time did not count. States with a snapshot go on
-    # answering; calls to others are executed once more. Private states had snapshots only if someone asked for
-    # them.
+    # In a file of version 2, nothing was proven, and time did not count. States with a snapshot go on answering; calls
+    # to others are executed once more. Private states had snapshots only if someone asked for them.
     2: """
 ALTER TABLE edges ADD COLUMN proven INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE edges ADD COLUMN waited REAL NOT NULL DEFAULT 0;

@@ -78,8 +78,7 @@ def _words_of(statement: Statement, dialect: SystemName) -> Words:
         doubtful = known.stochastic or known.volatile or statement.has_chance or bool(calls)
         if dialect == "postgres":
             doubtful = doubtful or statement.converts
-                # It may have the same name as an object of the system's own: until PostgreSQL reports it, the
-                # name counts.
+            # It may have the same name as an object of the system's own: until PostgreSQL reports it, the name counts.
         shadows = dialect == "postgres" and (routine or statement.kind_of_object == "foreign")
         if doubtful or shadows or not spoken.isdisjoint(_ATTACHED):
             defined = made | (ENDS if "deferrable" in spoken else frozenset())
@@ -92,7 +91,7 @@ def _words_of(statement: Statement, dialect: SystemName) -> Words:
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
     definition = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have times of their own
-        # PostgreSQL's BEGIN records the time.
+    # PostgreSQL's BEGIN records the time.
     turns = _TURNS - {"begin", "start"} if dialect == "postgres" else _TURNS
     turned = first in turns and len(found) <= _LONGEST_TURN and spoken.isdisjoint({"not", "chain"})
     turned = turned or (first in ("set", "use") and spoken.isdisjoint({"password", "role", "authorization"}))

@@ -125,7 +125,7 @@ class Statement(Phrase):
             volatile = bool(self._chance) or self.converts
             telling = next((i for i, each in enumerate(self.lexemes) if each.is_word(*_TELLING)), len(self.lexemes))
             return Effects(kind, any(i > telling for i in self._chance), volatile)
-                # Strings may contain statements that are executed.
+            # Strings may contain statements that are executed.
         strings = [each.text for each in self.lexemes if each.kind == "string"]
         doubtful = bool(self._chance) or any(self._dialect.doubtful.search(text) for text in strings)
         return Effects(kind, doubtful, doubtful or self.converts)
@@ -171,8 +171,7 @@ class Statement(Phrase):
         if first == "comment":
             return Effects("write")
         told = self._defined(first, self.kind_of_object)
-                # Such a text is evaluated when something is defined with it: DEFAULT 'now' is one fixed time
-                # from then on.
+        # Such a text is evaluated when something is defined with it: DEFAULT 'now' is one fixed time from then on.
         return replace(told, volatile=True) if self._has_moment else told
 
     def _defined(self, first: str, kind: str) -> Effects:

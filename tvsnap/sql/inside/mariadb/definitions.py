@@ -41,8 +41,8 @@ WHERE routine_schema NOT IN {OWN} AND data_type = 'time' LIMIT {_MOST}
 """
 """Kind, name and text of each.
 
-A system-versioned table stores the time at which a row was written. `timed` ones contain a time of day, or a time that is
-set to that of writing where NULL is written.
+A system-versioned table stores the time at which a row was written. `timed` ones contain a time of day, or a time that
+is set to that of writing where NULL is written.
 """
 
 _EXECUTES = re.compile(r"\b(execute|call|load|handler)\b", re.IGNORECASE)

@@ -146,12 +146,11 @@ class Witness:
         if self._sequences[0] != definitions:
             self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
         if self._sequences[1]:
-                        # A value drawn from a sequence leaves no trace until the next batch of them is
-                        # reserved. In the session, the statement shows it, unless a view hides it;
-                        # statements of other clients are not known.
+            # A value drawn from a sequence leaves no trace until the next batch of them is reserved. In the session,
+            # the statement shows it, unless a view hides it; statements of other clients are not known.
             others = everyone[_SELECTS] - own[_SELECTS] - int(selects[0][0] or 0)
             hidden = (others, own["OPENED_VIEWS"])
-                # Which rows InnoDB shows to the session's transaction, and what the transaction has written and locked.
+            # Which rows InnoDB shows to the session's transaction, and what the transaction has written and locked.
         report = monitor.rows("SHOW ENGINE INNODB STATUS")[0][2] if _plain(place[3]) == b"1" else b""
         return (
             tuple(place),

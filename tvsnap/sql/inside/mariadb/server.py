@@ -102,7 +102,7 @@ plugin_load_add = metadata_lock_info
 
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        # Memory that a big statement needed is returned to the kernel, and is not in the next snapshot.
+    # Memory that a big statement needed is returned to the kernel, and is not in the next snapshot.
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_TRIM_THRESHOLD_": "131072",
     "MALLOC_MMAP_THRESHOLD_": "131072",

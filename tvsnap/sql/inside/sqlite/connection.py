@@ -58,7 +58,7 @@ class Connection:
         try:
             self._base.text_factory = _text
             self.ask("PRAGMA synchronous = OFF")  # a sandbox does not outlive the machine
-                        # SQLite draws its seed once per process: forks of one would all draw the same numbers.
+            # SQLite draws its seed once per process: forks of one would all draw the same numbers.
             self._base.create_function("random", 0, _random)
             self._base.create_function("randomblob", 1, _randomblob)
             self._files = self._open_files()
@@ -137,7 +137,7 @@ class Connection:
 
     def run(self, statement: str, max_rows: int) -> Result:
         settled = not self.in_transaction
-                # Setting the authorizer expires the statements that older Pythons cache in spite of the setting above.
+        # Setting the authorizer expires the statements that older Pythons cache in spite of the setting above.
         self._actions.clear()
         self._base.set_authorizer(self._allow)
         failed = True
@@ -220,7 +220,7 @@ class Connection:
         for kind, _, column, database in self._actions:
             if database or kind == sqlite3.SQLITE_PRAGMA:
                 self._touched.add(database or "main")
-                        # If no column of a table is read, its database is known only if the statement names the table.
+                # If no column of a table is read, its database is known only if the statement names the table.
             unnamed = unnamed or (kind == sqlite3.SQLITE_READ and not column and not database)
         if unnamed:
             self._touched.update(self._read_by(statement))

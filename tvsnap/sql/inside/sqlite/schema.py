@@ -30,8 +30,8 @@ def relations(ask: Ask) -> List[Relation]:
     """Returns the tables and views in the order of their names, without SQLite's own and those of virtual tables."""
     listed = ask("PRAGMA table_list")
     inner = {row[1] for row in listed if row[2] == "shadow"}
-        # The temporary database is created when it is first read, and SQLite 3.40 then refuses a checkpoint of the
-        # log after `journal_mode = WAL`. Before 3.37 there is no list that shows whether it exists.
+    # The temporary database is created when it is first read, and SQLite 3.40 then refuses a checkpoint of the log
+    # after `journal_mode = WAL`. Before 3.37 there is no list that shows whether it exists.
     temporary = not listed or any(row[0] == "temp" and not row[1].startswith("sqlite_") for row in listed)
     places = ("main", "temp") if temporary else ("main",)
     rows = [row for place in places for row in ask(_RELATIONS.format(place=place))]
@@ -48,7 +48,7 @@ def relations(ask: Ask) -> List[Relation]:
 def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
     said: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
     rows = []
-        # A view of missing tables has no columns; this must not prevent the description of others.
+    # A view of missing tables has no columns; this must not prevent the description of others.
     with contextlib.suppress(sqlite3.OperationalError) if "view" in relation.kind else contextlib.nullcontext():
         rows = [row for row in _pragma(ask, relation, "table_xinfo") if row[6] != _HIDDEN]
     key = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]

@@ -173,7 +173,7 @@ class SQLite(DatabaseSystem):
 
     def load_script(self, path: str, database: str) -> List[str]:
         command = ["sqlite3", "-batch", "-bail", "-init", os.devnull]
-                # Nothing has to survive a crash of the build.
+        # Nothing has to survive a crash of the build.
         command += ["-cmd", "PRAGMA journal_mode = MEMORY", "-cmd", "PRAGMA synchronous = OFF"]
         command.append(self._path(database) if database else ":memory:")
         try:
