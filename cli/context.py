@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from tvsnap.host.home import resolve_home
-from tvsnap.model.errors import TvsnapError
+from tvsnap.model.errors import TvsnapError, UsageError
 
 from . import options
 
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tvsnap.cache import Cache
+    from tvsnap.client.client import Client
     from tvsnap.graph import Graph
     from tvsnap.images import ImageStore
+    from tvsnap.model.limits import Budget
+    from tvsnap.protocols import AnyCache, AnyGraph
     from tvsnap.sandboxes.protocol import Backend
 
 GRAPH_FILE = "tvsnap.db"
@@ -55,6 +58,44 @@ def open_cache(*, prefork: int | None = 0, **settings: Any) -> Iterator[Cache]:
     finally:
         with uninterrupted():
             cache.close()
+
+
+def connected() -> Client | None:
+    """Returns a client of the server that was chosen; None where a data directory of this machine is to be used."""
+    url = os.environ.get(options.URL_VARIABLE)
+    if not url:
+        return None
+    from tvsnap.client.client import connect
+
+    return connect(url, os.environ.get(options.TOKEN_VARIABLE))
+
+
+@contextlib.contextmanager
+def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> Iterator[AnyCache]:
+    """A block with an open cache: that of a server, where one was chosen, or of the data directory."""
+    client = connected()
+    if client is None:
+        with open_cache(policy=policy, budget=budget) as cache:
+            yield cache
+        return
+    with client:
+        if policy != options.POLICY or budget not in (None, options.budget(None, None, None, None)):
+            raise UsageError(
+                "with --url, the server says what is kept (tvsnap serve --help): leave out --policy and --max-..."
+            )
+        yield client
+
+
+@contextlib.contextmanager
+def any_graph() -> Iterator[AnyGraph]:
+    """A block with a graph to be looked at: that of a server, where one was chosen, or of the data directory."""
+    client = connected()
+    if client is None:
+        with open_graph() as graph:
+            yield graph
+        return
+    with client:
+        yield client.graph
 
 
 class Parts(NamedTuple):

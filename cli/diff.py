@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @options.verb(
     "15",
     backend=True,
+    url=True,
     s0="done (with --exit-code: nothing differs)",
     s2="bad usage, or states of different images",
     s3="no such state, or a prefix that fits several",
@@ -43,11 +44,16 @@ def diff(
       tvsnap diff 3fa9c1~ 3fa9c1            what the last call changed
       tvsnap diff 3fa9c1 77d0aa --patch     with the lines of text files
     """
-    from tvsnap.upkeep.diff import compare_states
+    from tvsnap.client.client import Client
+    from tvsnap.upkeep.diff import StateDifference, compare_states
 
-    with context.open_cache() as cache:
+    client = context.connected()
+    with context.open_cache() if client is None else client as cache:
         first, second = cache.graph.resolve(a), cache.graph.resolve(b)
-        difference = compare_states(cache, a, b, patch=patch)
+        if isinstance(cache, Client):
+            difference = cache.diff(StateDifference, a, b, patch=patch)
+        else:
+            difference = compare_states(cache, a, b, patch=patch)
     data = {"a": first.hash, "b": second.hash, "differs": bool(difference), **asdict(difference)}
     context.answer(data, as_json=as_json, show=lambda: _print(difference, context.console(soft_wrap=True)))
     if exit_code and difference:

@@ -26,6 +26,7 @@ NOT_RUN = 125
 @options.verb(
     "25",
     backend=True,
+    url=True,
     s0="the command's own, whatever it is, 128 + N if signal N ended it; 124 if it timed out, 125 if it was not run "
     "(a program has the terminal)",
     s1="tvsnap failed, as its message says",
@@ -53,7 +54,7 @@ def exec(
         raise UsageError(f"{command[0]}: options go before STATE, a command that begins so after --")
     words = command[1:] if command[0] == "--" and len(command) > 1 else command
     line = words[0] if len(words) == 1 else shlex.join(words)
-    with context.open_cache() as cache:
+    with context.any_cache() as cache:
         found = cache.graph.resolve(state)
         with cache.materialise(found.hash, network=options.network(network)) as sandbox:
             outcome = sandbox.run(line, timeout=timeout)

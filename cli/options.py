@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 HOME_VARIABLE = "TVSNAP_HOME"
 BACKEND_VARIABLE = "TVSNAP_BACKEND"
+URL_VARIABLE = "TVSNAP_URL"
+TOKEN_VARIABLE = "TVSNAP_TOKEN"
 DEFAULT_BACKEND = "local"
+POLICY = "break-even"
 
 FAILED = 1
 DIFFERS = 4
@@ -62,6 +65,15 @@ Home = Annotated[
 ]
 Backend = Annotated[
     str, Option(metavar="NAME", help="What runs the sandboxes.", envvar=BACKEND_VARIABLE, callback=check_backend)
+]
+Url = Annotated[
+    str | None,
+    Option(
+        metavar="URL",
+        help=f"Ask this server (http://HOST:PORT or unix:PATH) in place of a data directory here; its token: "
+        f"${TOKEN_VARIABLE}.",
+        envvar=URL_VARIABLE,
+    ),
 ]
 Network = Annotated[
     list[str] | None,
@@ -117,9 +129,9 @@ def seconds(default: float, name: str, help: str, *, least: float | None = None)
 
 
 @contextlib.contextmanager
-def environment(home: str | None, backend: str | None) -> Iterator[None]:
+def environment(home: str | None, backend: str | None, url: str | None = None) -> Iterator[None]:
     """A block in which the variables say what the options do that are given; those hold for every verb."""
-    given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend}
+    given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend, URL_VARIABLE: url}
     before = {name: os.environ.get(name) for name, value in given.items() if value is not None}
     os.environ.update({name: value for name, value in given.items() if value is not None})
     try:
@@ -133,7 +145,7 @@ def environment(home: str | None, backend: str | None) -> Iterator[None]:
 
 
 def verb(
-    usual: str = "", *, home: bool = True, backend: bool = False, **own: str
+    usual: str = "", *, home: bool = True, backend: bool = False, url: bool = False, **own: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares a verb: a function whose docstring is its help, here completed with a table of exit statuses.
 
@@ -141,6 +153,7 @@ def verb(
         usual: the exit statuses of which the help tells the usual meaning, a digit each.
         home: it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
         backend: it has the option `--backend`, which sets `BACKEND_VARIABLE`.
+        url: it has the option `--url`, which sets `URL_VARIABLE`.
         own: as `s0="the command's own"`: exit statuses that have a meaning of their own.
     """
     meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
@@ -151,13 +164,23 @@ def verb(
 
     def declared(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def run(*arguments: Any, home: str | None = None, backend: str | None = None, **options: Any) -> None:
-            with environment(home, backend):
+        def run(
+            *arguments: Any,
+            home: str | None = None,
+            backend: str | None = None,
+            url: str | None = None,
+            **options: Any,
+        ) -> None:
+            with environment(home, backend, url):
                 function(*arguments, **options)
 
         signature = inspect.signature(function, eval_str=True)
         parameters = list(signature.parameters.values())
-        shared = (home, "home", None, Home), (backend, "backend", DEFAULT_BACKEND, Backend)
+        shared = (
+            (home, "home", None, Home),
+            (backend, "backend", DEFAULT_BACKEND, Backend),
+            (url, "url", None, Url),
+        )
         for has, name, default, annotation in shared:
             if has:
                 kind = inspect.Parameter.KEYWORD_ONLY

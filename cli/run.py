@@ -23,7 +23,7 @@ from .text import call_line, cut, one_line, seconds, size, visible
 
 if TYPE_CHECKING:
     from tvsnap.model.calls import ToolResult
-    from tvsnap.rollout import Rollout
+    from tvsnap.protocols import AnyRollout
 
 PROMPT = "> "
 
@@ -31,6 +31,7 @@ PROMPT = "> "
 @options.verb(
     "15",
     backend=True,
+    url=True,
     s0="the calls were made (whatever the commands returned)",
     s2="bad usage, or no call was given",
     s3="no such image",
@@ -47,7 +48,7 @@ def run(
     salt: str | None = Option(None, metavar="TEXT", help="Share states only with rollouts of this salt."),
     network: options.Network = None,
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for each call."),
-    policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
+    policy: str = Option(options.POLICY, metavar="NAME", help="When to snapshot: break-even, eager or never."),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,
@@ -76,11 +77,11 @@ def run(
         raise UsageError("--args are the arguments of a tool: say which with --tool NAME")
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     prompted = not calls and context.is_terminal() and not as_json
-    with context.open_cache(policy=policy, budget=budget) as cache:
+    with context.any_cache(policy=policy, budget=budget) as cache:
         found = cache.images.get(check_text(image, "image"))
         lines = iter(()) if calls or prompted else _calls_of_standard_input()
         given = options.network(network)
-        with cache.rollout(found, task, salt, "by hand", network=given) as rollout:
+        with cache.rollout(image, task, salt, "by hand", network=given) as rollout:
             reach = found.network if given is None else Network.of(given)
             session = _Session(rollout, timeout, found.name, reach, as_json=as_json)
             for name, said in calls:
@@ -119,7 +120,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 class _Session:
     """Makes calls and prints what they return; `made` are those made, as plain JSON."""
 
-    def __init__(self, rollout: Rollout, timeout: float, image: str, network: Network, *, as_json: bool) -> None:
+    def __init__(self, rollout: AnyRollout, timeout: float, image: str, network: Network, *, as_json: bool) -> None:
         self.made: list[dict[str, Any]] = []
         self._rollout = rollout
         self._timeout = timeout

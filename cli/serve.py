@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Option
@@ -10,6 +12,11 @@ from typer import Option
 from tvsnap.model.errors import UsageError
 
 from . import context, options
+
+if TYPE_CHECKING:
+    from socket import socket as Socket
+
+    from tvsnap.server.workers import Worker
 
 
 @options.verb("15", backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing")
@@ -20,6 +27,7 @@ def serve(
     socket_mode: str = Option("660", metavar="MODE", help="Who may use the Unix socket, without a token."),
     socket_group: str | None = Option(None, metavar="GROUP", help="The group of the Unix socket."),
     token_file: Path | None = Option(None, metavar="FILE", help="Tokens that clients must show, one a line."),
+    workers: int = Option(1, metavar="N", min=1, max=256, help="Processes that serve together."),
     ttl: float = options.seconds(3600.0, "--ttl", "End what no client has asked for so many seconds."),
     max_body: str = Option("16M", metavar="SIZE", help="The largest body of a request."),
     max_upload: str = Option("4G", metavar="SIZE", help="The largest upload."),
@@ -52,6 +60,8 @@ def serve(
     try:
         from tvsnap.server.listen import serve as run
         from tvsnap.server.settings import ServerSettings, read_tokens
+        from tvsnap.server.sockets import address_of, listening
+        from tvsnap.server.workers import share_of, supervise
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[server]'") from None
     try:
@@ -74,15 +84,23 @@ def serve(
         grace=grace,
     )
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
+    held, used = (settings, budget) if workers == 1 else share_of(settings, budget, workers)
 
-    async def go() -> None:
-        cache = AsyncCache(backend=context.backend_name(), policy=policy, budget=budget, threads=budget.sandboxes + 64)
+    async def go(sockets: list[Socket], worker: Worker | None, ready: Callable[[], None]) -> None:
+        cache = AsyncCache(backend=context.backend_name(), policy=policy, budget=used, threads=used.sandboxes + 64)
         try:
-            await run(cache, settings, lambda addresses: typer.echo(f"tvsnap: serving at {', '.join(addresses)}"))
+            await run(cache, held, sockets, worker, ready)
         finally:
             await cache.close()
 
+    def tell(addresses: list[str]) -> None:
+        typer.echo(f"tvsnap: serving at {', '.join(addresses)}")
+
     try:
-        asyncio.run(go())
+        if workers > 1:
+            supervise(settings, workers, lambda worker, sockets, ready: asyncio.run(go(sockets, worker, ready)), tell)
+        else:
+            with listening(settings) as sockets:
+                asyncio.run(go(sockets, None, lambda: tell([address_of(one) for one in sockets])))
     except KeyboardInterrupt:  # the server has stopped in order by then
         raise typer.Exit(0) from None

@@ -26,7 +26,7 @@ LINEAGE_SHOWN = 30
 CALLS_SHOWN = 20
 
 
-@options.verb("025", s3="no such state, or a prefix that fits several")
+@options.verb("025", url=True, s3="no such state, or a prefix that fits several")
 def show(
     state: options.StateName,
     output: bool = Option(False, "--output", help="Print the whole output, and nothing else."),
@@ -42,11 +42,11 @@ def show(
       tvsnap show 3fa9c1
       tvsnap show 3fa9c1~2 --output     the whole output of the call two steps up
     """
-    with context.open_graph() as graph:
+    with context.any_graph() as graph:
         found = graph.resolve(state)
         lineage = graph.lineage(found.hash)
         made = graph.out_edges(found.hash)
-        snapshots = [snapshot for snapshot in graph.snapshots() if snapshot.state == found.hash]
+        snapshots = graph.snapshots_of(found.hash)
         root = graph.root_of(found.hash)
     if output and not as_json:
         text = lineage[-1].result.output if lineage else ""

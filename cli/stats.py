@@ -12,7 +12,7 @@ from .text import count, one_line, percent, seconds, size
 BAR = 30
 
 
-@options.verb("025")
+@options.verb("025", url=True)
 def stats(as_json: options.AsJson = False) -> None:
     """Show hit rates, time saved, disk and memory in use.
 
@@ -32,6 +32,10 @@ def collect() -> dict[str, Any]:
     """Returns all figures as plain JSON."""
     from tvsnap.upkeep.figures import figures
 
+    client = context.connected()
+    if client is not None:
+        with client:
+            return client.figures()
     with context.open_graph() as graph:
         return figures(resolve_home(), graph)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
 
 
-@options.verb("0235")
+@options.verb("0235", url=True)
 def tree(
     state: str | None = Argument(
         None, metavar="STATE", help="Only this state and what came of it.", show_default=False
@@ -40,7 +40,7 @@ def tree(
       tvsnap tree 3fa9 --depth 3        three steps down from a state
       tvsnap tree --json | jq '.nodes[] | select(.call.hits > 5)'
     """
-    with context.open_graph() as graph:
+    with context.any_graph() as graph:
         top = graph.resolve(state) if state is not None else None
         deepest = None if depth is None else depth + (top.depth if top else 0)
         nodes = graph.tree(root=top.root if top else None, task=task, image=image, depth=deepest)

@@ -9,11 +9,11 @@ from typing import Any
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT, RolloutEngine
 from tvsnap.environments.files import GET, PUT, Fetched
-from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.observations import Command
+from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.sandboxes.protocol import Sandbox
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tvsnap
+import tvsnap.aio
 from tvsnap.images import Image
+from tvsnap.protocols import AnyAsyncCache, AnyCache
 
 
 @dataclass
@@ -37,12 +40,12 @@ class Server:
         return self.process.wait(30)
 
 
-def start(home: Path, *options: str) -> Server:
+def start(home: Path, *options: str, socket: str = "server.sock") -> Server:
     """Starts a server on a data directory."""
-    socket = home / "server.sock"
+    path = home / socket
     command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "serve", "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--socket", str(socket), *options],
+        [*command, "--socket", str(path), *options],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -53,7 +56,7 @@ def start(home: Path, *options: str) -> Server:
     if "serving at" not in line:
         process.kill()
         raise AssertionError(f"the server did not start: {line!r}")
-    return Server(process, line.split("serving at ")[1].split(",")[0].strip(), socket)
+    return Server(process, line.split("serving at ")[1].split(",")[0].strip(), path)
 
 
 @pytest.fixture(scope="session")
@@ -73,12 +76,49 @@ def server(server_home: Path) -> Iterator[Server]:
     assert started.stop() == 0
 
 
-@pytest.fixture(params=["here", "tcp", "unix"])
-def cache(request: pytest.FixtureRequest, server: Server, tvsnap_home: Path, terminal_image: Image) -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def workers(server_home: Path) -> Iterator[Server]:
+    """A server of two processes for the session, on the same data directory."""
+    started = start(server_home, "--workers", "2", socket="workers.sock")
+    yield started
+    assert started.stop() == 0
+
+
+def url_of(request: pytest.FixtureRequest) -> str:
+    """Returns the address of the server that a test is to use: by TCP, by its Unix socket, or of several processes."""
+    if request.param == "workers":
+        found: Server = request.getfixturevalue("workers")
+        return found.url
+    found = request.getfixturevalue("server")
+    return found.url if request.param == "tcp" else f"unix:{found.socket}"
+
+
+@pytest.fixture(params=["here", "tcp", "unix", "workers"])
+def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[AnyCache]:
     """What gives rollouts and sandboxes: a cache in this process, or a client of the server."""
     if request.param == "here":
         with tvsnap.Cache(tvsnap_home) as opened:
             yield opened
         return
-    with tvsnap.connect(server.url if request.param == "tcp" else f"unix:{server.socket}") as client:
+    with tvsnap.connect(url_of(request)) as client:
         yield client
+
+
+OpenAsync = Callable[[], AbstractAsyncContextManager[AnyAsyncCache]]
+
+
+@pytest.fixture(params=["here", "tcp", "unix", "workers"])
+def open_async(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> OpenAsync:
+    """Opens what gives rollouts and sandboxes that are awaited: a cache in this process, or a client of the server."""
+    url = "" if request.param == "here" else url_of(request)
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[AnyAsyncCache]:
+        if request.param == "here":
+            async with tvsnap.AsyncCache(tvsnap_home) as cache:
+                yield cache
+            return
+        async with await tvsnap.aio.connect(url) as client:
+            yield client
+
+    return opened

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import secrets
+import threading
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tvsnap
+from tvsnap.protocols import AnyCache
 
 
-def test_a_second_rollout_is_answered(cache: Any) -> None:
+def test_a_second_rollout_is_answered(cache: AnyCache) -> None:
     salt, command = secrets.token_hex(4), {"command": "echo one > /tmp/a; cat /tmp/a"}
     for source in ("executed", "executed", "hit"):
         with cache.rollout("terminal", task="conformance", salt=salt) as rollout:
@@ -27,7 +29,56 @@ def test_a_second_rollout_is_answered(cache: Any) -> None:
                 assert result.source == "hit"
 
 
-def test_errors_are_of_the_same_classes(cache: Any) -> None:
+def test_commands_side_by_side_and_calls_that_grade(cache: AnyCache) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        first, second = rollout.exec_all(["echo 1", tvsnap.Command("pwd; exit 3", cwd="/tmp")], user="root")
+        assert (first.output, second.output, second.exit_code) == ("1\n", "/tmp\n", 3)
+        graded = rollout.call("bash", {"command": "echo 1 > /tmp/reward"}, grade=["/tmp/reward"])
+        assert graded.exit_code == 0
+        state = rollout.state
+        assert [edge.grade is not None for edge in cache.graph.lineage(state) if edge.call.name == "bash"] == [True]
+        with cache.materialise(state) as sandbox:
+            outcomes = sandbox.exec_all([tvsnap.Command("cat /tmp/reward"), tvsnap.Command("exit 4")], timeout=10)
+            assert [outcome.exit_code for outcome in outcomes] == [0, 4]
+
+
+def test_a_call_is_cancelled_by_another_thread(cache: AnyCache) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        assert not rollout.cancel()
+        results: list[tvsnap.ToolResult] = []
+        thread = threading.Thread(
+            target=lambda: results.append(rollout.call("bash", {"command": "echo begun; sleep 60"}, timeout=90))
+        )
+        thread.start()
+        time.sleep(0.7)
+        assert rollout.cancel()
+        thread.join(30)
+        assert (results[0].timed_out, "begun" in results[0].output) == (True, True)
+        assert rollout.call("bash", {"command": "echo on"}).output == "on\n"
+
+
+def test_several_at_a_state(cache: AnyCache) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "X=kept"})
+        rollout.snapshot_if_idle()
+        state = rollout.state
+        with cache.fork(state, 2) as forks:
+            assert len(forks) == 2
+            assert [one.run("echo $X", timeout=10).output for one in forks] == [b"kept\n"] * 2
+            assert forks[0].id != forks[1].id
+        for one in cache.fork(state, 2, as_rollouts=True, task="forked", label="one"):
+            with one:
+                assert one.state == state
+                assert one.call("bash", {"command": "echo $X"}).output == "kept\n"
+
+
+def test_an_image_that_runs_no_service_needs_no_warming(cache: AnyCache) -> None:
+    root = cache.warm("terminal")
+    with cache.rollout("terminal") as rollout:
+        assert rollout.root == root
+
+
+def test_errors_are_of_the_same_classes(cache: AnyCache) -> None:
     with pytest.raises(tvsnap.NotFound, match="have: "):
         cache.rollout("no-such-image")
     with pytest.raises(tvsnap.NotFound):
@@ -41,7 +92,7 @@ def test_errors_are_of_the_same_classes(cache: Any) -> None:
         rollout.call("bash", {"command": "true"})
 
 
-def test_forks_go_on_by_themselves(cache: Any) -> None:
+def test_forks_go_on_by_themselves(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "X=here; echo $X > /tmp/x"})
         forks = rollout.fork(2)
@@ -50,7 +101,7 @@ def test_forks_go_on_by_themselves(cache: Any) -> None:
             fork.close()
 
 
-def test_a_sandbox_in_a_state(cache: Any, tmp_path: Path) -> None:
+def test_a_sandbox_in_a_state(cache: AnyCache, tmp_path: Path) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "cd /tmp && echo kept > f"})
         with cache.materialise(rollout.state) as sandbox:
@@ -62,6 +113,8 @@ def test_a_sandbox_in_a_state(cache: Any, tmp_path: Path) -> None:
                 sandbox.read_file("/tmp/none")
             (tmp_path / "folder").mkdir()
             (tmp_path / "folder" / "file").write_bytes(b"x" * 300_000)
+            sandbox.put(b"mine", "/tmp/mine", mode=0o600, user="root")
+            assert sandbox.exec("stat -c %a:%u /tmp/mine", timeout=10).output == b"600:0\n"
             sandbox.put(tmp_path / "folder", "/tmp/folder")
             sandbox.get("/tmp/folder", tmp_path / "back")
             assert (tmp_path / "back" / "file").read_bytes() == b"x" * 300_000
@@ -70,18 +123,20 @@ def test_a_sandbox_in_a_state(cache: Any, tmp_path: Path) -> None:
         assert rollout.call("bash", {"command": "ls /tmp/g"}).exit_code == 2
 
 
-def test_files_by_way_of_a_rollout(cache: Any, tmp_path: Path) -> None:
+def test_files_by_way_of_a_rollout(cache: AnyCache, tmp_path: Path) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.put(b"content", "/tmp/in")
         assert rollout.call("bash", {"command": "cat /tmp/in"}).output == "content"
         assert rollout.get("/tmp/in").read() == b"content"
+        rollout.put(b"rights", "/tmp/rights", mode=0o751, owners=True)
+        assert rollout.call("bash", {"command": "stat -c %a /tmp/rights"}).output == "751\n"
         rollout.get("/tmp/in", tmp_path / "out")
         assert (tmp_path / "out").read_bytes() == b"content"
         with pytest.raises(OSError, match="No such file"):
             rollout.get("/tmp/none").read()
 
 
-def test_the_graph_can_be_looked_at(cache: Any) -> None:
+def test_the_graph_can_be_looked_at(cache: AnyCache) -> None:
     salt = secrets.token_hex(4)
     with cache.rollout("terminal", task=salt, salt=salt) as rollout:
         rollout.call("bash", {"command": "echo seen > /tmp/seen"})
@@ -93,5 +148,8 @@ def test_the_graph_can_be_looked_at(cache: Any) -> None:
     assert {node.state.hash for node in cache.graph.tree(task=salt)} == {rollout.root, state}
     assert [one.task for one in cache.graph.rollouts(salt)] == [salt]
     assert any(image.name == "terminal" for image in cache.images.list())
+    assert cache.graph.root_of(state).image_name == "terminal"
+    assert all(snapshot.state == state for snapshot in cache.graph.snapshots_of(state))
+    assert salt in cache.graph.tasks()
     assert cache.images.get("terminal").environment == "terminal"
     assert cache.stats().calls >= 1

@@ -48,7 +48,15 @@ INSIDE = {
     "ImageStore.manifest",
 }
 """What tvsnap itself calls, and nobody else."""
-FOR_OURSELVES = {"ImageSpec", "RemoteGraph", "RemoteImages", "RemoteRollout", "RemoteSandbox", "Transport"}
+FOR_OURSELVES = {
+    "ImageSpec",
+    "RemoteForks",
+    "RemoteGraph",
+    "RemoteImages",
+    "RemoteRollout",
+    "RemoteSandbox",
+    "Transport",
+}
 """What a signature takes beside what users give it, and what a client returns in place of what a cache returns."""
 
 

@@ -15,12 +15,12 @@ from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.environments.files import GET, PUT, Fetched
-from tvsnap.environments.terminal import exec_all_arguments, results_of
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command
+from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.rollout import Rollout
 
 
@@ -106,6 +106,11 @@ class AsyncRollout(Twin[Rollout]):
     def is_settled(self) -> bool:
         """Whether it is known where the last call led, so that nothing has to be waited for."""
         return self.rollout._engine.pending() is None
+
+    @property
+    def has_sandbox(self) -> bool:
+        """Whether a sandbox of its own is there, so that a call needs no other one."""
+        return self.rollout._engine.has_sandbox
 
     def try_hit(
         self,

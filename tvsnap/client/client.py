@@ -5,25 +5,32 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from io import RawIOBase
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal, TypeVar, cast, overload
 
+from tvsnap.client.operations import (
+    Hosts,
+    RolloutSteps,
+    SandboxSteps,
+    end_sandboxes,
+    make_sandboxes,
+    open_rollout,
+    resume_rollouts,
+    upload,
+    warm_image,
+)
+from tvsnap.client.steps import Ask, Blocking, blocking, in_turn
 from tvsnap.client.transport import PATIENCE, Transport
 from tvsnap.client.wire import target
 from tvsnap.graph.model import Edge, RolloutRecord, RootInfo, Snapshot, State, TreeNode
-from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of, serialised, store, stored
-from tvsnap.model.calls import Part, ToolResult
-from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
-from tvsnap.model.observations import FileChange, Outcome, Process
 from tvsnap.model.stats import Stats
-from tvsnap.wire.errors import error_of
+from tvsnap.wire.errors import Unreachable, error_of
 from tvsnap.wire.values import from_data
 
-DEFAULT_TIMEOUT = 30.0  # seconds, as of `Rollout.call`
+K = TypeVar("K")
 
 
 def connect(url: str, token: str | None = None, *, patience: float = PATIENCE) -> Client:
@@ -62,7 +69,7 @@ class Client:
         label: str | None = None,
         *,
         limits: Limits | None = None,
-        network: str | Sequence[str] | None = None,
+        network: Hosts = None,
         deadline: float | None = None,
     ) -> RemoteRollout:
         """Begins a rollout at the root of an image; see `Cache.rollout`.
@@ -80,16 +87,7 @@ class Client:
             NotFound: there is no such image.
             UsageError: an argument makes no sense.
         """
-        asked: dict[str, Any] = {
-            "image": image,
-            "task": task,
-            "salt": salt,
-            "label": label,
-            "network": network,
-            "deadline": deadline,
-        }
-        asked["limits"] = None if limits is None else asdict(limits)
-        return self._begun(self.transport.ask("POST", target("rollouts"), asked))
+        return self._begin(open_rollout(image, task, salt, label, limits, network, deadline))
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
         """Begins a rollout at any state; see `Cache.resume`.
@@ -104,14 +102,10 @@ class Client:
             NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
-        asked = {"task": task, "label": label, "after": after}
-        (begun,) = self.transport.ask("POST", target("states", state, "rollouts"), asked)["rollouts"]
-        return self._begun(begun)
+        return self._begin(resume_rollouts(state, 1, task, label, after))
 
     @contextlib.contextmanager
-    def materialise(
-        self, state: str, *, after: float = 0.0, network: str | Sequence[str] | None = None
-    ) -> Iterator[RemoteSandbox]:
+    def materialise(self, state: str, *, after: float = 0.0, network: Hosts = None) -> Iterator[RemoteSandbox]:
         """Returns a context manager with a sandbox in any state; see `Cache.materialise`.
 
         Args:
@@ -126,12 +120,56 @@ class Client:
             NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
-        asked = {"after": after, "network": network}
-        (made,) = self.transport.ask("POST", target("states", state, "sandboxes"), asked)["sandboxes"]
-        try:
-            yield RemoteSandbox(self.transport, made["id"])
-        finally:
-            self.transport.ask("DELETE", target("sandboxes", made["id"]))
+        with self._make(make_sandboxes(state, 1, after, network)) as (sandbox,):
+            yield sandbox
+
+    @overload
+    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks: ...
+
+    @overload
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> list[RemoteRollout]: ...
+
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> RemoteForks | list[RemoteRollout]:
+        """Returns several sandboxes, or rollouts, that stand at any state; see `Cache.fork`.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: begin rollouts, which make sandboxes once they need them.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+        """
+        if as_rollouts:
+            begun = self._ask(resume_rollouts(state, n, task, label, 0.0))["rollouts"]
+            return [self._begun(RolloutSteps(None, one)) for one in begun]
+        return self._make(make_sandboxes(state, n, 0.0, None))
+
+    def warm(self, image: str) -> str:
+        """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+
+        Returns:
+            The hash of the root.
+
+        Raises:
+            NotFound: there is no such image.
+            NotCheckpointable: the root cannot be kept; the message is the reason.
+        """
+        return str(self._ask(warm_image(image))["root"])
 
     @property
     def images(self) -> RemoteImages:
@@ -147,10 +185,31 @@ class Client:
         """Returns what the server's cache has done; see `Cache.stats`."""
         return from_data(Stats, self.transport.ask("GET", target("stats"))["stats"])
 
+    def figures(self) -> dict[str, Any]:
+        """Returns what `tvsnap stats --json` prints of the server's data directory."""
+        return cast("dict[str, Any]", self.transport.ask("GET", target("stats"))["figures"])
+
+    def diff(self, kind: type[K], a: str, b: str, *, patch: bool = False) -> K:
+        """Returns how two states differ.
+
+        Args:
+            kind: `tvsnap.upkeep.diff.StateDifference`.
+            a: the first state's hash, or a prefix of it; see `Graph.resolve`.
+            b: the second's.
+            patch: compare text files line by line.
+
+        Raises:
+            NotFound: there is no such state.
+            UsageError: they are of different images.
+        """
+        path = target("states", a, "diff", b, patch="true" if patch else None)
+        return from_data(kind, self.transport.ask("GET", path)["difference"])
+
     def close(self) -> None:
         """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
-        for rollout in list(self._open.values()):
-            rollout.close()
+        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
+            for rollout in list(self._open.values()):
+                rollout.close()
         self.transport.close()
 
     def __enter__(self) -> Client:
@@ -159,37 +218,60 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begun(self, data: Mapping[str, Any]) -> RemoteRollout:
-        rollout = RemoteRollout(self, data)
-        self._open[data["id"]] = rollout
+    def _ask(self, ask: Ask) -> Any:
+        return self.transport.ask(ask.method, ask.path, ask.body, ask.key)
+
+    def _begin(self, opening: Ask) -> RemoteRollout:
+        steps = RolloutSteps(opening)
+        in_turn(self.transport, steps.begin())
+        return self._begun(steps)
+
+    def _begun(self, steps: RolloutSteps) -> RemoteRollout:
+        rollout = RemoteRollout(self, steps)
+        self._open[steps.data["id"]] = rollout
         return rollout
+
+    def _make(self, ask: Ask) -> RemoteForks:
+        made = self._ask(ask)["sandboxes"]
+        return RemoteForks(self.transport, [one["id"] for one in made])
 
     def _ended(self, key: str) -> None:
         self._open.pop(key, None)
 
 
-class RemoteRollout:
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """A tool elsewhere.
+
+    Attributes:
+        name: its name.
+        description: what it does, for models.
+        parameters: the JSON schema of its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class RemoteRollout(Blocking[RolloutSteps]):
     """A `Rollout` elsewhere. It is a context manager that closes it."""
 
-    def __init__(self, client: Client, data: Mapping[str, Any]) -> None:
+    def __init__(self, client: Client, steps: RolloutSteps) -> None:
         self._client = client
         self._transport = client.transport
-        self._key: str = data["id"]
-        self._name: str | None = data["name"]
-        self._root: str = data["root"]
-        self._place: Mapping[str, Any] | None = data["place"]
-        self._calls = target("rollouts", self._key, "calls")
-        self._closed = False
+        self._steps = steps
+        self._tools: Mapping[str, RemoteTool] | None = None
 
     @property
     def id(self) -> str | None:
         """Its name in the graph; see `Rollout.id`."""
-        return self._name
+        return cast("str | None", self._steps.data["name"])
 
     @property
     def root(self) -> str:
         """The hash of its root."""
-        return self._root
+        return str(self._steps.data["root"])
 
     @property
     def state(self) -> str:
@@ -204,83 +286,42 @@ class RemoteRollout:
     @property
     def private(self) -> str | None:
         """Why it is in a private branch, or None; see `Rollout.private`."""
-        return self._where()["private"]  # type: ignore[no-any-return]
+        return cast("str | None", self._where()["private"])
 
     @property
     def unshared(self) -> str | None:
         """Why the last call's result answers no other, or None; see `Rollout.unshared`."""
-        return self._where()["unshared"]  # type: ignore[no-any-return]
+        return cast("str | None", self._where()["unshared"])
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        after: float = 0.0,
-        deadline: float | None = None,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult:
-        """Makes a tool call; see `Rollout.call`. It is executed once, also where the connection breaks."""
-        self._check_open()
-        asked: dict[str, Any] = {"name": name, "arguments": arguments, "timeout": timeout}
-        if after:
-            asked["after"] = after
-        if deadline is not None:
-            asked["deadline"] = deadline
-        if grade is not None:
-            asked["grade"] = grade
-        answer = self._transport.ask("POST", self._calls, _plain(asked))
-        self._place = answer["place"]
-        return _result(answer["result"])
+    call = blocking(RolloutSteps.call)
+    """Makes a tool call; see `Rollout.call`. It is executed once, also where the connection breaks."""
+    exec_all = blocking(RolloutSteps.exec_all)
+    """Runs several commands side by side, as one call; see `Rollout.exec_all`."""
+    put = blocking(RolloutSteps.put)
+    """Copies a file or a folder of this machine into the sandbox; see `Rollout.put`."""
+    get = blocking(RolloutSteps.get)
+    """Copies a file or a folder out of the sandbox; see `Rollout.get`."""
+    cancel = blocking(RolloutSteps.cancel)
+    """Ends the call that another thread is making; see `Rollout.cancel`."""
+    snapshot_if_idle = blocking(RolloutSteps.snapshot_if_idle)
+    """Takes a snapshot where it stands; see `Rollout.snapshot_if_idle`."""
 
-    def put(
-        self, source: str | Path | bytes, path: str, *, user: str | None = None, timeout: float | None = None
-    ) -> ToolResult:
-        """Copies a file or a folder of this machine into the sandbox; see `Rollout.put`."""
-        self._check_open()
-        digest = _upload(self._transport, source)
-        chosen = {} if user is None else {"user": user}
-        return self.call("put", {"path": path, "digest": digest, **chosen}, timeout)
-
-    def get(
-        self,
-        path: str,
-        destination: str | Path | None = None,
-        *,
-        limit: int = MOST_FETCHED,
-        timeout: float | None = None,
-    ) -> RemoteFetched:
-        """Copies a file or a folder out of the sandbox; see `Rollout.get`."""
-        self._check_open()
-        asked = {"path": path, "limit": limit, "timeout": timeout}
-        answer = self._transport.ask("POST", target("rollouts", self._key, "fetches"), asked)
-        self._place = answer["place"]
-        fetched = RemoteFetched(self._transport, _result(answer["result"]), answer["digest"], answer["kind"])
-        if destination is not None:
-            fetched.extract(destination)
-        return fetched
+    @property
+    def tools(self) -> Mapping[str, RemoteTool]:
+        """The tools that may be called, by name; see `Rollout.tools`."""
+        if self._tools is None:
+            told = self._transport.ask("GET", target("rollouts", self._steps.data["id"], "tools"))["tools"]
+            self._tools = {name: RemoteTool(name, **about) for name, about in told.items()}
+        return self._tools
 
     def fork(self, n: int = 1) -> list[RemoteRollout]:
         """Begins rollouts where it stands; see `Rollout.fork`."""
-        self._check_open()
-        begun = self._transport.ask("POST", target("rollouts", self._key, "forks"), {"n": n})["rollouts"]
-        return [self._client._begun(one) for one in begun]
-
-    def cancel(self) -> bool:
-        """Ends the call that another thread is making; see `Rollout.cancel`."""
-        return bool(self._transport.ask("POST", target("rollouts", self._key, "cancel"))["done"])
-
-    def snapshot_if_idle(self) -> bool:
-        """Takes a snapshot where it stands; see `Rollout.snapshot_if_idle`."""
-        return bool(self._transport.ask("POST", target("rollouts", self._key, "snapshots"))["done"])
+        return [self._client._begun(RolloutSteps(None, one)) for one in self._do(self._steps.fork(n))]
 
     def close(self) -> None:
         """Ends it. It may be called more than once."""
-        if not self._closed:
-            self._closed = True
-            self._client._ended(self._key)
-            self._transport.ask("DELETE", target("rollouts", self._key))
+        self._client._ended(self._steps.data["id"])
+        self._do(self._steps.close())
 
     def __enter__(self) -> RemoteRollout:
         return self
@@ -288,118 +329,81 @@ class RemoteRollout:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the rollout is closed")
-
     def _where(self) -> Mapping[str, Any]:
-        if self._place is None:
-            self._place = self._transport.ask("GET", target("rollouts", self._key))["place"]
-        assert self._place is not None
-        return self._place
+        return self._steps.place or self._do(self._steps.where())
 
 
-class RemoteFetched:
-    """What a rollout elsewhere has fetched; see `Fetched`."""
-
-    def __init__(self, transport: Transport, result: ToolResult, digest: str | None, kind: str | None) -> None:
-        self._transport = transport
-        self.result = result
-        self.digest = digest
-        self.kind = kind
-
-    def read(self) -> bytes:
-        """Returns the contents of a file."""
-        if self.kind == "directory":
-            raise IsADirectoryError(21, "Is a directory")
-        with self._items() as items:
-            return b"".join(piece for item in items for piece in item.content)
-
-    def extract(self, destination: str | Path) -> tuple[str, ...]:
-        """Writes it to this machine; see `Fetched.extract`."""
-        with self._items() as items:
-            return extract(items, destination)
-
-    @contextlib.contextmanager
-    def _items(self) -> Iterator[Iterator[TreeItem]]:
-        if self.digest is None:
-            raise OSError(self.result.output.strip())
-        with _download(self._transport, self.digest) as items:
-            yield items
-
-
-class RemoteSandbox:
+class RemoteSandbox(Blocking[SandboxSteps]):
     """A `Sandbox` elsewhere."""
 
     def __init__(self, transport: Transport, key: str) -> None:
         self._transport = transport
-        self._key = key
+        self._steps = SandboxSteps(key)
 
     @property
     def id(self) -> str:
         """Its name on the server."""
-        return self._key
+        return self._steps.key
 
-    def run(self, command: str, *, timeout: float) -> Outcome:
-        """Runs a command in the persistent shell; see `Sandbox.run`."""
-        return from_data(Outcome, self._ask("run", {"command": command, "timeout": timeout}))
+    run = blocking(SandboxSteps.run)
+    """Runs a command in the persistent shell; see `Sandbox.run`."""
+    exec = blocking(SandboxSteps.exec)
+    """Runs a command in a fresh shell; see `Sandbox.exec`."""
+    exec_all = blocking(SandboxSteps.exec_all)
+    """Runs commands side by side, each in a fresh shell; see `Sandbox.exec_all`."""
+    read_file = blocking(SandboxSteps.read_file)
+    """Returns a file's contents; see `Sandbox.read_file`."""
+    write_file = blocking(SandboxSteps.write_file)
+    """Writes a file; see `Sandbox.write_file`."""
+    put = blocking(SandboxSteps.put)
+    """Copies a file or a folder of this machine into it; see `Sandbox.put`."""
+    get = blocking(SandboxSteps.get)
+    """Copies a file or a folder out of it; see `Sandbox.get`."""
+    processes = blocking(SandboxSteps.processes)
+    """Returns the live processes; see `Sandbox.processes`."""
+    changes = blocking(SandboxSteps.changes)
+    """Returns what differs from the image; see `Sandbox.changes`."""
+    shell_state = blocking(SandboxSteps.shell_state)
+    """Returns the shell's state by name; see `Sandbox.shell_state`."""
 
-    def exec(
-        self,
-        command: str,
-        *,
-        timeout: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] = {},
-        user: str | None = None,
-        separate: bool = False,
-        service: str | None = None,
-    ) -> Outcome:
-        """Runs a command in a fresh shell; see `Sandbox.exec`."""
-        asked = {"command": command, "timeout": timeout, "cwd": cwd, "env": dict(env), "user": user}
-        return from_data(Outcome, self._ask("exec", {**asked, "separate": separate, "service": service}))
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        """A block with its files as a tar stream; see `Sandbox.archive`."""
+        with self._transport.download(target("sandboxes", self.id, "archive")) as file:
+            yield file
 
-    def read_file(self, path: str, *, service: str | None = None) -> bytes:
-        """Returns a file's contents; see `Sandbox.read_file`."""
-        return self._transport.fetch(self._target("files", path=path, service=service))
 
-    def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
-        """Writes a file; see `Sandbox.write_file`."""
-        self._transport.ask("PUT", self._target("files", path=path, user=user, service=service), data)
+class RemoteForks(Sequence[RemoteSandbox]):
+    """Sandboxes elsewhere that stood in one state when they were made; see `Forks`."""
 
-    def put(self, source: Upload, path: str, *, user: str | None = None, timeout: float | None = None) -> None:
-        """Copies a file or a folder of this machine into it; see `Sandbox.put`."""
-        digest = _upload(self._transport, source)
-        self._ask("puts", {"path": path, "digest": digest, "user": user, "timeout": timeout})
+    def __init__(self, transport: Transport, keys: Sequence[str]) -> None:
+        self._transport = transport
+        self._sandboxes = [RemoteSandbox(transport, key) for key in keys]
+        self._closed = False
 
-    def get(
-        self, path: str, destination: str | Path, *, limit: int = MOST_FETCHED, timeout: float | None = None
-    ) -> tuple[str, ...]:
-        """Copies a file or a folder out of it; see `Sandbox.get`."""
-        digest = self._ask("fetches", {"path": path, "limit": limit, "timeout": timeout})["digest"]
-        with _download(self._transport, digest) as items:
-            return extract(items, destination)
+    @overload
+    def __getitem__(self, index: int) -> RemoteSandbox: ...
 
-    def processes(self) -> list[Process]:
-        """Returns the live processes; see `Sandbox.processes`."""
-        return from_data(list[Process], self._look("processes"))
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RemoteSandbox]: ...
 
-    def changes(self) -> Mapping[str, FileChange]:
-        """Returns what differs from the image; see `Sandbox.changes`."""
-        return from_data(dict[str, FileChange], self._look("changes"))
+    def __getitem__(self, index: int | slice) -> RemoteSandbox | Sequence[RemoteSandbox]:
+        return self._sandboxes[index]
 
-    def shell_state(self) -> Mapping[str, str]:
-        """Returns the shell's state by name; see `Sandbox.shell_state`."""
-        return from_data(dict[str, str], self._look("shell_state"))
+    def __len__(self) -> int:
+        return len(self._sandboxes)
 
-    def _look(self, what: str) -> Any:
-        return self._transport.ask("GET", self._target(what))[what]
+    def close(self) -> None:
+        """Ends all of them. It may be called more than once."""
+        if not self._closed:
+            self._closed = True
+            in_turn(self._transport, end_sandboxes([sandbox.id for sandbox in self._sandboxes]))
 
-    def _ask(self, what: str, body: Any) -> Any:
-        return self._transport.ask("POST", self._target(what), body)
+    def __enter__(self) -> RemoteForks:
+        return self
 
-    def _target(self, what: str, **query: Any) -> str:
-        return target("sandboxes", self._key, what, **query)
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class RemoteImages:
@@ -418,7 +422,7 @@ class RemoteImages:
 
     def build(self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False) -> Image:
         """Builds an image of a name that comes with tvsnap, or of a folder of this machine; see `ImageStore.build`."""
-        of = {"source": source} if isinstance(source, str) else {"digest": _upload(self._transport, source)}
+        of = {"source": source} if isinstance(source, str) else {"digest": upload(self._transport, source)}
         event = ""
         with self._transport.stream("POST", target("images"), {**of, "name": name, "force": force}) as pieces:
             for line in _lines(pieces):
@@ -457,6 +461,14 @@ class RemoteGraph:
         """Returns the snapshots of a state."""
         return from_data(list[Snapshot], self._show(state)["snapshots"])
 
+    def root_of(self, state: str) -> RootInfo:
+        """Returns the root of a state; see `Graph.root_of`."""
+        return from_data(RootInfo, self._show(state)["root"])
+
+    def tasks(self) -> list[str]:
+        """Returns the tasks of which there were rollouts; see `Graph.tasks`."""
+        return from_data(list[str], self._transport.ask("GET", target("tasks"))["tasks"])
+
     def tree(
         self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
     ) -> list[TreeNode]:
@@ -476,75 +488,8 @@ class RemoteGraph:
         return self._transport.ask("GET", target("states", state))
 
 
-def _result(data: Mapping[str, Any]) -> ToolResult:
-    import base64
-
-    parts = tuple(
-        Part(one["media_type"], one["text"] if "text" in one else base64.b64decode(one["base64"]))
-        for one in data["parts"]
-    )
-    return ToolResult(
-        *(parts, data["exit_code"], data["duration"], data["timed_out"], data["blocked"], data["truncated"]),
-        source=data["source"],
-        cost=data["cost"],
-        strain=data["strain"],
-    )
-
-
-def _plain(asked: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a call asks for; raises UsageError if it is no plain JSON, as `Rollout.call` does."""
-    from tvsnap.model.calls import canonical_json
-
-    arguments = asked["arguments"]
-    if not all(isinstance(value, str) for value in arguments.values()):
-        canonical_json(arguments)
-    return asked
-
-
-def _upload(transport: Transport, source: Upload) -> str:
-    """Uploads a file or a folder, unless the server has it; returns its digest."""
-    size = 0
-
-    def count(data: bytes) -> None:
-        nonlocal size
-        size += len(data)
-
-    digest = store(items_of(source), count)
-    path = target("contents", digest)
-    if not transport.exists(path):
-        transport.upload(path, size, serialised(items_of(source)))
-    return digest
-
-
-@contextlib.contextmanager
-def _download(transport: Transport, digest: str) -> Iterator[Iterator[TreeItem]]:
-    with transport.stream("GET", target("contents", digest)) as pieces:
-        yield stored(_Stream(pieces), digest)  # type: ignore[arg-type]
-
-
 def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         yield from (line.decode() for line in lines)
-
-
-class _Stream(RawIOBase):
-    """Pieces as a file to be read."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = bytearray()
-
-    def read(self, size: int = -1) -> bytes:
-        while len(self._rest) < size and (piece := next(self._pieces, b"")):
-            self._rest += piece
-        taken = bytes(self._rest[:size])
-        del self._rest[:size]
-        return taken
-
-    def readline(self, size: int | None = -1) -> bytes:
-        while b"\n" not in self._rest and (piece := next(self._pieces, b"")):
-            self._rest += piece
-        end = self._rest.find(b"\n") + 1
-        return self.read(end or len(self._rest))

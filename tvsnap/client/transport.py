@@ -7,20 +7,23 @@ import json
 import random
 import secrets
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, TypeVar, cast
 
 from tvsnap.client.wire import LONGEST_HEAD, Address, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
 
+T = TypeVar("T")
 TRIES = 5
 """How often a request is sent whose connection breaks."""
 PATIENCE = 600.0
 """Seconds for which a client waits for a server that is busy, as a cache waits for room."""
 CONNECT_TIMEOUT = 10.0
 IDLE_CONNECTIONS = 64
+_IN_MEMORY = 16 << 20
 _QUICK = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -44,11 +47,28 @@ class Connection:
         self._socket.settimeout(None)  # a call takes as long as it takes
         self._file = self._socket.makefile("rb", buffering=1 << 16)
 
+    @property
+    def sends_at_once(self) -> bool:
+        """Whether what is sent goes out at once (TCP_NODELAY, or a Unix socket)."""
+        unix = self._socket.family == socket.AF_UNIX
+        return unix or bool(self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
     def send(self, data: bytes, more: Iterable[bytes] = ()) -> None:
         """Sends a request."""
         self._socket.sendall(data)
         for piece in more:
             self._socket.sendall(piece)
+
+    def exchange(self, data: bytes, more: Iterable[bytes] = ()) -> Head:
+        """Sends a request, and returns the head of its answer, which may come before the request was taken whole."""
+        try:
+            self.send(data, more)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            try:
+                return self.head()
+            except (ConnectionError, OSError):
+                raise error from None
+        return self.head()
 
     def head(self) -> Head:
         """Returns the head of the next answer."""
@@ -88,6 +108,11 @@ class Connection:
         self._socket.close()
 
 
+def pause_after(attempt: int) -> float:
+    """Returns the seconds to wait before a request is sent once more whose connection has broken."""
+    return float(0.1 * 2**attempt) * random.uniform(0.5, 1.0)
+
+
 class Transport:
     """A server, as threads ask it. Thread-safe."""
 
@@ -104,25 +129,47 @@ class Transport:
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    @property
+    def address(self) -> Address:
+        """The server's."""
+        return self._address
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for a server that is busy."""
+        return self._patience
+
+    def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> bytes:
+        """Returns a request as bytes.
+
+        Args:
+            method: the method.
+            path: the path.
+            body: JSON, or bytes; None for nothing.
+            key: by which the server tells that it is sent again; by default a new one.
+        """
+        headers = dict(self._headers)
+        if method in ("POST", "PUT"):
+            headers["idempotency-key"] = key or secrets.token_hex(12)
+        if body is not None and not isinstance(body, bytes):
+            headers["content-type"] = "application/json"
+            body = _QUICK(body).encode("utf-8", "surrogatepass")
+        return request_bytes(method, path, self._address, headers, body)
+
+    def ask(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
         """Returns the JSON that a request is answered with; it is done once, however often it has to be sent.
 
         Args:
             method: the method.
             path: the path.
             body: JSON, or bytes; None for nothing.
+            key: by which the server tells that it is sent again; by default a new one.
 
         Raises:
             TvsnapError, OSError: what the server says.
             Unreachable: there is no server.
         """
-        headers = dict(self._headers)
-        if method in ("POST", "PUT"):
-            headers["idempotency-key"] = secrets.token_hex(12)
-        if body is not None and not isinstance(body, bytes):
-            headers["content-type"] = "application/json"
-            body = _QUICK(body).encode("utf-8", "surrogatepass")
-        data = request_bytes(method, path, self._address, headers, body)
+        data = self.request(method, path, body, key)
         until = time.monotonic() + self._patience
         while True:
             status, answer = self._exchange(data)
@@ -144,8 +191,7 @@ class Transport:
         """Returns whether something is at a path."""
         try:
             with self._connection() as connection:
-                connection.send(request_bytes("HEAD", path, self._address, self._headers, None))
-                head = connection.head()
+                head = connection.exchange(request_bytes("HEAD", path, self._address, self._headers, None))
         except ConnectionError:
             return False
         return head.status < 400
@@ -156,23 +202,49 @@ class Transport:
         data = None if body is None else _QUICK(body).encode()
         connection = Connection(self._address)
         try:
-            connection.send(request_bytes(method, path, self._address, self._headers, data))
-            head = connection.head()
+            head = connection.exchange(request_bytes(method, path, self._address, self._headers, data))
             if head.status >= 400:
                 read_answer(head.status, b"".join(connection.pieces(head)))
             yield connection.pieces(head)
         finally:
             connection.close()
 
-    def upload(self, path: str, length: int, pieces: Iterable[bytes]) -> None:
-        """Sends bytes to a path, as a stream."""
-        connection = Connection(self._address)
-        try:
-            connection.send(request_bytes("PUT", path, self._address, self._headers, None, length), pieces)
-            head = connection.head()
-            read_answer(head.status, b"".join(connection.pieces(head)))
-        finally:
-            connection.close()
+    @contextlib.contextmanager
+    def download(self, path: str) -> Iterator[IO[bytes]]:
+        """A block with what is at a path, as a file that is whole; fetched again where a connection breaks."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+
+            def fetch() -> None:
+                file.seek(0)
+                file.truncate()
+                with self.stream("GET", path) as pieces:
+                    for piece in pieces:
+                        file.write(piece)
+
+            self._until_whole(fetch)
+            file.seek(0)
+            yield cast("IO[bytes]", file)
+
+    def upload(self, path: str, length: int, pieces: Callable[[], Iterable[bytes]]) -> None:
+        """Sends bytes to a path, as a stream, again where a connection breaks.
+
+        Args:
+            path: the path.
+            length: how many bytes.
+            pieces: returns the bytes, from the beginning each time.
+        """
+
+        def send() -> None:
+            connection = Connection(self._address)
+            try:
+                head = connection.exchange(
+                    request_bytes("PUT", path, self._address, self._headers, None, length), pieces()
+                )
+                read_answer(head.status, b"".join(connection.pieces(head)))
+            finally:
+                connection.close()
+
+        self._until_whole(send)
 
     def close(self) -> None:
         """Ends the connections that nobody uses."""
@@ -182,19 +254,25 @@ class Transport:
             connection.close()
 
     def _exchange(self, data: bytes) -> tuple[int, bytes]:
+        def exchange() -> tuple[int, bytes]:
+            with self._connection() as connection:
+                head = connection.exchange(data)
+                return head.status, b"".join(connection.pieces(head))
+
+        return self._until_whole(exchange)
+
+    def _until_whole(self, work: Callable[[], T]) -> T:
+        """Returns what `work` returns, which is done again where a connection breaks."""
         for attempt in range(1, TRIES + 1):
             try:
-                with self._connection() as connection:
-                    connection.send(data)
-                    head = connection.head()
-                    return head.status, b"".join(connection.pieces(head))
+                return work()
             except (ConnectionError, TimeoutError, Unreachable) as error:  # noqa: PERF203
                 if attempt == TRIES:
                     if isinstance(error, Unreachable):
                         raise
                     raise Unreachable(f"the connection to {self._address} broke {TRIES} times: {error}") from None
                 if attempt > 1:
-                    time.sleep(0.1 * 2**attempt * random.uniform(0.5, 1.0))
+                    time.sleep(pause_after(attempt))
         raise AssertionError("not reached")
 
     @contextlib.contextmanager

@@ -369,6 +369,11 @@ class RolloutEngine:
                 undo.pop_all()
                 return forks
 
+    @property
+    def has_sandbox(self) -> bool:
+        """Whether it has a sandbox of its own."""
+        return not self._own.absent
+
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox; see `Rollout.sandbox`."""
         with self._turn:

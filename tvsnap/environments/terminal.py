@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
@@ -12,8 +11,7 @@ from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import ToolEnvironment
 from tvsnap.guest.python_session import CUT, whole
-from tvsnap.model.calls import JSON, STDERR, Part, ToolCall, ToolResult
-from tvsnap.model.errors import UsageError
+from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.observations import Command, Observation, Outcome
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.shell.words import may_change_unseen
@@ -181,32 +179,6 @@ def _told(result: ToolResult) -> dict[str, Any]:
     """Returns the result of one of several commands as plain JSON, without its duration, which varies."""
     flags = {name: True for name in ("timed_out", "blocked", "truncated") if getattr(result, name)}
     return {**result.as_json(), "exit_code": result.exit_code, **flags}
-
-
-def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> Mapping[str, Any]:
-    """Returns the arguments of an `exec_all` call, without those that have their defaults."""
-    told = []
-    for each in commands:
-        one = Command(each) if isinstance(each, str) else each
-        facts = {"command": one.command, "cwd": one.cwd, "env": dict(one.env), "separate": one.separate}
-        told.append({name: value for name, value in facts.items() if value})
-    return {"commands": told, **({"user": user} if user is not None else {})}
-
-
-def results_of(result: ToolResult) -> list[ToolResult]:
-    """Returns the results of the commands of an `exec_all` call, each as an `exec` call would have returned it."""
-    if result.parts[0].media_type != JSON:
-        raise UsageError(
-            f"what an environment's own tool exec_all returned is no list of results: {result.output[:60]!r}"
-        )
-    found = []
-    for told in json.loads(result.output):
-        parts: tuple[Part, ...] = (Part.text(told["output"]),)
-        if "stderr" in told:
-            parts += (Part(STDERR, told["stderr"]),)
-        flags = {name: told.get(name, False) for name in ("timed_out", "blocked", "truncated")}
-        found.append(ToolResult(parts, told["exit_code"], result.duration, **flags, source=result.source))
-    return found
 
 
 def clean(data: bytes, *, truncated: bool = False) -> str:

@@ -71,6 +71,10 @@ class Snapshots(GraphPart):
         """Returns all snapshots, or those of one backend, oldest first."""
         return [to_snapshot(row) for row in self._rows(_ALL, (backend or "",))]
 
+    def snapshots_of(self, state: str) -> list[Snapshot]:
+        """Returns the snapshots of a state, oldest first."""
+        return [snapshot for snapshot in self.snapshots() if snapshot.state == state]
+
     def snapshot_usage(self, backend: str) -> tuple[int, int]:
         """Returns how many snapshots a backend has, and the bytes that they take."""
         count, size = self._row(_USAGE, (backend,))

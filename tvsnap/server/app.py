@@ -16,21 +16,24 @@ from tvsnap.model.errors import NotFound
 from tvsnap.server.content_routes import ContentRoutes
 from tvsnap.server.http import Endpoint, Guard, Operation, error_response, json_response
 from tvsnap.server.openapi import document
+from tvsnap.server.passing import Passing
 from tvsnap.server.report_routes import ReportRoutes
 from tvsnap.server.rollout_routes import RolloutRoutes
 from tvsnap.server.sandbox_routes import SandboxRoutes
 from tvsnap.server.service import Service
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.workers import Worker
 
 
-def make_app(cache: AsyncCache, settings: ServerSettings) -> ASGIApp:
+def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None = None) -> ASGIApp:
     """Returns the application; when it is shut down, it ends what clients hold, and closes the cache.
 
     Args:
         cache: the cache that it serves.
         settings: whom it lets in, and what clients may hold.
+        worker: which of several processes it is; None where there is one.
     """
-    service = Service(cache, settings)
+    service = Service(cache, settings, "" if worker is None else worker.prefix)
     rooms = (RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service), ReportRoutes(service))
     operations = [operation for room in rooms for operation in room.operations]
     described = document(operations)
@@ -54,7 +57,10 @@ def make_app(cache: AsyncCache, settings: ServerSettings) -> ASGIApp:
             await service.close()
             await cache.close()
 
-    return Guard(Router(routes, default=_nothing_there, lifespan=lifespan), settings.tokens, service.metrics)
+    router: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
+    if worker is None:
+        return Guard(router, settings.tokens, service.metrics)
+    return Guard(Passing(router, worker), settings.tokens, service.metrics, worker.secret)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

@@ -93,18 +93,20 @@ H = TypeVar("H", bound=Held)
 class Table(Generic[H]):
     """What clients hold of one kind, by id. It is used on one event loop."""
 
-    def __init__(self, what: str, most: int, ttl: float, metrics: Metrics) -> None:
+    def __init__(self, what: str, most: int, ttl: float, metrics: Metrics, prefix: str = "") -> None:
         """
         Args:
             what: `rollout` or `sandbox`, for messages.
             most: how many there may be.
             ttl: seconds without a request after which one is ended.
             metrics: count what is ended.
+            prefix: what the ids begin with.
         """
         self._what = what
         self._most = most
         self._ttl = ttl
         self._metrics = metrics
+        self._prefix = prefix
         self._held: dict[str, H] = {}
         self._coming = 0
 
@@ -133,7 +135,8 @@ class Table(Generic[H]):
             self._coming -= count
 
     def add(self, held: H) -> H:
-        """Adds one; returns it."""
+        """Adds one; returns it, with the id by which it is found."""
+        held.id = self._prefix + held.id
         self._held[held.id] = held
         return held
 

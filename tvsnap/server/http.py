@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.server.bodies import encode
@@ -23,6 +24,9 @@ from tvsnap.wire.errors import Busy, TooLarge, Unauthorized, error_data, meaning
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
+SECRET_HEADER = b"tvsnap-worker"
+READ_ON = 5.0
+"""Seconds for which the rest of a body is read that is too large."""
 BODY_PATIENCE = 60.0
 """Seconds within which a body is to be there whole; an upload has them for each piece."""
 OPEN_PATHS = ("/healthz", "/readyz")
@@ -80,31 +84,90 @@ class Endpoint:
                 if not isinstance(error, (TvsnapError, OSError)):
                     logger.exception("%s failed", operation.name)
                 response = error_response(error)
+                if isinstance(error, TooLarge):
+                    send = _Reading(receive, send)
         await response(scope, receive, send)
+
+
+class _Reading:
+    """Sends an answer, and ends it only when what the client is still sending was read, for some time at most.
+
+    A connection that is closed with something unread is reset, and the client may never see the answer.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        """Sends one message."""
+        ends = message["type"] == "http.response.body" and not message.get("more_body")
+        if not ends:
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._read(), READ_ON)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _read(self) -> None:
+        message = await self._receive()
+        while message["type"] == "http.request" and message.get("more_body"):
+            message = await self._receive()
+
+
+class AtMost:
+    """Refuses requests while there are too many connections, as what was not begun."""
+
+    def __init__(self, app: ASGIApp, most: int, count: Callable[[], int]) -> None:
+        """
+        Args:
+            app: what is behind it.
+            most: how many connections there may be.
+            count: returns how many there are.
+        """
+        self._app = app
+        self._most = most
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it."""
+        if scope["type"] == "http" and self._count() > self._most:
+            busy = Busy(f"the server has more than {self._most} connections (--max-connections): close some")
+            response = error_response(busy)
+            response.headers["connection"] = "close"
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
-    def __init__(self, app: ASGIApp, tokens: Iterable[str], metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, tokens: Iterable[str], metrics: Metrics, secret: str | None = None) -> None:
         """
         Args:
             app: what is behind it.
             tokens: those that are known; none where none is asked for.
             metrics: count the refusals.
+            secret: what other processes of the server show; None where there are none.
         """
         self._app = app
         self._tokens = [hashlib.sha256(token.encode()).digest() for token in tokens]
         self._metrics = metrics
+        self._secret = None if secret is None else secret.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
         if scope["type"] == "http":
             server = scope.get("server")
             by_socket = server is not None and server[1] is None
-            if not by_socket and scope["path"] not in OPEN_PATHS:
+            headers = {name: value for name, value in scope["headers"]}
+            shown = headers.get(SECRET_HEADER)
+            inside = shown is not None and self._secret is not None and hmac.compare_digest(shown, self._secret)
+            if not inside and (shown is not None or (not by_socket and scope["path"] not in OPEN_PATHS)):
                 try:
-                    self._check({name: value for name, value in scope["headers"]})
+                    self._check(headers)
                 except TvsnapError as error:
                     self._metrics.refuse(error)
                     response = error_response(error)
@@ -114,6 +177,8 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, headers: Mapping[bytes, bytes]) -> None:
+        if SECRET_HEADER in headers:
+            raise Unauthorized("a header of the request is one that only the server's own processes may send")
         if not self._tokens:
             # Without a token, a page in a browser of this machine must not be able to run commands.
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from tvsnap.model.errors import CallCancelled
 from tvsnap.wire.errors import KeyReused
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class Once(Generic[T]):
         self._most_keys = keys
         self._requests: dict[str, int] = {}
         self._kept: OrderedDict[str, asyncio.Future[T]] = OrderedDict()
+        self._refused: set[str] = set()
 
     def seen(self, key: str, request: int) -> asyncio.Future[T] | None:
         """Returns the answer to a request that has come before, which may be under way; None if it has not.
@@ -36,9 +38,12 @@ class Once(Generic[T]):
 
         Raises:
             KeyReused: it came with another request, or so long ago that its answer is not kept.
+            CallCancelled: it was refused.
         """
         if len(key) > LONGEST_KEY:
             raise KeyReused(f"an idempotency key may have {LONGEST_KEY} characters, not {len(key)}")
+        if key in self._refused:
+            raise CallCancelled("the call was cancelled before it was executed")
         before = self._requests.get(key)
         if before is None:
             return None
@@ -66,6 +71,19 @@ class Once(Generic[T]):
         """Forgets a request that was not begun."""
         self._requests.pop(key, None)
         self._kept.pop(key, None)
+
+    def refuse(self, key: str) -> bool:
+        """Has a request that has not come yet, or was not begun, refused when it comes.
+
+        Args:
+            key: the key that the client chose, or will choose.
+
+        Returns:
+            Whether it is refused; False where it has been begun.
+        """
+        if key not in self._requests:
+            self._refused.add(key)
+        return key in self._refused
 
     async def do(self, key: str | None, request: int, work: Callable[[], Awaitable[T]]) -> T:
         """Does what a request asks for, or waits for what the same request came to before.

@@ -19,6 +19,7 @@ from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
 from tvsnap.server.http import Operation, decode, flag_of, json_response, number_of, read_body
 from tvsnap.server.metrics import MEDIA_TYPE
+from tvsnap.server.sandbox_routes import TAR, archived
 from tvsnap.server.service import Service
 from tvsnap.upkeep.diff import compare_states
 from tvsnap.upkeep.figures import figures
@@ -27,7 +28,6 @@ from tvsnap.wire.values import to_data
 
 _BUILD = bodies.decoder(bodies.BuildImage)
 EVENTS = "text/event-stream"
-TAR = "application/x-tar"
 SAMPLES = 1000
 """Of each kind of latency, the latest are told."""
 
@@ -52,6 +52,7 @@ class ReportRoutes:
                 *("GET", f"{state}/diff/{{other}}", "diff", "Tells how two states differ.", self.diff), query=patch
             ),
             Operation("GET", "/v1/roots", "roots", "Lists the roots.", self.roots),
+            Operation("GET", "/v1/tasks", "tasks", "Lists the tasks.", self.tasks),
             Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=task),
             Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats),
             Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
@@ -60,6 +61,7 @@ class ReportRoutes:
                 *(bodies.BuildImage, EVENTS),
             ),
             Operation("GET", "/v1/images/{name}", "showImage", "Tells of an image.", self.image),
+            Operation("POST", "/v1/images/{name}/warm", "warm", "Keeps an image's root by a snapshot.", self.warm),
             Operation(
                 *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
                 TAR,
@@ -88,14 +90,12 @@ class ReportRoutes:
 
         def read() -> bytes:
             found = self._graph.resolve(name)
-            snapshots = [snapshot for snapshot in self._graph.snapshots() if snapshot.state == found.hash]
-            root = next(root for root in self._graph.roots() if root.hash == found.root)
             parts = {
                 "state": found,
-                "root": root,
+                "root": self._graph.root_of(found.hash),
                 "lineage": self._graph.lineage(found.hash),
                 "calls": self._graph.out_edges(found.hash),
-                "snapshots": snapshots,
+                "snapshots": self._graph.snapshots_of(found.hash),
             }
             return encode(to_data(parts))
 
@@ -112,6 +112,10 @@ class ReportRoutes:
     async def roots(self, request: Request) -> Response:
         """Lists the roots."""
         return json_response({"roots": to_data(await self._service.in_thread(self._graph.roots))})
+
+    async def tasks(self, request: Request) -> Response:
+        """Lists the tasks of which there were rollouts."""
+        return json_response({"tasks": await self._service.in_thread(self._graph.tasks)})
 
     async def history(self, request: Request) -> Response:
         """Lists rollouts, also those that have ended."""
@@ -137,6 +141,16 @@ class ReportRoutes:
     async def image(self, request: Request) -> Response:
         """Tells of one image."""
         return json_response({"image": to_data(await self._service.cache.images.get(request.path_params["name"]))})
+
+    async def warm(self, request: Request) -> Response:
+        """Starts an image once and takes a snapshot of its root, where sandboxes of it run a service."""
+        name = request.path_params["name"]
+
+        async def work(_: bytes) -> bytes:
+            with self._service.executing():
+                return encode({"root": await self._service.cache.warm(name)})
+
+        return json_response(await self._service.once(request, work))
 
     async def build(self, request: Request) -> Response:
         """Builds an image: from a name, or from a folder that was uploaded."""
@@ -167,20 +181,14 @@ class ReportRoutes:
         """Returns the root filesystem of a state as a stream of tar."""
         state = request.path_params["state"]
         block = contextlib.AsyncExitStack()
-        with self._service.sandboxes.room_for(1):
-            try:
-                sandbox = await block.enter_async_context(self._service.cache.materialise(state))
-                stream = await block.enter_async_context(sandbox.archive())
-            except BaseException:
-                await block.aclose()
-                raise
-
-        async def pieces() -> AsyncIterator[bytes]:
-            async with block:
-                while data := await self._service.in_thread(lambda: stream.read(1 << 18)):
-                    yield data
-
-        return StreamingResponse(pieces(), media_type=TAR)
+        self._service.check_room(1)
+        block.enter_context(self._service.sandboxes.room_for(1))
+        try:
+            sandbox = await block.enter_async_context(self._service.cache.materialise(state))
+        except BaseException:
+            await block.aclose()
+            raise
+        return await archived(self._service, sandbox, block)
 
     async def health(self, request: Request) -> Response:
         """Tells that the server runs."""

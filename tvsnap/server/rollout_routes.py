@@ -82,7 +82,7 @@ class RolloutRoutes:
             ),
             Operation(
                 *("POST", f"{one}/cancel", "cancelCall", "Ends the call that is being made.", self.cancel),
-                *(None, bodies.Answered),
+                *(None, bodies.Answered, {"call": "only the call that has this idempotency key"}),
             ),
             Operation(
                 *("POST", "/v1/states/{state}/rollouts", "resume", "Begins rollouts at a state.", self.resume),
@@ -168,7 +168,7 @@ class RolloutRoutes:
             await held.rollout.settled()
             result = self._try_hit(held, call) if held.running == 1 else None
             if result is None:
-                with self._service.executing():
+                with self._service.executing(held.rollout):
                     result = await held.rollout.call(
                         *(call.name, call.arguments, call.timeout),
                         after=call.after,
@@ -198,7 +198,7 @@ class RolloutRoutes:
 
         async def work(body: bytes) -> bytes:
             asked = decode(_FETCH, body)
-            with held.in_use(), self._service.executing():
+            with held.in_use(), self._service.executing(held.rollout):
                 fetched = await held.rollout.get(
                     asked.path, owners=asked.owners, limit=asked.limit, timeout=asked.timeout
                 )
@@ -214,8 +214,11 @@ class RolloutRoutes:
         return await self._done(request, lambda rollout: rollout.snapshot_if_idle())
 
     async def cancel(self, request: Request) -> Response:
-        """Ends the call that is being made."""
-        rollout = self._held(request).rollout.rollout
+        """Ends the call that is being made; with the parameter `call`, that of this key, also if it is yet to come."""
+        held, key = self._held(request), request.query_params.get("call")
+        if key is not None and held.answers.refuse(key):
+            return json_response(bodies.Answered(True))
+        rollout = held.rollout.rollout
         return json_response(bodies.Answered(await self._service.in_thread(rollout.cancel)))
 
     async def _done(self, request: Request, what: Callable[[Rollout], bool]) -> Response:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.model.errors import UsageError
@@ -25,6 +25,7 @@ _EXEC = bodies.decoder(bodies.Exec)
 _EXEC_ALL = bodies.decoder(bodies.ExecAll)
 _PUT = bodies.decoder(bodies.Put)
 _FETCH = bodies.decoder(bodies.Fetch)
+TAR = "application/x-tar"
 BINARY = "application/octet-stream"
 LOOKS = ("processes", "changes", "shell_state", "digest")
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class SandboxRoutes:
             ),
             Operation("GET", f"{one}/files", "readFile", "Reads a file.", self.read, None, BINARY, path),
             Operation("PUT", f"{one}/files", "writeFile", "Writes a file.", self.write, BINARY, bodies.Answered, path),
+            Operation("GET", f"{one}/archive", "exportSandbox", "Returns its files as tar.", self.archive, None, TAR),
             Operation("POST", f"{one}/puts", "put", "Copies an uploaded content into it.", self.put, bodies.Put),
             Operation(
                 *("POST", f"{one}/fetches", "fetchFromSandbox", "Fetches a file or a folder.", self.fetch),
@@ -72,6 +74,7 @@ class SandboxRoutes:
 
         async def work(body: bytes) -> bytes:
             asked = decode(_MATERIALISE, body)
+            self._service.check_room(asked.n)
             with self._service.sandboxes.room_for(asked.n):
                 made: list[HeldSandbox] = []
                 try:
@@ -142,6 +145,13 @@ class SandboxRoutes:
                 data = await held.sandbox.read_file(path, service=request.query_params.get("service"), **chosen)
         return Response(data, media_type=BINARY)
 
+    async def archive(self, request: Request) -> Response:
+        """Returns the files as a stream of tar."""
+        held, block = self._held(request), contextlib.AsyncExitStack()
+        await block.enter_async_context(held.turn)
+        block.enter_context(held.in_use())
+        return await archived(self._service, held.sandbox, block)
+
     async def write(self, request: Request) -> Response:
         """Writes a file."""
         path, query = _path(request), request.query_params
@@ -200,6 +210,22 @@ class SandboxRoutes:
 
     def _held(self, request: Request) -> HeldSandbox:
         return self._service.sandboxes.find(request.path_params["id"])
+
+
+async def archived(service: Service, sandbox: AsyncSandbox, block: contextlib.AsyncExitStack) -> Response:
+    """Returns an answer that streams a sandbox's files as tar; a block is left when it ends."""
+    try:
+        stream = await block.enter_async_context(sandbox.archive())
+    except BaseException:
+        await block.aclose()
+        raise
+
+    async def pieces() -> AsyncIterator[bytes]:
+        async with block:
+            while data := await service.in_thread(lambda: stream.read(1 << 18)):
+                yield data
+
+    return StreamingResponse(pieces(), media_type=TAR)
 
 
 def _path(request: Request) -> str:

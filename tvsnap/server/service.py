@@ -10,6 +10,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from tvsnap.aio.cache import AsyncCache
+from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.host.contents import Contents
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
 from tvsnap.server.http import KEY_HEADER, read_body, request_mark
@@ -39,35 +40,54 @@ class Service:
         stopping: whether the server is about to stop.
     """
 
-    def __init__(self, cache: AsyncCache, settings: ServerSettings) -> None:
+    def __init__(self, cache: AsyncCache, settings: ServerSettings, prefix: str = "") -> None:
         """
         Args:
             cache: the cache; closing it is the caller's.
             settings: what the server is told.
+            prefix: what the ids of what clients hold begin with.
         """
         self.cache = cache
         self.settings = settings
         self.contents = Contents(cache.cache.home)
         self.metrics = Metrics(cache.stats, lambda: {"rollout": len(self.rollouts), "sandbox": len(self.sandboxes)})
-        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, settings.ttl, self.metrics)
-        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, settings.ttl, self.metrics)
+        known = (settings.ttl, self.metrics, prefix)
+        self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *known)
+        self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
         self.stopping = False
         self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
         self._executing = 0
 
+    def check_room(self, count: int) -> None:
+        """Checks that there may be so many further sandboxes.
+
+        Raises:
+            Busy: as many as there may be are at work or held.
+        """
+        room, in_use = self.cache.cache.budget.sandboxes, self.cache.cache.pool.in_use
+        kept = 0
+        if self._executing + len(self.sandboxes) + in_use + count > room:
+            idle = (held.rollout for held in self.rollouts if not held.running)
+            kept = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
+        if self._executing + len(self.sandboxes) + kept + count > room:
+            raise Busy(
+                f"all {room} sandboxes are used: {self._executing} calls are being executed, clients hold "
+                f"{len(self.sandboxes)}, and {kept} cannot be given up, as their rollouts stand at states that cannot "
+                "be kept (--max-sandboxes)"
+            )
+
     @contextlib.contextmanager
-    def executing(self) -> Iterator[None]:
+    def executing(self, rollout: AsyncRollout | None = None) -> Iterator[None]:
         """A block in which a call is executed, which needs a sandbox.
+
+        Args:
+            rollout: that makes the call; if it has a sandbox of its own, no other is needed.
 
         Raises:
             Busy: as many sandboxes as there may be are at work or held.
         """
-        room = self.cache.cache.budget.sandboxes
-        if self._executing + len(self.sandboxes) >= room:
-            raise Busy(
-                f"all {room} sandboxes are used: {self._executing} calls are being executed, and clients hold "
-                f"{len(self.sandboxes)} (--max-sandboxes)"
-            )
+        if rollout is None or not rollout.has_sandbox:
+            self.check_room(1)
         self._executing += 1
         try:
             yield

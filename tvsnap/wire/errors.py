@@ -34,6 +34,10 @@ class KeyReused(UsageError):
     """An idempotency key was sent again with another request, or so late that its answer is not kept any more."""
 
 
+class WorkerDied(InfrastructureError):
+    """The server's process that had the rollout or the sandbox has died, and they have ended with it."""
+
+
 class Unreachable(InfrastructureError):
     """The server cannot be reached, or what answered is no tvsnap server."""
 
@@ -61,6 +65,7 @@ MEANINGS: dict[str, Meaning] = {
     "NotCheckpointable": Meaning(409, "Make another call and try again, or go on without a snapshot."),
     "StateLost": Meaning(410, "Begin a new rollout: this state can no longer be reached."),
     "SnapshotUnusable": Meaning(410, "Begin a new rollout; 'tvsnap gc' on the server deletes the snapshot."),
+    "WorkerDied": Meaning(410, "Begin a new rollout; its calls are answered as far as they were recorded."),
     "TooLarge": Meaning(413, "Send less at once, or raise the limit that the message names on the server."),
     "OSError": Meaning(422, "Correct the path, or make room for what is written."),
     "KeyReused": Meaning(422, "Use a new idempotency key for each new request."),
@@ -84,7 +89,7 @@ _ELSEWHERE = {
     "ImageSpecError": "tvsnap.images.errors",
     "UnknownContent": "tvsnap.environments.files",
 }
-_OWN = {kind.__name__: kind for kind in (Busy, Unauthorized, TooLarge, KeyReused, Unreachable)}
+_OWN = {kind.__name__: kind for kind in (Busy, Unauthorized, TooLarge, KeyReused, WorkerDied, Unreachable)}
 
 
 def meaning_of(error: BaseException) -> Meaning:

@@ -82,6 +82,13 @@ class SandboxPool:
             return not self._queue and self._excess() <= spare and not self._is_too_heavy()
 
     @property
+    def in_use(self) -> int:
+        """How many of them cannot be closed to make room for others."""
+        with self._lock:
+            spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
+            return len(self._live) - spare
+
+    @property
     def memory(self) -> int:
         """The memory that they take, in bytes, as far as it was measured."""
         with self._lock:

@@ -1,0 +1,82 @@
+"""An asynchronous cache in this process and a server's client give the same: one suite for both."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import pytest
+
+import tvsnap
+from tests.server.conftest import OpenAsync
+
+
+def test_calls_of_many_rollouts_at_once(open_async: OpenAsync) -> None:
+    async def go() -> None:
+        salt = secrets.token_hex(4)
+        async with open_async() as cache:
+
+            async def one(number: int) -> str:
+                async with cache.rollout("terminal", task="many", salt=salt) as rollout:
+                    both = await rollout.call("bash", {"command": "cd /tmp; echo same > same"})
+                    assert both.exit_code == 0
+                    own = await rollout.call("bash", {"command": f"echo {number} > own; cat same own"})
+                    await rollout.settled()
+                    assert rollout.depth == 2
+                    assert rollout.private is None
+                    return own.output
+
+            assert await asyncio.gather(*map(one, range(6))) == [f"same\n{number}\n" for number in range(6)]
+            assert cache.stats().calls >= 12
+
+    asyncio.run(go())
+
+
+def test_what_is_asked_of_a_rollout_at_once_is_done_in_order(open_async: OpenAsync) -> None:
+    async def go() -> None:
+        async with open_async() as cache, cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+            commands = [f"sleep 0.0{9 - n}; echo {n} >> /tmp/order; cat /tmp/order" for n in range(5)]
+            results = await asyncio.gather(*(rollout.call("bash", {"command": command}) for command in commands))
+            assert results[-1].output == "0\n1\n2\n3\n4\n"
+
+    asyncio.run(go())
+
+
+def test_a_call_that_nobody_awaits_any_more_is_ended(open_async: OpenAsync) -> None:
+    async def go() -> None:
+        async with open_async() as cache, cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(rollout.call("bash", {"command": "sleep 60"}, timeout=90), 1.0)
+            result = await asyncio.wait_for(rollout.call("bash", {"command": "echo on"}), 30)
+            assert result.output == "on\n"
+
+    asyncio.run(go())
+
+
+def test_forks_sandboxes_and_files(open_async: OpenAsync, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with open_async() as cache, cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+            await rollout.put(b"content", "/tmp/in", mode=0o600)
+            first, second = await rollout.exec_all(["stat -c %a /tmp/in", "cat /tmp/in"])
+            assert (first.output, second.output) == ("600\n", "content")
+            fetched = await rollout.get("/tmp/in", tmp_path / "out")
+            assert fetched.read() == (tmp_path / "out").read_bytes() == b"content"
+            await rollout.settled()
+            (fork,) = await rollout.fork()
+            assert (await fork.call("bash", {"command": "cat /tmp/in"})).output == "content"
+            await fork.close()
+            async with await cache.fork(rollout.state, 2) as forks:
+                outcomes = [await one.run("cat /tmp/in", timeout=10) for one in forks]
+                assert [outcome.output for outcome in outcomes] == [b"content"] * 2
+            async with cache.materialise(rollout.state) as sandbox:
+                await sandbox.write_file("/tmp/g", b"\0")
+                assert await sandbox.read_file("/tmp/g") == b"\0"
+                assert "/tmp/g" in await sandbox.changes()
+                with pytest.raises(FileNotFoundError):
+                    await sandbox.read_file("/tmp/none")
+            assert cache.cache.graph.resolve(rollout.state).depth == rollout.depth
+            with pytest.raises(tvsnap.NotFound):
+                await cache.resume("0" * 64).call("bash", {"command": "true"})
+
+    asyncio.run(go())
