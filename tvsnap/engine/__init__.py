@@ -1,3 +1,4 @@
-"""The machine behind a rollout: what answers a call, what executes it, and what is kept of it.
+"""Rollouts, without their public interface: looking calls up, executing them, recording them, keeping their states.
 
-In the order of a call: `lookup`, `claims`, `supply`, `execution`, `conclusion`, `keeping`."""
+The packages in the order of a call: `lookup`, `claiming`, `supply`, `execution`, `conclusion`, `keeping`.
+"""

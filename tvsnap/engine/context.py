@@ -1,4 +1,4 @@
-"""What a cache and its rollouts have in common."""
+"""The services that all rollouts of a cache share."""
 
 from __future__ import annotations
 
@@ -24,27 +24,19 @@ from tvsnap.sandboxes.protocol import Backend
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the calls of all rollouts of a cache need.
+    """The services and settings that all rollouts of a cache share.
 
     Attributes:
         home: the data directory.
         use_cache: False to execute every call, for comparison.
         same_ids: processes then have the ids that they would have with the cache.
-        graph: recorded states and calls.
-        backend: makes sandboxes.
-        pool: those that live.
-        holds: which states rollouts stand at, for other processes to know.
-        meter: counts what is done.
-        claims: calls that are being executed.
-        snapshotter: takes snapshots where they pay.
-        worth: tells whether it pays to record a call.
-        acquirer: has sandboxes that stand at states.
+        pool: the live sandboxes.
+        holds: tells other processes which states rollouts stand at.
         companions: sandboxes for rollouts that wait in states that change by themselves.
-        audit: is told of answers.
-        workers: does what nobody waits for.
-        contents: what rollouts put into sandboxes, and fetched out of them.
-        network_answers: seconds for which what was asked of the network answers others; None for ever.
-        shares_timeouts: whether what timed out while it was working answers others.
+        workers: run background work.
+        contents: what rollouts put into sandboxes and fetched from them.
+        network_answers: seconds for which a call that used the network answers others; None for ever.
+        shares_timeouts: whether a call that timed out while it was working answers others.
         grade_executions: how often a call that grades is executed before it answers others.
     """
 
@@ -69,9 +61,9 @@ class Context:
     grade_executions: int
 
     def counts_changes(self, image: Image) -> bool:
-        """Whether it must be known of each call if it changed anything, even where nothing is shared.
+        """Returns whether every call must be checked for changes, even where nothing is shared.
 
-        The ids of processes go by that. So a comparison that is to be exact to them needs it, and chance in an image
-        with a seed, which goes by them.
+        Process ids depend on it: a comparison that is exact to process ids needs it, and an image with a seed, whose
+        random numbers depend on process ids.
         """
         return self.same_ids or is_fixed(image)

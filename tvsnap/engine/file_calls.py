@@ -1,4 +1,4 @@
-"""What calls of `put` and `get` say, and what came of them."""
+"""Makes the arguments of `put` and `get` calls, and reads their results."""
 
 from __future__ import annotations
 
@@ -16,28 +16,16 @@ from tvsnap.model.errors import InfrastructureError, UsageError
 
 
 class FileCalls:
-    """The arguments of such calls, with the contents that they name. Thread-safe."""
+    """Makes the arguments of such calls, and stores the contents that they name. Thread-safe."""
 
     def __init__(self, context: Context, tools: Mapping[str, Tool]) -> None:
-        """
-        Args:
-            context: what the rollouts of a cache have in common.
-            tools: those of the rollout's environment.
-        """
         self._context = context
         self._tools = tools
 
     def put_arguments(
         self, source: str | Path | bytes, path: str, *, user: str | None, owners: bool, mode: int | None
     ) -> Mapping[str, Any]:
-        """Keeps a content in the data directory, and returns the arguments of the call that puts it.
-
-        Args:
-            source, path, user, owners, mode: see `Rollout.put`.
-
-        Raises:
-            UsageError, InfrastructureError: see `Rollout.put`.
-        """
+        """Stores a content in the data directory; returns the arguments of the call that puts it, see `Rollout.put`."""
         self._check_tool(PUT)
         if not isinstance(source, (str, Path, bytes)):
             raise UsageError(f"source must be a path, or bytes, not {source!r}")
@@ -46,26 +34,17 @@ class FileCalls:
         return {"path": path, "digest": digest, **chosen, **({"owners": True} if owners else {})}
 
     def get_arguments(self, path: str, *, owners: bool, limit: int) -> Mapping[str, Any]:
-        """Returns the arguments of the call that fetches a path; those that are as usual are left out.
-
-        Args:
-            path, owners, limit: see `Rollout.get`.
-        """
+        """Returns the arguments of the call that fetches a path, without those that have their defaults."""
         self._check_tool(GET)
         check_whole(limit, "limit", 0)
         chosen = {"owners": True} if owners else {}
         return {"path": path, **chosen, **({"limit": limit} if limit != MOST_FETCHED else {})}
 
     def fetched(self, result: ToolResult, arguments: Mapping[str, Any], state: str) -> Fetched | None:
-        """Returns what a call of `get` that was just made has fetched; None if that is gone: make it again then.
-
-        Args:
-            result: of the call.
-            arguments: of the call.
-            state: where it was made.
+        """Returns what a `get` call has fetched; None if that was deleted, so that the call must be made again.
 
         Raises:
-            InfrastructureError: it is gone although the call was executed.
+            InfrastructureError: it is missing although the call has just been executed.
         """
         fetched = Fetched(result, str(arguments["path"]), self._context.contents, owners=bool(arguments.get("owners")))
         if fetched.digest is None or self._context.contents.has(fetched.digest):

@@ -1,7 +1,7 @@
-"""Calls of tools that run on the host, in no sandbox: answered from the graph, or made and recorded.
+"""Calls of tools that run on the host, outside any sandbox: answered from the graph, or made and recorded.
 
-They change no state. Their values are kept under the state that they are called in; those of stateless tools under a
-root of their own, which rollouts of the same environment and salt share whatever their image and state.
+They change no state. Their results are stored under the state in which they are called; those of stateless tools under
+a root of their own, which all rollouts with the same environment and salt share, whatever their image and state.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import Limits
 
 ANY_IMAGE = "(any image)"
-"""The name that the root of stateless tools has in place of an image's."""
+"""The image name of the root of stateless tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What a call of a tool on the host came to.
+    """The result of a call of a tool on the host.
 
     Attributes:
-        result: what it returned.
-        edge: the record that answered it; None if it was made.
+        edge: the record that answered the call; None if the call was made.
         unshared: why the result will answer no other call; None if it may.
     """
 
@@ -56,15 +55,7 @@ class HostCalls:
         limits: Limits,
         salt: str,
     ) -> None:
-        """
-        Args:
-            graph: where answers are looked up.
-            claims: the calls that are being made; None if nothing is to be looked up or recorded.
-            recorder: records what is made.
-            environment: the rollout's.
-            limits: of its sandboxes.
-            salt: of its root.
-        """
+        """`claims` is None if nothing is to be looked up or recorded."""
         self._graph = graph
         self._claims = claims
         self._recorder = recorder
@@ -74,14 +65,7 @@ class HostCalls:
         self._known = False
 
     def look_up(self, tool: Tool, call: ToolCall, timeout: float, at: Position) -> HostAnswer | None:
-        """Returns the recorded answer to a call, if there is one that may be given.
-
-        Args:
-            tool: the call's tool.
-            call: the call.
-            timeout: seconds that the caller would wait.
-            at: where the rollout stands.
-        """
+        """Returns the recorded answer to a call, if there is one that may be used."""
         edge = self._look(tool, call, timeout, self._place(tool, at))
         return None if edge is None else HostAnswer(edge.result, edge)
 
@@ -94,16 +78,14 @@ class HostCalls:
         cancellation: Cancellation,
         until: float = math.inf,
     ) -> HostAnswer:
-        """Waits for whoever makes a call already, or else makes it, and records what it returns.
+        """Waits for another rollout that is making the call already, or else makes the call and records its result.
 
-        Args:
-            tool, call, timeout, at: see `look_up`.
-            cancellation: of the call; it ends a wait for others, but not the tool's function.
-            until: when a wait for others must end, by time.monotonic().
+        Cancelling ends a wait for others, but not the tool's function. `until`, by time.monotonic(), ends the wait,
+        too.
 
         Raises:
             CallCancelled: the call was cancelled before it was made.
-            Exception: what the tool's function raises; nothing is recorded then.
+            Exception: the tool's function raised it; nothing is recorded then.
         """
         place = self._place(tool, at)
         claim: Claim | None = None
@@ -131,16 +113,16 @@ class HostCalls:
         return HostAnswer(result, None, unshared)
 
     def _place(self, tool: Tool, at: Position) -> Position:
-        """Returns the position that a tool's values are kept under; time does not count there."""
+        """Returns the position under which a tool's results are stored; time does not count there."""
         return Position(self._root.hash) if tool.stateless else replace(at, quiet_s=math.inf)
 
     def _look(self, tool: Tool, call: ToolCall, timeout: float, place: Position) -> Edge | None:
-        """Returns the recorded answer that may be given; writes nothing."""
+        """Returns the recorded answer, if it may be used; writes nothing."""
         edge = None if place.private else self._graph.lookup(place.state, call, timeout)
         return None if edge is None or _is_too_old(tool, edge) else edge
 
     def _look_for_maker(self, tool: Tool, call: ToolCall, timeout: float, place: Position) -> Edge | None:
-        """Returns the recorded answer that may be given; one that is too old answers nobody from now on."""
+        """Returns the recorded answer, if it may be used; retires one that is too old."""
         edge = self._graph.lookup(place.state, call, timeout)
         if edge is not None and _is_too_old(tool, edge):
             self._graph.retire(edge, f"is older than {tool.time_to_live:g} s, its time to live")
@@ -148,7 +130,7 @@ class HostCalls:
         return edge
 
     def _is_writable(self, tool: Tool, call: ToolCall, timeout: float, place: Position) -> bool:
-        """Makes the graph ready to record a call; returns whether it could be: a full disk must not fail a rollout."""
+        """Makes the graph ready to record a call; returns False if it cannot: a full disk must not fail a rollout."""
         try:
             if tool.stateless and not self._known:
                 self._graph.ensure_root(self._root)

@@ -1,4 +1,4 @@
-"""Live sandboxes as the pool knows them: where each stands, and what it was made from."""
+"""Live sandboxes as the pool knows them: the state of each, and what it was made from."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from tvsnap.sandboxes.protocol import Sandbox, Staged
 
 
 class Origin(NamedTuple):
-    """What a sandbox was made from: of two with equal origins, nobody can tell which is which.
+    """What a sandbox was made from. Two sandboxes with equal origins are interchangeable.
 
     Attributes:
-        image: its image's digest.
-        limits: what it may use.
+        image: the image's digest.
         snapshot: the id of the snapshot that it was forked from; empty if it was started afresh.
         network: what it may reach.
     """
@@ -34,14 +33,14 @@ class LiveSandbox:
     """A live sandbox, and what is known of it.
 
     Attributes:
-        staged: what it will be once it begins; None where it has.
+        staged: the prepared fork, until it begins to run; None afterwards.
         state: the state that it stands at.
-        observation: how it looked when it got there; None if nobody looked.
+        observation: how it looked when it came to its state; None if it was not observed.
         expendable: its state can be reached again, so that it may be closed to make room while its rollout is idle.
-        memory: bytes, when last weighed; 0 until then.
-        since: when it came to its state, by time.monotonic(): it has been left to itself from then on.
-        begins_alone: when it was made, nothing lived in it but the idle shell, and a service that starts with it.
-        disturbed: a snapshot was taken since it was observed: even processes that sleep run a little for that.
+        memory: bytes, when last measured; 0 until then.
+        since: when it came to its state, by time.monotonic(); nothing was done in it from then on.
+        begins_alone: when it was made, only the idle shell lived in it, and a service that starts with it.
+        disturbed: a snapshot was taken since it was observed; this makes even sleeping processes run a little.
     """
 
     _sandbox: Sandbox | None
@@ -56,27 +55,19 @@ class LiveSandbox:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The sandbox, which has begun."""
+        """The sandbox, once it has begun to run."""
         assert self._sandbox is not None
         return self._sandbox
 
     def begin(self) -> None:
-        """Lets it run, where it does not.
-
-        Raises:
-            SnapshotUnusable, NotRestorable, ForkFailed: see `Staged.begin`.
-        """
+        """Lets it run, if it does not yet; raises what `Staged.begin` does."""
         if self.staged is not None:
             self._sandbox = self.staged.begin()
             self.staged = None
             self.since = time.monotonic()
 
     def weigh(self) -> None:
-        """Notes how much memory it takes.
-
-        Raises:
-            InfrastructureError, OSError: it has ended.
-        """
+        """Measures its memory; raises InfrastructureError or OSError if it has ended."""
         self.memory = (self.staged or self.sandbox).memory()
 
     def close(self) -> None:
@@ -85,22 +76,21 @@ class LiveSandbox:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing lives in it but the idle shell, and a service; False where that is not known."""
+        """Whether only the idle shell, and a service, live in it; False where that is not known."""
         return self.begins_alone if self.observation is None else self.observation.alone
 
     def checkpoint(self) -> SnapshotInfo:
-        """Snapshots it; see `Sandbox.checkpoint`. Whoever goes on with it has to look again, see `look_again`."""
+        """Takes a snapshot, see `Sandbox.checkpoint`. Before the sandbox is used again, `look_again` must be called."""
         self.disturbed = self.observation is not None and not self.observation.alone
         return self.sandbox.checkpoint()
 
     def look_again(self, look: Callable[[Sandbox], Observation]) -> None:
-        """Looks at it once more if a snapshot disturbed it: what that did is none of the next call's doing.
+        """Observes it once more if a snapshot disturbed it, lest its effects count as the next call's.
 
-        Only where nothing runs by itself meanwhile, and nothing but processes differs. What happened by itself after
-        the snapshot was taken may happen otherwise in forks of it: the next call has to find that, and lead elsewhere.
-
-        Args:
-            look: how the environment looks at a sandbox.
+        The new observation is used only where nothing runs by itself meanwhile, and only processes differ. What
+        happened by
+        itself after the snapshot may happen differently in its forks: the next call has to detect it and lead to
+        another state.
 
         Raises:
             InfrastructureError: the sandbox has ended.
@@ -116,15 +106,10 @@ class LiveSandbox:
             self.observation = found
 
     def age(self) -> float:
-        """Returns for how many seconds it has been left to itself in its state."""
+        """Returns for how many seconds nothing was done in it in its state."""
         return time.monotonic() - self.since
 
     def let_run(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
-        """Waits until it has been left to itself for so long.
-
-        Args:
-            seconds: how long.
-            pause: waits for so many seconds, and may raise.
-        """
+        """Waits until nothing was done in it for so many seconds; `pause` does the waiting, and may raise."""
         while (left := seconds - self.age()) > 0:
             pause(left)

@@ -14,15 +14,14 @@ class Position:
     """Where a rollout stands.
 
     Attributes:
-        state: the state.
-        depth: how many calls that changed the state it is away from its root.
+        depth: how many calls that changed the state lie between the root and here.
         private: why nothing is shared from here on; None if it is.
         recorded: whether the graph knows the state.
         unshared: why the result of the last call is not shared; None if it is.
-        quiet_s: seconds, from when it came there, in which the state does not change by itself; see `host.waiting`.
-        since: when it came there, by time.monotonic(); earlier if waiting was made unnecessary by answers.
-        course: names the calls that led there, whatever they left behind; the same for all rollouts that make the same
-            calls. Empty where it began.
+        quiet_s: seconds after its arrival during which the state does not change by itself; see `host.waiting`.
+        since: when it came there, by time.monotonic(); earlier if answers made waiting unnecessary.
+        course: identifies the calls that led there, whatever they left behind; the same for all rollouts that make the
+            same calls. Empty at the beginning.
     """
 
     state: str
@@ -36,11 +35,11 @@ class Position:
 
     @property
     def waited(self) -> float:
-        """Seconds that the state has been left to itself, as the rollout has it; 0 where that never counts."""
+        """For how many seconds the rollout has waited in the state; 0 where that never counts."""
         return 0.0 if self.quiet_s == math.inf else max(0.0, time.monotonic() - self.since)
 
     def course_after(self, call: ToolCall) -> str:
-        """Returns the course of what a call that changes something leads to."""
+        """Returns the course after a call that changes something."""
         return next_state(self.course or self.state, call)
 
     def pass_time(self, seconds: float) -> Position:

@@ -52,12 +52,12 @@ OUTSIDE = "(outside)"
 
 @dataclass(frozen=True, slots=True)
 class CacheHooks:
-    """What a cache does for the rollouts that it began.
+    """What a cache does for its rollouts.
 
     Attributes:
-        dropped: takes those that nobody holds any more, to close them.
-        ended: is told which has ended, and where it stood.
-        resume: begins another, at a state, of a task; see `Cache.resume`.
+        dropped: receives rollouts that nobody refers to any more, to close them.
+        ended: is called with a rollout that has ended, and its last position.
+        resume: begins another rollout, given a state and a task; see `Cache.resume`.
     """
 
     dropped: SimpleQueue[RolloutEngine]
@@ -66,14 +66,12 @@ class CacheHooks:
 
 
 class RolloutEngine:
-    """What a `Rollout` does. Its calls are made one after the other.
+    """The implementation of `Rollout`. Its calls are made one after the other.
 
     Attributes:
         id: the rollout's name in the graph; None if nothing is recorded.
         root: the hash of its root.
         tools: the tools that may be called, by name.
-        recipe: of its sandboxes.
-        files: what calls of `put` and `get` say.
     """
 
     def __init__(
@@ -87,16 +85,9 @@ class RolloutEngine:
         at: Position,
         deadline: float = math.inf,
     ) -> None:
-        """
-        Args:
-            context: what the rollouts of a cache have in common.
-            hooks: what the cache does for them.
-            recipe: of its sandboxes.
-            root: where fresh ones stand.
-            id: its name in the graph; None if nothing is recorded.
-            task: the task's name.
-            at: where it begins.
-            deadline: when it is to be through, by time.monotonic().
+        """`root` is the state of fresh sandboxes.
+
+        `deadline`, by time.monotonic(), is when the rollout has to be done.
         """
         self.id = id
         self.root = root.hash
@@ -124,11 +115,11 @@ class RolloutEngine:
         self._closed = False
 
     def may_stand_at(self, state: str) -> bool:
-        """Whether it stands at a state, as far as is known without waiting; for any thread."""
+        """Returns whether it may stand at a state, as far as that is known without waiting. Any thread may call it."""
         return self._cursor.at.state == state or not self._cursor.caught_up
 
     def where(self) -> Position:
-        """Returns where it stands. Where the last call led may have to be waited for."""
+        """Returns where it stands; waits until it is known where the last call led."""
         return self._cursor.where()
 
     def call(
@@ -141,12 +132,7 @@ class RolloutEngine:
         deadline: float | None = None,
         grade: Sequence[str] | None = None,
     ) -> ToolResult:
-        """Makes a tool call; see `Rollout.call`.
-
-        Args:
-            name, arguments, timeout, after, deadline, grade: see `Rollout.call`.
-            cancellation: of this call and no other.
-        """
+        """Makes a tool call; see `Rollout.call`. `cancellation` belongs to this call only."""
         timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
         deadline = math.inf if deadline is None else check_seconds(deadline, "deadline", least=0.0)
         grading = self._grading(grade)
@@ -183,7 +169,7 @@ class RolloutEngine:
             return self._call_on_host(call, timeout, after, deadline, cancellation)
         if not self._context.use_cache:
             return self._call_uncached(call, timeout, after, cancellation)
-        # 1. Where the last call led must be known; then what was recorded there answers without any sandbox.
+        # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
         began = time.perf_counter()
         self._catch_up()
         self._cursor.advance_time(after)
@@ -193,22 +179,22 @@ class RolloutEngine:
         tool = self._tool(call)
         pays = self._pays(tool)
         why = self._why_executed(tool, call) if _LOG.isEnabledFor(logging.DEBUG) else ""
-        # 2. Of all that miss this call in this state, one executes it, and the others take its result.
+        # 2. Of all rollouts that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
         if not (pays or stood_at.private):
             self._cursor.stand_at(replace(stood_at, private=UNPROFITABLE))
-        if grading is None or grading.executions <= 1:  # else each is executed on its own
+        if grading is None or grading.executions <= 1:  # otherwise each rollout executes it
             until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
         if isinstance(claim, Edge):
             return self._follow(claim, "coalesced", began)
         try:
-            # 3. A sandbox in this state, the cheapest there is; 4. the call in it.
+            # 3. Acquire a sandbox in this state, in the cheapest way; 4. execute the call in it.
             made = self._execute(tool, call, timeout, claim, cancellation, grading, looks=pays or self._counts_changes)
             if isinstance(made, Edge):
                 return self._follow(made, "coalesced", began)
             live, executed, way = made
-            # 5. What is left is done while the caller thinks.
+            # 5. The rest is done while the caller thinks.
             concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
             self._cursor.lead_to(concluding.outcome)
             self._own.free_later(concluding.freed)
@@ -227,7 +213,7 @@ class RolloutEngine:
         return executed.result
 
     def _why_executed(self, tool: Tool, call: ToolCall) -> str:
-        """Returns why a call is not answered, for people who look for the reason."""
+        """Returns, for people, why a call is not answered."""
         at, context = self._cursor.at, self._context
         if at.private:
             return f"the rollout is private: {at.private}"
@@ -244,13 +230,13 @@ class RolloutEngine:
         _LOG.debug("%s %s: %s (%.1f ms)", self.id or "-", call.brief, words, seconds * 1e3)
 
     def _pays(self, tool: Tool) -> bool:
-        """Whether it pays to find out what a call changes that is executed now."""
+        """Returns whether it pays to find out what the call that is executed next changes."""
         if self._cursor.at.private == UNPROFITABLE:
             return False
         return tool.read_only or self._context.worth.is_given(self.recipe.image.digest)
 
     def _account_for_sandbox(self, executed: Executed) -> None:
-        """Takes note of what it took to get a sandbox: without the cache, only the first call needs one."""
+        """Accounts for the time that it took to get a sandbox: without the cache, only the first call needs one."""
         image = self.recipe.image.digest
         if self._calls:
             self._context.worth.add(image, reaching_s=executed.reaching_s)
@@ -258,10 +244,11 @@ class RolloutEngine:
             self._context.worth.started(image, executed.reaching_s)
 
     def _is_answered_by(self, edge: Edge, call: ToolCall) -> bool:
-        """Whether a call is to be answered by its record.
+        """Returns whether a call is to be answered by its record.
 
-        Not where the cache does not pay, the rollout has a sandbox or stands where it can start one, and to execute the
-        call takes less than the fork that the answer would soon make necessary.
+        It is executed instead where all of this holds: the cache does not pay, the rollout has a sandbox or stands
+        where it can start one, and executing the call takes less than the fork that the answer would soon make
+        necessary.
         """
         if self._own.absent and self._cursor.at.state != self.root:
             return True
@@ -280,7 +267,7 @@ class RolloutEngine:
         *,
         looks: bool,
     ) -> Edge | tuple[LiveSandbox, Executed, Way | None]:
-        """Executes a call; returns what `Execution.execute` does, or the result of another rollout that was quicker."""
+        """Executes a call like `Execution.execute`; returns the result of another rollout if that was faster."""
         if claim is None:
             return self._execution.execute(tool, call, timeout, claim, cancellation, grading, looks=looks)
         claims, edge = self._context.claims, None
@@ -308,7 +295,7 @@ class RolloutEngine:
         return edge
 
     def _grading(self, grade: Sequence[str] | None) -> Grading | None:
-        """Returns how a call grades, as `call` is told."""
+        """Checks the argument `grade` of a call."""
         if grade is None:
             return None
         if isinstance(grade, str) or not all(isinstance(path, str) and path.startswith("/") for path in grade):
@@ -316,16 +303,17 @@ class RolloutEngine:
         return Grading(tuple(grade), self._context.grade_executions)
 
     def _is_able(self) -> bool:
-        """Whether there is a sandbox of its own, or room for one."""
+        """Returns whether the rollout has a sandbox, or there is room for one."""
         return not self._own.absent or self._context.pool.has_room
 
     def _wait_until(self, timeout: float, deadline: float) -> float:
-        """Returns when a call has to be executed so as to be done by the deadlines, by time.monotonic().
+        """Returns when a call has to be executed at the latest to meet the deadlines, by time.monotonic().
 
-        A call whose timeout would end later may still wait for a small part of what is left: most take far less.
+        A call whose timeout would end after the deadline may still wait for a small part of the time that is left, as
+        most calls take far less than their timeouts.
         """
         now = time.monotonic()
-        ahead = [end for end in (self._deadline, now + deadline) if end > now]  # what is missed already is past saving
+        ahead = [end for end in (self._deadline, now + deadline) if end > now]  # deadlines that have passed are ignored
         end = min(ahead, default=math.inf)
         return max(end - timeout, now + SPARE * (end - now))
 
@@ -338,20 +326,9 @@ class RolloutEngine:
         after: float = 0.0,
         grade: Sequence[str] | None = None,
     ) -> ToolResult | None:
-        """Makes a tool call if the graph has the answer, without waiting for anything.
+        """Makes a tool call if the graph has the answer, without waiting for anything; None if it was not made.
 
-        Args:
-            name: the name of one of `tools`.
-            arguments: the tool's arguments, as plain JSON.
-            timeout: seconds; a recorded call that took longer is no answer. None for any.
-            after: seconds that are at least to have passed since the last call, as in `call`.
-            grade: where the call leaves its grade, as in `call`.
-
-        Returns:
-            The recorded result; None if the call was not made.
-
-        Raises:
-            UsageError: the arguments make no sense.
+        `timeout`, `after` and `grade` are those of `call`. Raises UsageError if the arguments make no sense.
         """
         timeout, after, grading = _timeout(timeout), check_seconds(after, "after", least=0.0), self._grading(grade)
         call = ToolCall(name, arguments)
@@ -441,13 +418,11 @@ class RolloutEngine:
             self._turn.release()
 
     def fork_if_idle(self, state: str) -> LiveSandbox | None:
-        """Returns a fork of the rollout's own sandbox, of which no snapshot stays.
-
-        Args:
-            state: where the sandbox must stand: the rollout may have gone on meanwhile.
+        """Returns a fork of the rollout's own sandbox, without keeping a snapshot.
 
         Returns:
-            None if no sandbox of its own stands there, or a call is being made.
+            None if no sandbox of its own stands at `state`, as the rollout may have gone on, or if a call is being
+            made.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
@@ -466,20 +441,18 @@ class RolloutEngine:
             self._turn.release()
 
     def begin_in(self, live: LiveSandbox | None) -> None:
-        """Has a rollout that has made no call go on with a sandbox that stands at its state."""
+        """Gives a sandbox that stands at the rollout's state to a rollout that has made no call."""
         self._own.take(live)
 
     def lacks_sandbox(self, state: str) -> bool:
-        """Whether it stands in a state, without a sandbox of its own; for any thread, which may see it change."""
+        """Returns whether it stands at a state and has no sandbox. Any thread may call it; the answer may change."""
         return not self._closed and self._own.absent and self._cursor.at.state == state
 
     def make_companion(self, state: str) -> None:
-        """Makes a sandbox that runs beside the rollout in `state`, unless the rollout goes on meanwhile.
-
-        A call that is made before it is there waits for it.
+        """Makes a sandbox for the rollout in `state`, unless the rollout has gone on. A call meanwhile waits for it.
 
         Raises:
-            InfrastructureError: none could be had.
+            InfrastructureError: no sandbox could be made.
         """
         if not self._context.pool.has_room or not self._turn.acquire(blocking=False):
             return
@@ -515,14 +488,14 @@ class RolloutEngine:
                 self._turn.release()
 
     def drop(self) -> None:
-        """Has the cache close it, as nobody holds it any more."""
+        """Has the cache close the rollout, as nobody refers to it any more."""
         if not self._closed:
             self._hooks.dropped.put(self)
 
     # Where it stands.
 
     def _catch_up(self) -> None:
-        """Moves to where the last call led, and notices what was done in a sandbox that was given out."""
+        """Moves to where the last call led, and detects changes in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
         self._context.home.check()
@@ -531,7 +504,7 @@ class RolloutEngine:
             self._notice_outside()
 
     def _notice_outside(self, label: str | None = None, output: str = "") -> None:
-        """Goes on in a private branch if a sandbox that was given out is no longer as it was."""
+        """Goes on in a private branch if a sandbox that was given out has changed."""
         live = self._own.standing_at(self._cursor.at.state)
         if live is None:
             return
@@ -549,11 +522,11 @@ class RolloutEngine:
                 self._recorder.branch_off(self._cursor.at, call, ToolResult.of_text(output, None, 0.0), reason, left)
             )
             live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
-        live.sandbox.note()  # what is done in it from here on is noticed by itself
+        live.sandbox.note()  # from here on, changes count as new ones
 
     @contextlib.contextmanager
     def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
-        """A block that snapshots its sandbox between two calls, however it ends."""
+        """A block in which a snapshot of the sandbox is taken between two calls; it is observed again at the end."""
         self._look_at_private(live)
         try:
             yield
@@ -562,7 +535,7 @@ class RolloutEngine:
                 self._own.drop()
 
     def _look_at_private(self, live: LiveSandbox) -> None:
-        """Finds out how time counts in a state of a private branch, which nobody looks at unless it is to be kept.
+        """Finds out how time counts in a state of a private branch; such a state is observed only if it is to be kept.
 
         Raises:
             InfrastructureError: the sandbox has ended.
@@ -573,7 +546,7 @@ class RolloutEngine:
         age = live.age()
         observation = self.recipe.environment.observe(live.sandbox)
         quiet_s = age + observation.quiet_s if observation.quiet_s else 0.0
-        live.observation = replace(observation, quiet_s=quiet_s)  # as if it had been looked at when it came there
+        live.observation = replace(observation, quiet_s=quiet_s)  # as if it had been observed on arrival
         self._context.graph.note_activity(at.state, quiet_s, observation.active)
         self._cursor.at = replace(at, quiet_s=quiet_s)
 
@@ -602,15 +575,13 @@ class RolloutEngine:
         return edge.result.from_source("coalesced")
 
     def _tool(self, call: ToolCall) -> Tool:
-        """Returns the tool that a call names, once the call is seen to be valid."""
+        """Returns the tool that a call names, after checking the call."""
         return self.recipe.environment.tool(call)
 
     def _abandon(self, claim: Claim | None, *, untouched: bool) -> None:
-        """Gives up a call that was not executed to its end: the next who wants it executes it.
+        """Gives up a call that was not executed to its end: the next rollout that wants it executes it.
 
-        Args:
-            claim: the right to execute it, if there was one.
-            untouched: it was not even begun, so that the sandbox is what it was.
+        If it was not even begun (`untouched`), the sandbox is kept.
         """
         if claim is not None:
             self._context.claims.release(claim)
@@ -646,7 +617,7 @@ class RolloutEngine:
         return self._answered_on_host(made, began)
 
     def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
-        """Counts a call of a tool on the host, and takes the time that it took; returns its result."""
+        """Counts a call of a tool on the host, and adds its duration to the rollout's time; returns its result."""
         context, result, edge = self._context, answer.result, answer.edge
         self._calls += 1
         self._cursor.end_call()
@@ -662,7 +633,7 @@ class RolloutEngine:
         return result
 
     def _leave_sandbox(self) -> None:
-        """Leaves its sandbox to others, where they may have it."""
+        """Gives the rollout's sandbox up, to others if they may have it."""
         self._uncached.close()
         self._own.leave(shared=self._context.use_cache and not self._cursor.at.private)
 
@@ -688,5 +659,5 @@ class RolloutEngine:
 
 
 def _timeout(seconds: float | None) -> float:
-    """Returns a call's timeout as seconds; None is as long as there can be."""
+    """Returns a call's timeout as seconds; None stands for the longest possible one."""
     return float(LONGEST) if seconds is None else check_seconds(seconds)

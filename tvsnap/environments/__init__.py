@@ -1,4 +1,4 @@
-"""What tool calls mean: the environments by name."""
+"""The environments by name; an environment defines what tool calls mean."""
 
 from __future__ import annotations
 
@@ -17,38 +17,36 @@ if TYPE_CHECKING:
     from tvsnap.model.images import Image
 
 VARIABLE = "TVSNAP_ENVIRONMENTS"
-"""The variable of a process that names more environments, as `package.module:attribute`, with commas between them."""
+"""The variable of a process that names more environments, as `package.module:attribute`, separated by commas."""
 
 
 _OWN: Mapping[str, tuple[str, str]] = {
     "terminal": ("terminal", "TerminalEnvironment"),
     "python": ("python", "PythonEnvironment"),
 }
-"""Those of the core: the module, and the class in it."""
+"""The core's environments: the module, and the class in it."""
 
 
 def environment(name: str) -> Environment:
     """Returns an environment; its module is imported only now.
 
     It is `terminal` or `python`, one that a package adds by an entry point of the group `tvsnap.environments`, as
-    tvsnap itself adds those of databases, or one that the variable `TVSNAP_ENVIRONMENTS` names.
-
-    Args:
-        name: as an image's `environment` says.
+    tvsnap itself adds those of databases, or one that the variable `TVSNAP_ENVIRONMENTS` names. `name` is the
+    `environment` of an image.
 
     Raises:
-        UsageError: if there is no such environment, or it cannot be imported.
+        UsageError: there is no such environment, or it cannot be imported.
     """
     return _environment(name, os.environ.get(VARIABLE, ""))
 
 
 def environment_of(image: Image) -> Environment:
-    """Returns the environment of sandboxes of an image; errors are those of `environment`."""
+    """Returns the environment of an image's sandboxes; raises what `environment` does."""
     return with_services(environment(image.environment), image)
 
 
 def with_services(found: Environment, image: Image) -> Environment:
-    """Returns an environment for sandboxes of an image: itself, unless the image has several services."""
+    """Returns an environment for sandboxes of an image: unchanged, unless the image has several services."""
     if not image.services:
         return found
     from tvsnap.environments.services import ServicesEnvironment
@@ -65,7 +63,7 @@ def _environment(name: str, references: str) -> Environment:
     named = _named(references)
     if name in named:
         return named[name]
-    if ":" in name:  # an image's description says it, and may not have anything imported
+    if ":" in name:  # it comes from an image's description, which must not cause imports
         raise UsageError(f"environment {name}: a description names it as itself does; {VARIABLE} says where it is")
     return checked(plugins.find("environment", name, _OWN))
 
@@ -79,7 +77,7 @@ def _named(references: str) -> Mapping[str, Environment]:
 
 
 def checked(found: Any) -> Environment:
-    """Returns an environment, made of its class if need be; raises UsageError if it does not fulfil the protocol."""
+    """Returns an environment, given it or its class; raises UsageError if it does not implement the protocol."""
     made: Environment = found() if isinstance(found, type) else found
     for method in ("tool", "prepare", "execute", "observe", "unchanged", "behaviour"):
         check_provides(made, method, "an environment must be a tvsnap.Environment")

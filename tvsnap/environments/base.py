@@ -1,4 +1,4 @@
-"""The protocol that every environment fulfils: which tools there are, and what a call does in a sandbox."""
+"""The protocol of environments: which tools there are, and what a call does in a sandbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Environment(Protocol):
-    """What tool calls mean: a protocol that `terminal`, `python`, `sqlite`, `postgres` and `mariadb` fulfil.
+    """What tool calls mean: a protocol that `terminal`, `python`, `sqlite`, `postgres` and `mariadb` implement.
 
     An environment holds no state of its own, and is used by many threads at once.
     """
@@ -23,7 +23,7 @@ class Environment(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of its tools. It is raised when they behave differently: states of versions are kept apart."""
+        """The version of its tools, raised when they behave differently: versions do not share states."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Environment(Protocol):
         ...
 
     def tool(self, call: ToolCall) -> Tool:
-        """Checks a call, and returns its tool as it applies to this very call, whose arguments may tell more about it.
+        """Checks a call, and returns its tool, adapted to the arguments of this call.
 
         Args:
             call: the call.
@@ -46,18 +46,18 @@ class Environment(Protocol):
             The tool; for example a read-only one if these arguments can change nothing.
 
         Raises:
-            UsageError: the call is wrong. The message names the tool or the argument, the reason, and the way out.
+            UsageError: the call is wrong. The message names the tool or the argument, the reason, and a remedy.
         """
         ...
 
     def prepare(self, sandbox: Sandbox) -> None:
-        """Makes a freshly started sandbox ready for calls. What it starts there is part of the root's state.
+        """Prepares a freshly started sandbox for calls. Programs that it starts there are part of the root's state.
 
         Args:
             sandbox: the sandbox.
 
         Raises:
-            InfrastructureError: the sandbox cannot be made ready.
+            InfrastructureError: the sandbox cannot be prepared.
         """
         ...
 
@@ -81,8 +81,8 @@ class Environment(Protocol):
     def observe(self, sandbox: Sandbox) -> Observation:
         """Returns fingerprints of everything that later calls could see.
 
-        They are those of the sandbox (`Sandbox.observe`), and of what only the environment knows. Observing changes
-        nothing.
+        They are those of the sandbox (`Sandbox.observe`), and of state that only the environment knows. Observing
+        changes nothing.
 
         Args:
             sandbox: the sandbox, in which no call is being made.
@@ -93,7 +93,7 @@ class Environment(Protocol):
         ...
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """Returns whether a call left the state as it was.
+        """Returns whether a call left the state unchanged.
 
         Args:
             call: the call, which is not one of a read-only tool.

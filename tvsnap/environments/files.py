@@ -1,4 +1,4 @@
-"""The tools `put` and `get`, which every environment has: files and folders, named by the digests of what they hold."""
+"""The tools `put` and `get` of every environment: files and folders, named by the digests of their contents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UnknownContent(UsageError):
 
 
 class Fetched:
-    """What a call of `get` has fetched.
+    """What a `get` call has fetched.
 
     Attributes:
         result: the result of the call.
@@ -63,7 +63,7 @@ class Fetched:
         """Writes it to this machine; see `Sandbox.get`.
 
         Args:
-            destination: what it becomes.
+            destination: the path of the file or folder to write.
 
         Returns:
             What was left out, each a path in the folder with the reason.
@@ -81,17 +81,12 @@ class Fetched:
 
 
 class FilesEnvironment:
-    """An environment with the tools `put` and `get` beside its own; a tool of its own with such a name comes first.
+    """An environment with the tools `put` and `get` besides its own; its own tools with these names take precedence.
 
     Agents are not told of them: `tools` are those of the environment.
     """
 
     def __init__(self, inner: Environment, contents: Contents) -> None:
-        """
-        Args:
-            inner: the environment.
-            contents: where contents are found by their digests, and kept.
-        """
         self._inner = inner
         self._contents = contents
         self._tools = {each.name: each for each in self._make_tools() if each.name not in inner.tools}
@@ -116,7 +111,7 @@ class FilesEnvironment:
         """See `Environment.tool`.
 
         Raises:
-            UnknownContent: the data directory does not have what is to be put somewhere.
+            UnknownContent: the data directory does not have the content that is to be put.
         """
         found = self._tools.get(call.name)
         if found is None:

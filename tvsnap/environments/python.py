@@ -1,6 +1,6 @@
-"""The environment `python`: a persistent interpreter, beside the tools of a terminal.
+"""The environment `python`: a persistent interpreter, besides the tools of a terminal.
 
-It is made of what any environment can use: tools that are functions, and a service beside the shell.
+It uses only what any environment can: tools that are functions, and a service that runs beside the shell.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvsnap.guest.python_session import LOST
 from tvsnap.model.calls import ToolResult
 
 _GRACE = 30.0
-"""Seconds beyond a call's timeout after which the interpreter is taken for dead: it may have to be started anew."""
+"""Seconds beyond a call's timeout after which the interpreter counts as dead: it may first have to be restarted."""
 
 
 _INTERPRETER = InnerService(

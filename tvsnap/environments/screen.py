@@ -1,4 +1,4 @@
-"""A terminal as people see it: named keys turned into what a keyboard sends, and what was sent turned into a screen."""
+"""A terminal as people see it: turns named keys into a keyboard's bytes, and a terminal's bytes into a screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED_KEYS = {
     **{f"f{number}": f"\x1bO{end}" for number, end in enumerate("PQRS", 1)},
     **{f"f{number}": f"\x1b[{code}~" for number, code in enumerate((15, 17, 18, 19, 20, 21, 23, 24), 5)},
 }
-"""What xterm sends, with cursor keys in normal mode."""
+"""The bytes that xterm sends, with cursor keys in normal mode."""
 _KEY = re.compile(rf"<(?:({'|'.join(_NAMED_KEYS)})|C-([@-_a-z])|M-([!-~]))>", re.IGNORECASE | re.ASCII)
 
 KEYS_HELP = (
@@ -31,19 +31,19 @@ KEYS_HELP = (
 _ALTERNATE_SCREENS = (47, 1047, 1049)
 _REVERSE_VIDEO = 5
 
-# Commands write what they like to their terminal, and give it the size they like.
+# Commands may write anything to their terminal, and set it to any size.
 RENDERED = 256 * 1024
-"""Bytes that are rendered at most, the last ones: a sandbox keeps so many at least."""
+"""The last bytes, at most so many, are rendered: a sandbox keeps at least as many."""
 LARGEST, UNKNOWN = (300, 100), (80, 24)
-"""Columns and rows that are rendered at most, and those of a terminal that says it has none."""
+"""The most columns and rows that are rendered, and the size of a terminal that reports none."""
 _MOVES = 2_400_000
-"""Rows and cells that may move. Of what moves more, a quarter is rendered, the last one, and so forth."""
+"""Rows and cells that may move. If more do, only the last quarter of the bytes is rendered, and so on."""
 _COMBINING = 8
-"""Combining characters in a cell."""
+"""The most combining characters in a cell."""
 
 
 def encode_keys(text: str) -> bytes:
-    """Returns what a keyboard sends for `text`, which `KEYS_HELP` describes; an unknown <name> is typed as it is."""
+    """Returns the bytes that a keyboard sends for `text`, see `KEYS_HELP`; an unknown <name> is typed as it is."""
     sent = []
     end = 0
     for match in _KEY.finditer(text):
@@ -61,7 +61,7 @@ def encode_keys(text: str) -> bytes:
 
 
 def render(terminal: TerminalBytes) -> str:
-    """Returns the visible screen as text: a line a row, without the space at their ends and the empty rows below."""
+    """Returns the visible screen as text: a line per row, without trailing spaces and empty rows at the end."""
     data = terminal.data[-RENDERED:]
     columns = min(terminal.columns or UNKNOWN[0], LARGEST[0])
     rows = min(terminal.rows or UNKNOWN[1], LARGEST[1])
@@ -77,21 +77,21 @@ def render(terminal: TerminalBytes) -> str:
 
 
 class _TooMuch(BaseException):
-    """What was sent to a terminal moves its rows too often to be rendered in good time."""
+    """The bytes sent to a terminal move its rows too often to be rendered in reasonable time."""
 
 
 class _Stream(pyte.ByteStream):
-    """pyte's parser of what a terminal is sent; a sequence that pyte cannot take is dropped, as a terminal does."""
+    """pyte's parser of a terminal's bytes; a sequence that pyte cannot process is dropped, as a terminal does."""
 
     def _send_to_parser(self, data: str) -> bool | None:
         try:
             return super()._send_to_parser(data)
-        except Exception:  # its methods take the arguments that they expect, and no others; the parser starts anew
+        except Exception:  # a sequence had arguments that its method does not take; the parser starts anew
             return self._taking_plain_text
 
 
 def _moving(of: str, name: str) -> Any:
-    """Returns a method of pyte's screen that moves `lines` or `columns`, with account of that."""
+    """Returns a method of pyte's screen that moves `lines` or `columns`, and counts them."""
     method = getattr(pyte.Screen, name)
 
     def moving(self: _Screen, *args: Any) -> None:
@@ -102,9 +102,9 @@ def _moving(of: str, name: str) -> Any:
 
 
 class _Screen(pyte.Screen):
-    """pyte's screen, with the alternate screen that full-screen programs switch to and, at their end, back from.
+    """pyte's screen, with the alternate screen that full-screen programs use until their end.
 
-    Only the text counts, not its colours. What costs time for each of a few bytes is bounded.
+    Only the text counts, not its colours. Work that a few bytes can cause is limited.
     """
 
     _main: tuple[Any, Any] | None = None
@@ -153,7 +153,7 @@ class _Screen(pyte.Screen):
             super().erase_in_display(how)
 
     def alignment_display(self) -> None:
-        """A picture for whoever adjusts a tube."""
+        """Does nothing: this is a test picture for adjusting a tube."""
 
     @staticmethod
     def _of_text(modes: tuple[int, ...]) -> list[int]:
@@ -165,7 +165,7 @@ class _Screen(pyte.Screen):
             raise _TooMuch
 
     def _without_heaps(self, data: str) -> str:
-        """Returns text without those combining characters that a cell has no room for."""
+        """Returns text without the combining characters that exceed the limit of a cell."""
         kept = []
         heap = len(self.buffer[self.cursor.y][self.cursor.x - 1].data) - 1 if self.cursor.x else _COMBINING
         for char in data:

@@ -1,7 +1,7 @@
-"""Services that an environment keeps inside a sandbox, beside the shell: a database's session, an interpreter.
+"""Services that an environment runs inside a sandbox, beside the shell: a database's session, an interpreter.
 
-A service is a program that is brought into the sandbox when that is started, and then answers JSON with JSON on a Unix
-socket there. It is checkpointed and forked with the sandbox, so a fork goes on where it stood.
+A service is a program that is copied into a new sandbox, and then answers JSON with JSON on a Unix socket there. It is
+checkpointed and forked with the sandbox, so a fork goes on where it stood.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tvsnap.model.images import Image
 from tvsnap.sandboxes.protocol import Sandbox
 
 DIRECTORY = "/run/tvsnap"
-"""Where the program and the socket of a service are, inside."""
+"""The directory of a service's program and socket, inside."""
 START_TIMEOUT = 120.0
 """Seconds that a service may take to start."""
 _LONGEST_REASON = 2000
 _WAS_GONE = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ETIMEDOUT})
-"""Errors by which a service turns out to have been ended by an earlier call, or not to answer in time.
+"""Errors which mean that an earlier call ended the service, or that it does not answer in time.
 
-Any other says that it ended amid a call, which may be the machine's doing.
+Any other means that it ended during a call, which may be the machine's fault.
 """
 _GONE = _WAS_GONE | {errno.ECONNRESET, errno.EPIPE}
 
@@ -35,9 +35,9 @@ _GONE = _WAS_GONE | {errno.ECONNRESET, errno.EPIPE}
 class InnerService:
     """A program that runs inside a sandbox beside the shell, and answers requests.
 
-    Its program is run by the `python3` of the image, as `python3 -I PROGRAM start [ARGUMENTS] SOCKET`; that command
-    ends once the service listens at SOCKET (it goes on in the background), or prints why it cannot. For each connection
-    the service reads JSON up to its end, and writes JSON; an object with the key `broken` says that it failed, and why.
+    It is run by the `python3` of the image, as `python3 -I PROGRAM start [ARGUMENTS] SOCKET`; that command ends once
+    the service listens at SOCKET (it goes on in the background), or prints why it cannot. For each connection the
+    service reads JSON up to its end, and writes JSON; an object with the key `broken` says that it failed, and why.
 
     Attributes:
         name: the name of the program and of its socket.
@@ -49,8 +49,7 @@ class InnerService:
         Args:
             name: the name of the program and of its socket.
             program: a function that returns the program: the source of a Python module, or a zip file of modules.
-            arguments: the arguments with which it is started, as a shell takes them; or a function that returns them
-                for an image.
+            arguments: its arguments in the syntax of a shell; or a function that returns them for an image.
         """
         self.name = name
         self.socket = f"{DIRECTORY}/{name}.socket"
@@ -59,7 +58,7 @@ class InnerService:
         self._arguments = arguments
 
     def install(self, sandbox: Sandbox) -> None:
-        """Brings the program into a sandbox.
+        """Copies the program into a sandbox.
 
         Args:
             sandbox: the sandbox.
@@ -75,14 +74,14 @@ class InnerService:
             ) from None
 
     def start(self, sandbox: Sandbox, user: str = "root") -> None:
-        """Starts the program in a sandbox in which it does not run, also amid a call that is to end.
+        """Starts the program in a sandbox in which it does not run, even during a call that is being cancelled.
 
         Args:
             sandbox: the sandbox.
             user: the user that runs it.
 
         Raises:
-            InfrastructureError: it does not start; the message holds what it printed.
+            InfrastructureError: it does not start; the message contains what it printed.
         """
         arguments = self._arguments if isinstance(self._arguments, str) else self._arguments(sandbox.image)
         command = " ".join(filter(None, ("python3 -I", self._path, "start", arguments, self.socket)))
@@ -102,7 +101,7 @@ class InnerService:
             timeout: seconds to wait for the answer.
 
         Raises:
-            OSError: there is no answer, or not to its end, or not in time. A call may have ended the service.
+            OSError: there is no answer, or an incomplete one, or not in time. A call may have ended the service.
             InfrastructureError: the service says that it failed, or its answer is no JSON object.
         """
         try:
@@ -123,15 +122,15 @@ def call_session(
     grace: float,
     lost: ToolResult,
 ) -> ToolResult:
-    """Returns what a call of a service that is a session came to; where that is gone, another takes its place.
+    """Returns the result of a call of a service that is a session; restarts the session if it has ended.
 
     Args:
         service: it answers with `output`, `failed`, `timed_out`, `truncated`, `duration`, and `pictures` if it has any.
         sandbox: the sandbox in which it runs.
         request: plain JSON.
         seconds: that the call may take.
-        grace: seconds beyond those after which the session is taken for dead.
-        lost: what is returned where the session is gone.
+        grace: seconds beyond those after which the session counts as dead.
+        lost: the result if the session had ended.
     """
     began = time.monotonic()
     try:
@@ -157,7 +156,7 @@ def call_session(
 
 
 def parse_answer(answer: bytes, name: str) -> dict[str, Any]:
-    """Returns what the service of a name has said; errors as of `InnerService.ask`."""
+    """Returns the answer of a service; errors as of `InnerService.ask`."""
     try:
         said = json.loads(answer)
     except (ValueError, RecursionError):

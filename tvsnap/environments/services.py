@@ -1,4 +1,4 @@
-"""Images with several services: tools that take the service, and sandboxes that begin with all services at work."""
+"""Images with several services: tools that take the service, and sandboxes in which all services run."""
 
 from __future__ import annotations
 
@@ -20,28 +20,24 @@ from tvsnap.model.services import ImageService, Services
 from tvsnap.sandboxes.protocol import Sandbox
 
 ARGUMENT = "service"
-"""What the argument is called that names a service."""
+"""The name of the argument that names a service."""
 
 _TIMEOUT = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between two looks at a service that is starting."""
+"""Seconds between two checks of a service that is starting."""
 _LONGEST_START = 600.0
-"""Seconds for a service that is to run to its end before another is started."""
+"""Seconds for a service that has to run to its end before another is started."""
 _SHOWN_OF_LOG = 2000
 _TAKEN = ("address already in use", "address in use", "eaddrinuse")
 
 
 class ServicesEnvironment:
-    """An environment for images with several services. Its tools that say so (`Tool.in_service`) take `service`."""
+    """An environment for images with several services. Tools with `Tool.in_service` take the argument `service`."""
 
     def __init__(self, inner: Environment, services: Services) -> None:
-        """
-        Args:
-            inner: what the tools mean; its sandboxes are made ready once all services are.
-            services: those of the image.
+        """`inner` prepares the sandbox after the services.
 
-        Raises:
-            UsageError: a tool has an argument of that name already.
+        Raises UsageError if a tool already has an argument `service`.
         """
         self._inner = inner
         self._services = services
@@ -103,7 +99,7 @@ class ServicesEnvironment:
 
 
 class _InService:
-    """A sandbox for a tool that is called in one of its services."""
+    """A sandbox as seen by a tool that is called in one of its services."""
 
     def __init__(self, sandbox: Sandbox, service: str) -> None:
         self._sandbox = sandbox
@@ -140,10 +136,10 @@ def _without_argument(call: ToolCall) -> ToolCall:
 
 
 def _await(sandbox: Sandbox, service: ImageService, *, to_its_end: bool) -> None:
-    """Waits until a service works, or has ended as it should.
+    """Waits until a service works, or has ended with success.
 
     Raises:
-        InfrastructureError: it does not; the message has the end of what it printed.
+        InfrastructureError: it does not; the message contains the end of what it printed.
     """
     health = service.health
     began, pause, last = time.monotonic(), _FIRST_PAUSE, ""
@@ -170,7 +166,7 @@ def _await(sandbox: Sandbox, service: ImageService, *, to_its_end: bool) -> None
 
 
 def _ended(sandbox: Sandbox, service: ImageService) -> int | None:
-    """Returns the exit status of a service that has ended; None for one that runs."""
+    """Returns the exit status of a service that has ended; None while it runs."""
     said = _read(sandbox, service.end)
     return int(said) if said.strip().isdigit() else None
 
@@ -184,7 +180,7 @@ def _failure(sandbox: Sandbox, service: ImageService, what: str) -> Infrastructu
 
 
 def _read(sandbox: Sandbox, path: str) -> str:
-    """Returns the contents of a file of tvsnap's own; of a long one the end; empty if there is none."""
+    """Returns the contents of a file of tvsnap's own: the end of a long one, empty if there is none."""
     code, text = _as_root(sandbox, [INIT, "get", path, str(1 << 40)], _TIMEOUT)
     return text if code == 0 else ""
 

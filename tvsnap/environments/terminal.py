@@ -18,7 +18,7 @@ from tvsnap.sandboxes.shell.words import may_change_unseen
 
 DEFAULT_WAIT = 1.0
 LOST = "[the shell ended, and its variables and working directory with it; a fresh one takes its place]\n"
-"""The last line of the output of a call of `bash` that ended the shell, or that found it ended."""
+"""The last line of the output of a `bash` call that ended the shell, or found it ended."""
 
 
 @tool
@@ -119,7 +119,7 @@ def keys(
     began = time.monotonic()
     sandbox, timeout = context.sandbox, context.timeout
     sandbox.send_keys(encode_keys(keys), wait=min(wait, timeout))
-    # Who gives it more time sees another screen. It is what anybody sees who gives it just so much.
+    # With more time, the caller would see another screen; with the same timeout, every caller sees this one.
     cut = timeout < wait and time.monotonic() - began >= timeout
     return ToolResult.of_text(render(sandbox.terminal()), 0, time.monotonic() - began, timed_out=cut, blocked=cut)
 
@@ -134,7 +134,7 @@ TOOLS = (bash, execute, exec_all, read_file, write_file, keys, screen)
 
 
 class TerminalEnvironment(ToolEnvironment):
-    """The environment `terminal`. Environments that add tools to those of a terminal are made with it as well."""
+    """The environment `terminal`; also the base of environments that add tools to those of a terminal."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class TerminalEnvironment(ToolEnvironment):
     ) -> None:
         """
         Args:
-            name: the name that an image's `environment` says.
+            name: its name in an image's `environment`.
             version: a text that is raised when the tools behave differently.
             tools: further tools, which come before those of the terminal.
             services: programs that run beside the shell of each sandbox; see `InnerService`.
@@ -153,7 +153,7 @@ class TerminalEnvironment(ToolEnvironment):
         super().__init__(name, version, (*tools, *TOOLS), services)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """See `Environment.unchanged`: it is what it seems, unless the shell may hold what it does not tell."""
+        """See `Environment.unchanged`: compares the observations, unless the shell may hide a change."""
         told = call.name != bash.name or not may_change_unseen(call.arguments["command"], before.hidden | after.hidden)
         return told and before == after
 
@@ -176,7 +176,7 @@ def _result(outcome: Outcome) -> ToolResult:
 
 
 def _told(result: ToolResult) -> dict[str, Any]:
-    """Returns what one of several commands came to as plain JSON; how long it took is left to chance."""
+    """Returns the result of one of several commands as plain JSON, without its duration, which varies."""
     flags = {name: True for name in ("timed_out", "blocked", "truncated") if getattr(result, name)}
     return {**result.as_json(), "exit_code": result.exit_code, **flags}
 
@@ -184,9 +184,7 @@ def _told(result: ToolResult) -> dict[str, Any]:
 def clean(data: bytes, *, truncated: bool = False) -> str:
     """Returns raw output as clean text: UTF-8, line feeds for any line ends, no NUL.
 
-    Args:
-        data: the output.
-        truncated: it was cut in the middle, where a line says so, between whole characters.
+    If it was `truncated` in the middle, a line says so, between whole characters.
     """
     if truncated:
         middle = len(data) // 2  # a sandbox keeps the first half of its limit, and the last

@@ -1,4 +1,4 @@
-"""Tools: typed functions, of which the names, types and docstrings say what agents may call, and with what."""
+"""Tools: typed functions; their names, types and docstrings define what agents may call, with which arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SCHEMAS: Mapping[object, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What a tool's function may ask of the call that it is made for.
+    """The call for which a tool's function is called.
 
     Attributes:
         call: the call.
@@ -71,23 +71,25 @@ class Tool:
         description: what it does, for the agent that calls it.
         parameters: the JSON schema of its arguments, which is an object.
         run: the function that makes its calls; see `tool` for its parameters. None where the environment makes the
-            calls by other means.
-        read_only: it changes nothing itself. Where nothing else lives that could notice the call, the sandbox is not
-            observed after it.
-        cacheable: False if what it does can neither be repeated from the graph nor seen in the sandbox, as where it
-            acts on the outside world. A rollout that calls it goes on in a private branch, unless it is read-only.
-        stochastic: its value is left to chance and is never shared; only the state before it is.
-        reproducible: what it leaves behind is by its nature the same whenever it is called in the same state: neither
-            the clock, nor chance, nor a process id enters. Such a state can be reached by making the call again.
+            calls in another way.
+        read_only: it changes nothing itself. If no other process could notice the call, the sandbox is not observed
+            after it.
+        cacheable: False if its effects can neither be repeated from the graph nor observed in the sandbox, for example
+            if it acts on the outside world. A rollout that calls it goes on in a private branch, unless it is
+            read-only.
+        stochastic: its value depends on chance and is never shared; only the state before it is.
+        reproducible: by its nature, it leaves the same behind whenever it is called in the same state: it depends
+            neither on the clock, nor on chance, nor on a process id. Such a state can be reached by making the call
+            again.
         on_host: it runs in the process that has the cache open, without any sandbox, and changes no state, for example
-            because it asks an API. Its value is kept under the state in which it was called, or as `stateless` says.
-        stateless: for a tool on the host: its value depends on its arguments alone, and serves rollouts in any state.
-        time_to_live: seconds after which the value of a tool on the host, or of a call that asked the network, is asked
-            for again; None for never, or for what the cache was told (`Cache(network_answers=...)`).
-        in_service: of the sandbox it uses `exec`, `read_file` and `write_file` only. Where an image has several
-            services, it then takes one more argument, `service`, and does that there.
+            because it calls an API. Its value is stored under the state in which it was called, or see `stateless`.
+        stateless: for a tool on the host: its value depends only on its arguments, and answers rollouts in any state.
+        time_to_live: seconds after which the value of a tool on the host, or of a call that used the network, is
+            requested again; None for never, or for the cache's setting (`Cache(network_answers=...)`).
+        in_service: it uses only `exec`, `read_file` and `write_file` of the sandbox. If an image has several services,
+            it takes one more argument, `service`, and works in that service.
         cost: what a call costs beyond time, by unit, as {"usd": 0.002}. Each answer from the graph saves as much.
-            `ToolResult.cost` of a call takes its place.
+            `ToolResult.cost` of a call takes precedence.
     """
 
     name: str
@@ -125,7 +127,7 @@ class Tool:
             arguments: the arguments of the call.
 
         Raises:
-            UsageError: they are wrong. The message names the tool and the argument, the reason, and the way out.
+            UsageError: they are wrong. The message names the tool and the argument, the reason, and a remedy.
         """
         if not isinstance(arguments, Mapping):
             raise UsageError(f"{self.name}: arguments must be an object, not {_json_type(arguments)}; {self.usage}")
@@ -136,13 +138,13 @@ class Tool:
 
     @property
     def usage(self) -> str:
-        """Its arguments as people read them: `exec takes command, [cwd], [env], [user]`."""
+        """Its arguments as shown to people: `exec takes command, [cwd], [env], [user]`."""
         required = self.parameters.get("required", ())
         names = [name if name in required else f"[{name}]" for name in self.parameters.get("properties", {})]
         return f"{self.name} takes {', '.join(names) or 'no arguments'}"
 
     def returned(self, value: Returned, duration: float) -> ToolResult:
-        """Returns what its function returned as the result of a call.
+        """Converts the return value of its function into the result of a call.
 
         Args:
             value: text, parts, a whole result, or a value that JSON can express.
@@ -165,16 +167,16 @@ class Tool:
 
     @cached_property
     def _validator(self) -> Any:
-        import jsonschema  # takes 60 ms, and is not needed for what is answered from the graph
+        import jsonschema  # takes 60 ms, and answers from the graph do not need it
 
         return jsonschema.Draft202012Validator(self.parameters)
 
 
 def check_call(tools: Mapping[str, Tool], call: ToolCall) -> Tool:
-    """Returns the tool that a call is of, once its arguments are seen to be right.
+    """Returns the tool of a call, after checking its arguments.
 
     Raises:
-        UsageError: naming the tool or the argument, the reason, and the way out.
+        UsageError: with the tool or the argument, the reason, and a remedy.
     """
     tool = tools.get(call.name)
     if tool is None:
@@ -208,21 +210,21 @@ def tool(
 def tool(function: Callable[..., Returned] | None = None, /, **options: Any) -> Any:
     """Makes a tool of a typed function. It is a decorator, which may be used with or without options.
 
-    The function's name is the tool's name, and its docstring the description. A parameter that is annotated `Sandbox`
-    is given the sandbox, and one that is annotated `CallContext` is given the call with its timeout and limits. Every
-    other parameter is an argument of the tool. Its type is str, int, float, bool, None, list, dict, or a union or a
-    Literal of these; `Annotated[str, "what it is"]` describes it; with a default, it may be left out.
+    The function's name is the tool's name, and its docstring the description. A parameter with the annotation `Sandbox`
+    receives the sandbox, and one with the annotation `CallContext` the call with its timeout and limits. Every other
+    parameter is an argument of the tool. Its type is str, int, float, bool, None, list, dict, or a union or a Literal
+    of these; `Annotated[str, "what it is"]` describes it; with a default, it is optional.
 
     Args:
         function: the function that makes a call. It returns text, parts, JSON, or a `ToolResult`. It raises
-            `ToolFailed` where the call itself fails; an OSError that `Sandbox` raises is such a failure, too.
-        options: attributes of `Tool`, and `parameters`: a JSON schema in place of the one that the types give.
+            `ToolFailed` if the call itself fails; an OSError that `Sandbox` raises is such a failure, too.
+        options: attributes of `Tool`, and `parameters`: a JSON schema to use instead of that of the types.
 
     Returns:
         The tool, or a decorator that makes it.
 
     Raises:
-        UsageError: a parameter has a type that no schema can be made of, or the options contradict each other.
+        UsageError: a parameter has a type for which there is no schema, or the options contradict each other.
     """
     if function is None:
         return lambda function: tool_of(function, **options)
@@ -238,7 +240,7 @@ def tool_of(function: Callable[..., Returned], **options: Any) -> Tool:
 
 
 def schema_of(function: Callable[..., object], name: str) -> dict[str, Any]:
-    """Returns the JSON schema of a function's arguments; see `tool` and its errors."""
+    """Returns the JSON schema of a function's arguments; see `tool`, also for errors."""
     hints = typing.get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}
     required = []
@@ -248,7 +250,7 @@ def schema_of(function: Callable[..., object], name: str) -> dict[str, Any]:
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UsageError(f"tool {name}: the parameter {parameter} has no name that a call could give")
-        if parameter.default is None:  # it may be left out, which is not to say that a call may give null
+        if parameter.default is None:  # the parameter is optional, but a call must not give null
             hint = _without_none(hint)
         properties[parameter.name] = _schema(hint, f"tool {name}: the parameter {parameter.name}")
         if parameter.default is parameter.empty:
@@ -266,7 +268,7 @@ def call_function(function: Callable[..., Returned], context: CallContext) -> Re
 
 @lru_cache(maxsize=1024)
 def _injected(function: Callable[..., object]) -> list[tuple[str, object]]:
-    """Returns the parameters of a tool's function that are no arguments of the tool, with what they are to be given."""
+    """Returns the parameters of a tool's function that are no arguments of the tool, with their types."""
     hints = typing.get_type_hints(function)
     return [(name, hint) for name, hint in hints.items() if name != "return" and hint in (Sandbox, CallContext)]
 
@@ -295,9 +297,9 @@ def _schema(hint: Any, subject: str) -> dict[str, Any]:
 
 
 def _without_none(hint: Any) -> Any:
-    """Returns a type without the None in it; itself if there is none.
+    """Returns a type without the None in it; unchanged if it has none.
 
-    Python 3.10 makes `Annotated[str | None, ...]` of a parameter whose default is None a union with None once more.
+    For a parameter `Annotated[str | None, ...]` whose default is None, Python 3.10 adds None once more.
     """
     if get_origin(hint) is Annotated:
         return Annotated[(_without_none(get_args(hint)[0]), *hint.__metadata__)]
@@ -307,7 +309,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _check_storable(value: object, subject: str) -> None:
-    """Raises UsageError, beginning with `subject`, unless the graph can hold all that is in `value`."""
+    """Raises UsageError, beginning with `subject`, unless the graph can store everything in `value`."""
     if isinstance(value, str):
         check_text(value, subject)
     elif isinstance(value, int) and abs(value) > LARGEST:
@@ -322,7 +324,7 @@ def _check_storable(value: object, subject: str) -> None:
 
 
 def _explained(error: Any) -> str:
-    """Returns in words what a schema's validator complains of."""
+    """Converts an error of a schema's validator into words."""
     path = list(error.absolute_path)
     subject = f'argument "{path[0]}"' + "".join(f", its item {step!r}," for step in path[1:]) if path else "arguments"
     if error.validator == "required" and not path:

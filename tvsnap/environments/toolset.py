@@ -1,4 +1,4 @@
-"""Environments that are made of tools: what most need, and `terminal` and `python` are."""
+"""Environments that consist of tools; `terminal` and `python` are such, and most others can be."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 
 class ToolEnvironment:
-    """An environment that is made of tools with functions; it fulfils `tvsnap.Environment`.
+    """An environment that consists of tools with functions; it implements `tvsnap.Environment`.
 
     Attributes:
-        name: the name that an image's `environment` says.
+        name: its name in an image's `environment`.
         version: a text that is raised when the tools behave differently: states of another version are not shared.
         tools: the tools by name.
     """
@@ -29,13 +29,13 @@ class ToolEnvironment:
     def __init__(self, name: str, version: str, tools: Iterable[Tool], services: Iterable[InnerService] = ()) -> None:
         """
         Args:
-            name: the name that an image's `environment` says.
+            name: its name in an image's `environment`.
             version: a text that is raised when the tools behave differently.
             tools: the tools that may be called; each has a function.
             services: programs that run beside the shell of each sandbox; see `InnerService`.
 
         Raises:
-            UsageError: a tool has no function, or two have one name.
+            UsageError: a tool has no function, or two have the same name.
         """
         self.name = name
         self.version = version
@@ -64,19 +64,20 @@ class ToolEnvironment:
         return run_tool(self.tools[call.name], CallContext(call, timeout, limits, sandbox))
 
     def observe(self, sandbox: Sandbox) -> Observation:
-        """See `Environment.observe`: the sandbox knows its shell and its processes, there is nothing to add."""
+        """See `Environment.observe`: the sandbox observes its shell and its processes, and nothing is added."""
         return sandbox.observe()
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         return before == after
 
     def behaviour(self, limits: Limits) -> str:
-        # All can change an output: with less processor time, more times out. What has no limit is not said.
+        # All limits can change an output: with less processor time, more calls time out. One without a limit is left
+        # out.
         return canonical_json({name: value for name, value in asdict(limits).items() if name != "cpus" or value})
 
 
 def run_tool(tool: Tool, context: CallContext) -> ToolResult:
-    """Makes a call of a tool that has a function; raises what that raises, but for failures that are results."""
+    """Makes a call of a tool that has a function; raises the function's errors, except failures that are results."""
     assert tool.run is not None
     began = time.monotonic()
     try:
@@ -86,7 +87,7 @@ def run_tool(tool: Tool, context: CallContext) -> ToolResult:
         text = str(failure)
         return ToolResult.of_text(text if text.endswith("\n") else f"{text}\n", 1, time.monotonic() - began)
     except OSError as error:
-        if tool.on_host:  # trouble of the network, say, is no answer
+        if tool.on_host:  # for example a fault of the network is no answer
             raise
         path = context.call.arguments.get("path")
         reason = os.strerror(error.errno) if error.errno is not None else str(error)

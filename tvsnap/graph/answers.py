@@ -1,4 +1,4 @@
-"""Answering calls from the graph, and settling who executes a call that has no answer."""
+"""Answers calls from the graph, and decides who executes a call that has no answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
 from tvsnap.host.waiting import alike
 from tvsnap.model.calls import ToolCall
 
-# Whether the state that edge e leads to can be had for whoever is given its answer: by a snapshot, or by making the
-# call again. The parameter is the backend.
+# Whether the state that edge e leads to can be reached by a rollout that gets its answer: by a snapshot, or by making
+# the call again. The parameter is the backend.
 KEPT = """
 (e.next_state IS NULL OR e.proven OR EXISTS (SELECT 1 FROM snapshots n WHERE n.state = e.next_state AND n.backend = ?))
 """
-# One range of the index edges_by_call: what is not shared has no slot, and so lies outside of it.
+# One range of the index edges_by_call: records that are not shared have no slot, and so lie outside of it.
 _CANDIDATES = f"""
 SELECT {EDGE_COLUMNS.format("e")} FROM edges e
 WHERE e.state = ? AND e.call_key = ? AND e.slot >= 0 AND e.deterministic
@@ -30,7 +30,7 @@ _LOOKUP_WAITED = f"""{_CANDIDATES}
 AND CASE e.waited WHEN 0 THEN ? + e.duration <= ? ELSE e.waited BETWEEN ? AND ? END
 ORDER BY abs(e.waited - ?) LIMIT 1
 """
-# Of the records of a call that is to be shared, the latest counts.
+# Of the records of a shared call, the latest counts.
 _IS_DETERMINISTIC = """
 SELECT deterministic FROM edges WHERE state = ? AND call_key = ? AND slot = 0 ORDER BY id DESC LIMIT 1
 """
@@ -48,7 +48,7 @@ ON CONFLICT DO UPDATE SET owner = excluded.owner, taken = excluded.taken
 
 
 class Answers(GraphPart):
-    """The part of `Graph` that calls go through: an answer, or the right to execute the call."""
+    """The part of `Graph` that gives a call its answer, or the right to execute it."""
 
     gives_timeouts: bool
 
@@ -62,31 +62,31 @@ class Answers(GraphPart):
         waited: float = 0.0,
         quiet_s: float = math.inf,
     ) -> Edge | None:
-        """Returns the recorded answer to a call, None if there is none that may be given.
+        """Returns the recorded answer to a call; None if there is none that may be used.
 
-        It may be given if all of this holds:
+        It may be used if all of this holds:
 
         - it is shared, and was never seen to differ;
-        - it ended by itself within `timeout`, or was blocked until just this timeout, or, where timeouts are shared
-          (`gives_timeouts`), was working until just then;
-        - whoever is given it can go on from the very state that it led to: nothing was changed, that state has a
+        - it ended by itself within `timeout`, or was blocked until exactly this timeout, or, where timeouts are shared
+          (`gives_timeouts`), was working until exactly then;
+        - a rollout that gets it can go on from the very state that it led to: nothing was changed, that state has a
           snapshot, or making the call again was proven to lead there;
         - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
-          had then been left to itself for about as long as now (`tvsnap.host.waiting`).
+          had existed for about as long as now when the call was made (`tvsnap.host.waiting`).
 
-        What is not what was recorded, because the file was damaged, is not given: the call is then made again, and
-        recorded anew. Writes nothing; may be called from an event loop.
+        A record that differs from what was written, because the file was damaged, is not used: the call is then
+        executed again, and recorded anew. Writes nothing; may be called from an event loop.
 
         Args:
             state: where the call is made.
             call: the call.
             timeout: seconds that the caller would wait.
-            backend: whose snapshots can be used.
-            waited: seconds that the state has been left to itself.
-            quiet_s: seconds in which it does not change by itself.
+            backend: the backend whose snapshots can be used.
+            waited: seconds that the rollout has waited in the state.
+            quiet_s: seconds during which the state does not change by itself.
 
         Raises:
-            TvsnapError: if the file cannot be read.
+            TvsnapError: the file cannot be read.
         """
         database = self._database
         reader = database.reader()
@@ -109,19 +109,19 @@ class Answers(GraphPart):
         waited: float = 0.0,
         quiet_s: float = math.inf,
     ) -> Edge | Lease | None:
-        """Settles, at once for all processes, who executes a call: nobody, `owner`, or who does so already.
+        """Decides, for all processes at once, who executes a call: nobody, `owner`, or an owner that does so already.
 
         Args:
             state, call, timeout, backend, waited, quiet_s: see `lookup`.
-            owner: who asks. What it already holds it is given again: it knows what it executes.
-            is_alive: tells whether another holder still lives; if it does not, its lease is taken over.
+            owner: the process that asks. A lease that it has already is given again: it knows what it executes.
+            is_alive: tells whether another owner is alive; if it is not, its lease is taken over.
 
         Returns:
-            The recorded answer; or the lease of the call, which `owner` has now, or another, to be waited for; or None
-            where no lease is needed, as what comes of the call is shared with nobody.
+            The recorded answer; or the lease of the call, either `owner`'s or another one, to be waited for; or None
+            where no lease is needed, as the result of the call is shared with nobody.
 
         Raises:
-            TvsnapError: if the file cannot be written.
+            TvsnapError: the file cannot be written.
         """
         key = (bytes.fromhex(state), bytes.fromhex(call.key))
         with self._database.write() as cursor:
@@ -139,20 +139,16 @@ class Answers(GraphPart):
             return Lease(state, call.key, owner, now)
 
     def release(self, state: str, call_key: str, owner: str) -> bool:
-        """Gives a lease back.
-
-        Returns:
-            Whether `owner` held it.
-        """
+        """Gives a lease back; returns whether `owner` had it."""
         key = (bytes.fromhex(state), bytes.fromhex(call_key), owner)
         return self._change("DELETE FROM leases WHERE state = ? AND call_key = ? AND owner = ?", key) == 1
 
     def latest(self, state: str, call_key: str) -> tuple[float, Mapping[str, str], str | None] | None:
-        """Tells how a call went when it was last recorded in a state; None if it never was.
+        """Returns what happened when a call was last recorded in a state; None if it never was.
 
         Returns:
-            The seconds that it took; why the state that it led to could not be checkpointed, by backend; and, where it
-            was ended by its timeout while it was working, why it answers nobody.
+            The seconds that it took; why the state that it led to could not be checkpointed, by backend; and, if its
+            timeout ended it while it was working, why it answers nobody.
         """
         row = self._row(_LATEST, (bytes.fromhex(state), bytes.fromhex(call_key)))
         if row is None:
@@ -165,7 +161,7 @@ class Answers(GraphPart):
         return dict(self._rows(_GRADES, (bytes.fromhex(state), bytes.fromhex(call_key))))
 
     def holder(self, state: str, call_key: str) -> Lease | None:
-        """Returns the lease for a call in a state, None if nobody holds it."""
+        """Returns the lease for a call in a state; None if there is none."""
         key = (bytes.fromhex(state), bytes.fromhex(call_key))
         row = self._row("SELECT owner, taken FROM leases WHERE state = ? AND call_key = ?", key)
         return None if row is None else Lease(state, call_key, *row)
@@ -176,11 +172,7 @@ class Answers(GraphPart):
         return [Lease(state.hex(), call_key.hex(), owner, taken) for state, call_key, owner, taken in rows]
 
     def sweep_leases(self, is_alive: Callable[[str], bool]) -> int:
-        """Deletes the leases whose holders are dead.
-
-        Returns:
-            How many.
-        """
+        """Deletes the leases of dead owners; returns how many."""
         dead = {owner for owner in {lease.owner for lease in self.leases()} if not is_alive(owner)}
         with self._database.write() as cursor:
             cursor.executemany("DELETE FROM leases WHERE owner = ?", [(owner,) for owner in dead])
@@ -196,7 +188,10 @@ class Answers(GraphPart):
         waited: float,
         quiet_s: float,
     ) -> Edge | None:
-        """See `Answers.lookup`; raises what SQLite raises, but for text that is damaged, which is no answer."""
+        """Does what `Answers.lookup` describes.
+
+        Raises errors of SQLite, except for damaged text, which is no answer.
+        """
         key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
         try:
             if quiet_s == math.inf:

@@ -1,4 +1,4 @@
-"""What the parts of a `Graph` have in common; each part is a file beside this one."""
+"""Common base of the parts of a `Graph`; each part is a module in this package."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tvsnap.model.errors import TvsnapError
 
 
 class GraphPart:
-    """Access to the database and to the counts not yet written."""
+    """Access to the database, and to the counts that are not written yet."""
 
     _database: Database
     _pending: Pending
 
     def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Returns what a query finds."""
+        """Returns the rows that a query finds."""
         self._write_calls()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchall()
 
     def _row(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """Returns the first row that a query finds, None if there is none."""
+        """Returns the first row that a query finds; None if there is none."""
         self._write_calls()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchone()
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> int:
-        """Executes a statement, as a transaction; returns how many rows it changed."""
+        """Executes a statement as a transaction; returns how many rows it changed."""
         self._write_calls()
         with self._database.write() as cursor:
             return cursor.execute(statement, [encodable(value) for value in parameters]).rowcount
 
     def _write_calls(self) -> None:
-        """Sees to it that calls that were kept in memory are written, or lost, before somebody asks for something."""
+        """Writes the calls that are kept in memory before something is read; they are lost if that fails."""
         if self._pending.has_calls:
             with contextlib.suppress(TvsnapError):
                 self.flush()
@@ -46,7 +46,7 @@ class GraphPart:
         """Writes what is kept in memory: calls that answer nobody, hits, visits, forks and counters.
 
         Raises:
-            TvsnapError: if it cannot; the counts are kept for the next time, the calls are not.
+            TvsnapError: writing failed; the counts are kept for the next time, the calls are not.
         """
         with self._pending.taken() as taken:
             if taken:

@@ -1,10 +1,10 @@
-"""The SQLite file under the graph: opening it, reading it from any thread, writing to it one at a time.
+"""The SQLite file of the graph: many threads can read it, one at a time writes.
 
 Several processes may have it open. In WAL mode readers never wait for a writer, and a process killed at any moment
 leaves whole transactions only. A process that has it open must not open it by other means than SQLite: closing such a
-descriptor would drop SQLite's locks. The file is not mapped into memory: a read error, or somebody who cuts it short,
-would then end the process instead of raising an error. Only its owner may read it; SQLite gives the files that it makes
-beside it the same rights.
+descriptor would drop SQLite's locks. The file is not mapped into memory: a read error, or a truncation by another
+process, would then end this process instead of raising an error. Only its owner may read it; SQLite creates its other
+files with the same rights.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tvsnap.host.home import FORKED, keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 VERSION = 6
-APPLICATION_ID = 0x74767370  # "tvsp": tells a graph from any other SQLite file
+APPLICATION_ID = 0x74767370  # "tvsp": distinguishes a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
 _BESIDE = ("-wal", "-shm", "-journal")
-"""What the names of the files that SQLite keeps beside a database end with."""
+"""The suffixes of the files that SQLite keeps beside a database."""
 
 FAILURES = (sqlite3.Error, UnicodeError)
+"""What Python's SQLite raises; the latter where text was damaged, even in the file's own schema."""
 _LEAST = 1 << 20
-"""Bytes free on a disk, below which what SQLite calls an I/O error is taken for want of room."""
-"""What Python's SQLite raises; the latter where text was damaged, be it in the file's own schema."""
+"""If fewer bytes are free on the disk, an I/O error of SQLite is attributed to lack of room."""
 
 
 def explain(path: Path, error: Exception) -> TvsnapError:
-    """Returns what SQLite complained of as an error that names the file, the reason and the way out."""
+    """Converts an error of SQLite into one that names the file, the reason and a remedy."""
     reason = str(error)
     if "locked" in reason or "busy" in reason:
         return InfrastructureError(
@@ -63,7 +63,7 @@ def _is_full(path: Path) -> bool:
 
 
 def damaged(path: Path, reason: str) -> InfrastructureError:
-    """Returns the error for a file that is no longer what was written."""
+    """Returns the error for a file whose contents are not what was written."""
     return InfrastructureError(
         f"{path}: damaged ({reason}); move it away to start with an empty graph (what it held is executed anew), or "
         "put a copy of it back"
@@ -71,7 +71,7 @@ def damaged(path: Path, reason: str) -> InfrastructureError:
 
 
 def is_undecodable(error: Exception) -> bool:
-    """Whether a text that was read is none: it was damaged."""
+    """Returns whether the error means that a text is damaged."""
     return isinstance(error, UnicodeDecodeError) or "Could not decode" in str(error)
 
 
@@ -85,7 +85,7 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, and makes it if it is missing.
+        """Opens the file, and creates it if it is missing.
 
         Raises:
             TvsnapError: in one line, if it cannot be written, is damaged, locked, or of another version.
@@ -116,7 +116,7 @@ class Database:
         _open_databases.add(self)
 
     def reader(self) -> sqlite3.Connection:
-        """Returns a connection for reading, this thread's alone until it is appended to `readers` again."""
+        """Returns a connection for reading, for this thread alone until it is appended to `readers` again."""
         try:
             return self.readers.pop()
         except IndexError:
@@ -132,7 +132,7 @@ class Database:
         """A block that reads one consistent version of the graph.
 
         Raises:
-            TvsnapError: if SQLite fails.
+            TvsnapError: SQLite failed.
         """
         reader = self.reader()
         try:
@@ -145,10 +145,10 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Cursor]:
-        """A block that is one transaction: all of it happens, or, if it raises, none of it.
+        """A block that is one transaction: it happens completely, or, if it raises, not at all.
 
         Raises:
-            TvsnapError: if SQLite fails.
+            TvsnapError: SQLite failed.
         """
         with self._lock:
             if self._closed:
@@ -166,7 +166,7 @@ class Database:
                 cursor.close()
 
     def give_back(self, reader: sqlite3.Connection) -> None:
-        """Takes back a connection that `reader()` gave, and ends its transaction if there is one."""
+        """Takes back a connection that `reader()` returned, and ends its transaction if there is one."""
         if reader.in_transaction:
             reader.rollback()
         if self._closed:
@@ -175,7 +175,7 @@ class Database:
             self.readers.append(reader)
 
     def close(self) -> None:
-        """Closes the file; safe to repeat. A reader still in use is closed when it is given back."""
+        """Closes the file; safe to repeat. A reader in use is closed when it is given back."""
         with self._lock:
             if self._closed:
                 return
@@ -186,7 +186,7 @@ class Database:
         _open_databases.discard(self)
 
     def abandon(self) -> None:
-        """Makes the child of a fork leave its parent's connections alone, see `_abandon_all`."""
+        """Stops using the parent's connections, in the child of a fork; see `_abandon_all`."""
         self._closed = FORKED
         self._lock = threading.Lock()
         _abandoned[self.path.resolve()] = [self._writer, *self.readers]
@@ -269,8 +269,8 @@ ALTER TABLE edges ADD COLUMN checksum INTEGER;
 UPDATE edges SET checksum = edge_checksum(state, call_key, slot, 0.0, next_state, timeout, exit_code, duration,
     timed_out, blocked, truncated, NULL, output, call, NULL) WHERE deterministic AND slot IS NOT NULL;
 """,
-    # Nothing in a file of version 2 was proven, and time counted for nothing. What has a snapshot goes on answering;
-    # what has none is executed once more. Private states had snapshots only if someone asked for them.
+    # In a file of version 2, nothing was proven, and time did not count. States with a snapshot go on answering; calls
+    # to others are executed once more. Private states had snapshots only if someone asked for them.
     2: """
 ALTER TABLE edges ADD COLUMN proven INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE edges ADD COLUMN waited REAL NOT NULL DEFAULT 0;
@@ -281,7 +281,7 @@ UPDATE snapshots SET pinned = state IN (SELECT hash FROM states WHERE private <>
 DROP INDEX edges_by_call;
 CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited);
 """,
-    # In version 3, results were text alone, and facts were kept as one object.
+    # In version 3, results consisted of text alone, and facts were kept as one object.
     3: """
 ALTER TABLE edges ADD COLUMN digest TEXT;
 ALTER TABLE edges ADD COLUMN active TEXT;
@@ -298,7 +298,7 @@ ALTER TABLE edges DROP COLUMN extra;
 ALTER TABLE edges ADD COLUMN asked TEXT;
 ALTER TABLE roots ADD COLUMN network TEXT NOT NULL DEFAULT 'none';
 """,
-    # In version 5, results said nothing of the machine's load, and grades were calls like others.
+    # In version 5, results had no note on the machine's load, and grades were ordinary calls.
     5: """
 ALTER TABLE edges ADD COLUMN strain TEXT;
 ALTER TABLE edges ADD COLUMN grade TEXT;
@@ -307,7 +307,7 @@ ALTER TABLE edges ADD COLUMN grade TEXT;
 
 
 def _make_if_missing(path: Path) -> None:
-    """Makes an empty graph, whole or not at all: a file that is there and empty is one that has lost its contents."""
+    """Creates an empty graph, completely or not at all: an existing empty file has lost its contents."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
@@ -316,13 +316,13 @@ def _make_if_missing(path: Path) -> None:
                 raise damaged(path, "it is empty")
             return
         unfinished = path.with_name(f"{path.name}.new")
-        # What is left of another file of this name would be taken for changes to this one.
+        # SQLite would take remains of an earlier file of this name for changes to this one.
         for rest in (unfinished, *(path.with_name(path.name + suffix) for suffix in _BESIDE)):
             rest.unlink(missing_ok=True)
         os.close(make_private(unfinished))
         connection = sqlite3.connect(unfinished, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode = OFF")  # unfinished, it is of no use to anyone
+            connection.execute("PRAGMA journal_mode = OFF")  # an unfinished file is never used
             connection.executescript(SCHEMA.read_text())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -333,7 +333,6 @@ def _make_if_missing(path: Path) -> None:
         os.close(directory)
 
 
-"""What is wrong with a data directory, in the child of a fork."""
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _abandoned: dict[Path, list[sqlite3.Connection]] = {}
 
@@ -341,8 +340,8 @@ _abandoned: dict[Path, list[sqlite3.Connection]] = {}
 def _abandon_all() -> None:
     """Gives up, in the child of a fork, every file that the parent had open.
 
-    SQLite believes to hold locks in the child that only the parent has, even for a connection opened anew. Neither
-    using nor closing the parent's connections is safe, so they are kept for as long as the child lives.
+    SQLite assumes in the child that it has locks that only the parent has, even for a new connection. Neither using nor
+    closing the parent's connections is safe, so they are kept for as long as the child lives.
     """
     for database in list(_open_databases):
         database.abandon()

@@ -1,4 +1,4 @@
-"""Recording calls in the graph: what they returned, where they led, and what later executions say of that."""
+"""Records calls in the graph: their results, where they led, and what later executions say about that."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 
 PROOF_APART = 2.0
-"""Seconds between two executions for their likeness to prove anything: what shows the clock changes in that time."""
+"""Least seconds between two executions whose equal results prove anything: a displayed time changes meanwhile."""
 
 _KEY = ("state", "call_key", "slot", "waited")
 """The first fields of `EdgeRow`, by which a shared edge is found."""
 _AFTER_CALL = 2
-"""Where the fields of `EdgeRow` begin that an edge of the same call may have otherwise."""
+"""Index of the first field of `EdgeRow` that may differ between edges of the same call."""
 assert EdgeRow._fields[: len(_KEY)] == _KEY
 
 
@@ -67,9 +67,9 @@ class Edges(Lineage):
     """The part of `Graph` that records calls."""
 
     def recorded(self, state: str, call: ToolCall, timeout: float | None = None) -> Edge | None:
-        """Returns the shared edge of a call even where `lookup` does not: it took longer, or is not deterministic.
+        """Returns the shared edge of a call, even if `lookup` does not: it took longer, or is not deterministic.
 
-        Where time counts in the state, that is the latest.
+        Where time counts in the state, that is the latest one.
 
         Args:
             state: where the call is made.
@@ -111,8 +111,8 @@ class Edges(Lineage):
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
-        Of a shared call the first record counts for as long as it can answer (see `lookup`). One that led to a state
-        which could not be kept is retired by the next, unless both led to the same state: then that is proven to be
+        Of a shared call the first record counts for as long as it can answer (see `lookup`). A record whose state could
+        not be kept is retired by the next one, unless both led to the same state, which is then proven to be
         reproducible.
 
         Args:
@@ -122,27 +122,28 @@ class Edges(Lineage):
             next_state: where it led; `state` itself if nothing changed.
             task: the task whose rollout made it; empty for none.
             timeout: seconds; only where the result depends on it, as that of a blocked call does.
-            shared: whether it may answer calls; else it is kept for people.
+            shared: whether it may answer calls; otherwise it is only shown to people.
             deterministic: whether the call can be expected to return the same again.
             reason: why it is not shared or not deterministic; None if it is both.
-            private: why the branch from `next_state` on is not shared; below a private state, its reason holds.
+            private: why the branch from `next_state` on is not shared; below a private state, that state's reason
+                counts.
             digest, active: see `Edge`.
             proven: whether the call leads to the same state whenever it is made, by its nature.
-            comparable: whether `next_state` names what was left behind, so that who comes to the same has the same.
-            waited: seconds that the state had been left to itself; only where that counts.
-            quiet_s: seconds in which `next_state` does not change by itself.
-            backend: whose snapshots keep a state.
+            comparable: whether equal names of `next_state` mean that the same was left behind.
+            waited: seconds that the rollout had waited in the state; only where that counts.
+            quiet_s: seconds during which `next_state` does not change by itself.
+            backend: the backend whose snapshots keep states.
             on_host: whether it was made in no sandbox.
             asked, grade: see `Edge`.
             ended: when it ended, seconds since the epoch; by default, now.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
-            `next_state` and whether it is deterministic may then differ from what was given.
+            `next_state` and whether it is deterministic may then differ from the arguments.
 
         Raises:
-            NotFound: if `state` is not in the graph; it may have been forgotten.
-            UsageError: if a timed-out result is to be shared without its timeout, or `next_state` has another origin.
+            NotFound: `state` is not in the graph; it may have been forgotten.
+            UsageError: a timed-out result is to be shared without its timeout, or `next_state` has another origin.
         """
         if shared and result.timed_out and timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
@@ -197,14 +198,14 @@ class Edges(Lineage):
         grade: str | None = None,
         ended: float | None = None,
     ) -> None:
-        """Keeps a call that answers nobody, for people: in memory, until `flush`, or until its state is asked for.
+        """Keeps a call that answers nobody in memory, to show it to people, until `flush`, or until its state is read.
 
-        If the process is killed before, or the disk is full, that is lost.
+        If the process is killed before, or the disk is full, it is lost.
 
         Args:
             reason: why it is not shared, nor what follows in the branch from `next_state` on.
             state, call, result, next_state, task, timeout, digest, active, quiet_s, on_host, asked, grade, ended: see
-                `record`.
+            `record`.
         """
         row = _row(
             state,
@@ -227,16 +228,16 @@ class Edges(Lineage):
             self.flush()
 
     def mark_nondeterministic(self, edge: Edge, reason: str) -> None:
-        """Ends the serving of an edge's value, in all processes at once.
+        """Stops an edge from answering calls, in all processes at once, as its call was seen to return something else.
 
         Args:
-            edge: the edge whose call was seen to return something else.
+            edge: the edge.
             reason: what differed, in words.
         """
         self._change("UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id))
 
     def retire(self, edge: Edge, reason: str) -> None:
-        """Ends that an edge answers calls, so that the next execution of its call takes its place.
+        """Stops an edge from answering calls, so that the next execution of its call takes its place.
 
         Args:
             edge: the edge.
@@ -245,11 +246,11 @@ class Edges(Lineage):
         self._change(_RETIRE, (reason, edge.id))
 
     def prove(self, edge: Edge) -> None:
-        """Takes note that making a call again led to the same state; in vain if it was ever seen to lead elsewhere."""
+        """Notes that making a call again led to the same state; ignored if it was ever seen to lead to another one."""
         self._change(_PROVE, (edge.id,))
 
     def note_activity(self, state: str, quiet_s: float, active: str | None) -> None:
-        """Keeps how time counts in a state of a private branch, where nobody looked before.
+        """Records how time counts in a state of a private branch that was not observed before.
 
         Args:
             state: the state.
@@ -262,10 +263,10 @@ class Edges(Lineage):
         )
 
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
-        """Keeps why a state could not be checkpointed, for people; see `Edge.refusals`.
+        """Records, for people, why a state could not be checkpointed; see `Edge.refusals`.
 
         Args:
-            state: the state; nothing is kept for a root, or one that is gone.
+            state: the state; nothing is recorded for a root, or a forgotten state.
             backend: the backend that refused.
             reason: its reason, in words.
         """
@@ -331,12 +332,12 @@ def _row(
 
 
 def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str, *, comparable: bool) -> Edge | None:
-    """Returns the earlier record of a shared call if it counts and not `row`; retires one that cannot answer.
+    """Returns the earlier record of a shared call if it counts and `row` does not; retires one that cannot answer.
 
     Raises:
-        NotFound: if the state that the call was made in is not in the graph.
-        UsageError: if the state that the call is said to lead to was made by another call.
-        DamagedRecord: if it is damaged and cannot be mended.
+        NotFound: the state that the call was made in is not in the graph.
+        UsageError: the state that the call is said to lead to was made by another call.
+        DamagedRecord: the record is damaged and cannot be repaired.
     """
     above = state_above(cursor, row.state)
     key = (backend, row.state, row.call_key, row.slot, row.waited, row.waited)
@@ -354,7 +355,7 @@ def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str,
         edge, kept = found
         if edge.next_state == (row.next_state or row.state).hex():
             return _proven(cursor, edge, row, comparable=comparable)
-        if edge.proven and edge.digest and comparable:  # which is void by now
+        if edge.proven and edge.digest and comparable:  # the proof is refuted
             cursor.execute(_DISPROVE, (edge.id,))
             edge, kept = _found(cursor.execute(_RECORDED, key)) or found
         if kept or not edge.deterministic:
@@ -369,7 +370,10 @@ def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str,
 
 
 def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
-    """Whether the damaged record of a call led to another state than `row`; that then keeps it as its origin."""
+    """If the damaged record of a call led to another state than `row`, keeps it as that state's origin.
+
+    Returns that.
+    """
     (id,) = cursor.execute(f"SELECT id FROM edges WHERE {_BY_KEY}", row[: len(_KEY)]).fetchone()
     made = cursor.execute("SELECT hash FROM states WHERE edge = ?", (id,)).fetchone()
     if made is None or made[0] == row.next_state:
@@ -395,7 +399,7 @@ def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
 
 
 def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
-    """Returns an edge to the state that another execution came to as well, which proves it if they were compared."""
+    """Returns an edge to a state that another execution reached, too; this proves it if both were compared."""
     apart = row.created - edge.created >= PROOF_APART
     if edge.proven or not edge.changed or not (row.proven or (comparable and apart)):
         return edge
@@ -407,7 +411,7 @@ def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: boo
 
 
 def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
-    """Lets a retired edge answer again, with what a later execution that came to the same state returned."""
+    """Makes a retired edge answer again, with the result of a later execution that came to the same state."""
     cursor.execute(_REINSTATE, (*row[_AFTER_CALL:], edge.id))
     if not row.proven and comparable and row.created - edge.created >= PROOF_APART:
         cursor.execute(_PROVE, (edge.id,))
@@ -424,7 +428,7 @@ def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
     """Returns the edge that a query found, and whether the state that it leads to is kept; None if there is none.
 
     Raises:
-        DamagedRecord: it is not what was written.
+        DamagedRecord: it differs from what was written.
     """
     try:
         row = cursor.fetchone()

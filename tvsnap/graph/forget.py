@@ -1,6 +1,6 @@
-"""Deleting from the graph: a subtree, or what only one task ever visited.
+"""Deletes from the graph: a subtree, or what only one task ever visited.
 
-What running rollouts stand on stays, since nothing else leads back there; but it answers no calls any more.
+States that running rollouts depend on stay, since nothing else leads there; but they answer no calls any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
 from tvsnap.model.arguments import check_state, check_text
 from tvsnap.model.errors import NotFound
 
-# What is to go is first collected in two temporary tables, then counted, then deleted.
+# What will be deleted is first collected in two temporary tables, then counted, then deleted.
 _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS doomed_states (hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS doomed_edges (id INTEGER PRIMARY KEY);
@@ -88,20 +88,20 @@ _DELETIONS = (
 
 
 class Forgetting(GraphPart):
-    """The part of `Graph` that deletes. A rollout that stands in what is deleted goes on."""
+    """The part of `Graph` that deletes. A rollout that stands in a deleted part goes on."""
 
     def forget(self, state: str, *, in_use: Collection[str] = (), dry_run: bool = False) -> Forgotten:
-        """Deletes a state, the call that led to it, and all that came of it.
+        """Deletes a state, the call that led to it, and everything below it.
 
-        With a root, its rollouts are deleted too.
+        With a root, its rollouts are deleted, too.
 
         Args:
             state: the topmost state to delete.
-            in_use: where rollouts stand: what leads there stays, and answers nothing.
+            in_use: where rollouts stand: the way there stays, but answers nothing.
             dry_run: delete nothing, only count.
 
         Raises:
-            NotFound: if there is no such state.
+            NotFound: there is no such state.
         """
         self.flush()
         self._write_calls()
@@ -114,9 +114,9 @@ class Forgetting(GraphPart):
             return _finish(cursor, f"root {_DOOMED_STATE}", (), dry_run=dry_run)
 
     def forget_task(self, task: str, *, in_use: Collection[str] = (), dry_run: bool = False) -> Forgotten:
-        """Deletes what only this task's rollouts visited, and the record of those rollouts.
+        """Deletes what only this task's rollouts visited, and the records of those rollouts.
 
-        What another task visited stays, and so does all that leads to it.
+        States that another task visited stay, and so does the way to them.
 
         Args:
             task: the task's name.
@@ -124,7 +124,7 @@ class Forgetting(GraphPart):
             dry_run: delete nothing, only count.
 
         Raises:
-            NotFound: if there is no such task.
+            NotFound: there is no such task.
         """
         check_text(task, "task")
         self.flush()
@@ -153,7 +153,7 @@ def _prepare(cursor: sqlite3.Cursor) -> None:
 
 
 def _spare(cursor: sqlite3.Cursor, in_use: Collection[str], *, dry_run: bool) -> None:
-    """Takes what rollouts stand on off the lists, and lets it answer nothing any more."""
+    """Removes what rollouts depend on from the lists, and makes it answer no calls any more."""
     for state in in_use:
         cursor.execute(_SPARED, (bytes.fromhex(state),))
     cursor.execute("DELETE FROM doomed_states WHERE hash IN (SELECT hash FROM spared_states)")
@@ -163,14 +163,14 @@ def _spare(cursor: sqlite3.Cursor, in_use: Collection[str], *, dry_run: bool) ->
 
 
 def _spare_what_leads_to_others(cursor: sqlite3.Cursor, task: int) -> None:
-    """Takes those calls off the list that lead to a call which stays.
+    """Removes those calls from the list that lead to a call which stays, and adds the missing visits.
 
-    There are such only where a process was killed before it wrote that it had passed there; this is made good.
+    They exist only if a process was killed before it wrote its visits.
     """
     pairs = cursor.execute(_CALLS_BELOW_DOOMED).fetchall()
     doomed = {id for (id,) in cursor.execute("SELECT id FROM doomed_edges")}
     spared: dict[int, int] = {}
-    # A call is recorded after those that lead to it: going from the latest, what is below has been decided already.
+    # A call is recorded after those that lead to it: in order from the latest, calls below are already decided.
     for above, below in pairs:
         if below not in doomed or below in spared:
             spared.setdefault(above, below)
@@ -183,7 +183,7 @@ def _spare_what_leads_to_others(cursor: sqlite3.Cursor, task: int) -> None:
 
 
 def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], *, dry_run: bool) -> Forgotten:
-    """Counts what was collected, and rollouts that fulfil a condition; deletes them unless it is a dry run."""
+    """Counts what was collected, and rollouts that meet a condition; deletes them unless it is a dry run."""
 
     def count(query: str, parameters: tuple[str, ...] = ()) -> int:
         number: int = cursor.execute(f"SELECT count(*) FROM {query}", parameters).fetchone()[0]

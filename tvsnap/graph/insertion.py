@@ -1,4 +1,4 @@
-"""Inserting calls, and the states that they led to, in a transaction."""
+"""Inserts calls, and the states that they led to, in a transaction."""
 
 from __future__ import annotations
 
@@ -22,15 +22,9 @@ def unknown_state(state: str) -> NotFound:
 
 
 def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:
-    """Adds an edge, and the state that it leads to.
+    """Adds an edge and the state that it leads to; returns the edge's id.
 
-    Args:
-        cursor: of the transaction.
-        row: the edge.
-        private: why the branch from its next state on is not shared; None if it is.
-
-    Returns:
-        The edge's identity.
+    `private` says why the branch from its next state on is not shared; None if it is.
 
     Raises:
         NotFound: the state that the call was made in is not in the graph.
@@ -44,7 +38,7 @@ def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> in
 
 
 def state_above(cursor: sqlite3.Cursor, state: bytes) -> Row:
-    """Returns root, depth and privacy of the state that a call was made in; raises `NotFound` if it is gone."""
+    """Returns root, depth and privacy of the state that a call was made in; raises `NotFound` if it was deleted."""
     above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
     if above is None:
         raise unknown_state(state.hex())
@@ -52,7 +46,7 @@ def state_above(cursor: sqlite3.Cursor, state: bytes) -> Row:
 
 
 def insert_state(cursor: sqlite3.Cursor, edge: int, row: EdgeRow, above: Row, private: str | None) -> None:
-    """Adds the state that an edge leads to, if it leads to another; raises `UsageError` if another call made it."""
+    """Adds the state that an edge leads to, if it is another one; raises `UsageError` if another call made it."""
     if row.next_state is None:
         return
     root, depth, private_above = above
@@ -63,7 +57,7 @@ def insert_state(cursor: sqlite3.Cursor, edge: int, row: EdgeRow, above: Row, pr
 
 
 def task_number(cursor: sqlite3.Cursor, task: str) -> int:
-    """Returns the number that stands for a task in `visits`, giving it one if need be."""
+    """Returns the number that stands for a task in `visits`; adds the task if necessary."""
     row = cursor.execute("SELECT id FROM tasks WHERE name = ?", (task,)).fetchone()
     if row is None:
         cursor.execute("INSERT INTO tasks (name) VALUES (?)", (task,))

@@ -1,4 +1,4 @@
-"""How states hang together: what made a state, what came of it, and from where to rebuild it."""
+"""How states are connected: what made a state, what follows from it, and from where to rebuild it."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ WHERE e.state = ? ORDER BY e.id
 
 
 class Lineage(GraphPart):
-    """The part of `Graph` that answers questions of descent."""
+    """The part of `Graph` that answers questions about ancestors and descendants."""
 
     def state(self, hash: str) -> State:
         """Returns a state by its full name.
 
         Raises:
-            NotFound: if there is none.
+            NotFound: there is none.
         """
         row = self._row(_STATE, (check_state(hash),))
         if row is None:
@@ -90,10 +90,10 @@ class Lineage(GraphPart):
         return [RootInfo(row[0].hex(), *row[1:]) for row in rows]
 
     def root_of(self, state: str) -> RootInfo:
-        """Returns the root that a state descends from.
+        """Returns the root above a state.
 
         Raises:
-            NotFound: if there is no such state.
+            NotFound: there is no such state.
         """
         query = f"SELECT {ROOT_COLUMNS} FROM roots WHERE state = (SELECT s.root FROM states s WHERE s.hash = ?)"
         row = self._row(query, (check_state(state),))
@@ -102,10 +102,10 @@ class Lineage(GraphPart):
         return RootInfo(row[0].hex(), *row[1:])
 
     def edge(self, id: int) -> Edge:
-        """Returns an edge by its identity.
+        """Returns an edge by its id.
 
         Raises:
-            NotFound: if there is none.
+            NotFound: there is none.
         """
         row = self._row(f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.id = ?", (id,))
         if row is None:
@@ -119,19 +119,19 @@ class Lineage(GraphPart):
         return None if row is None else to_edge(row)
 
     def out_edges(self, state: str) -> list[Edge]:
-        """Returns the calls made in a state, oldest first, also those that left it as it was."""
+        """Returns the calls made in a state, oldest first, including those that did not change it."""
         query = f"SELECT {EDGE_COLUMNS.format('e')} FROM edges e WHERE e.state = ? ORDER BY e.id"
         return [to_edge(row) for row in self._rows(query, (check_state(state),))]
 
     def has_calls(self, state: str) -> bool:
-        """Whether any call was made in a state."""
+        """Returns whether any call was made in a state."""
         return self._row("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (check_state(state),)) is not None
 
     def chance_of_new_call(self, state: str) -> float:
         """Returns how likely it is that the next call in a state was not made there before, 0 to 1.
 
-        It is about the share of calls so far that were made only once there (I. J. Good, The population frequencies of
-        species and the estimation of population parameters, 1953).
+        That is about the share of the calls so far that were made only once there (I. J. Good, The population
+        frequencies of species and the estimation of population parameters, 1953).
 
         Args:
             state: the state's full hash.
@@ -148,7 +148,7 @@ class Lineage(GraphPart):
         """Returns the calls that lead from the root to a state, in order; only those that changed the state.
 
         Raises:
-            NotFound: if there is no such state.
+            NotFound: there is no such state.
         """
         edges = [to_edge(row) for row in self._rows(_LINEAGE, {"state": check_state(state)})]
         if not edges:
@@ -161,14 +161,14 @@ class Lineage(GraphPart):
 
         Args:
             state: the state to rebuild.
-            backend: whose snapshots can be used.
+            backend: the backend whose snapshots can be used.
 
         Returns:
             The snapshot nearest above the state (or of the state itself), None if there is none up to the root; and the
             calls to replay from there, in order.
 
         Raises:
-            NotFound: if there is no such state.
+            NotFound: there is no such state.
         """
         rows = self._rows(_NEAREST, {"state": check_state(state), "backend": backend})
         if not rows:
@@ -184,7 +184,7 @@ class Lineage(GraphPart):
         """Returns what it takes to rebuild a state, without reading the calls; see `nearest_snapshot`.
 
         Raises:
-            NotFound: if there is no such state.
+            NotFound: there is no such state.
         """
         row = self._row(_DISTANCE, {"state": check_state(state), "backend": backend})
         states, nearest, calls, seconds, proven, provable, joined, rooted = row
@@ -201,11 +201,7 @@ class Lineage(GraphPart):
         return Distance(snapshot, calls, seconds, bool(proven), bool(provable))
 
     def _check_way(self, start: str | None, edges: list[Edge], state: str) -> None:
-        """Makes sure that calls lead to a state, from `start` or else from a root: a damaged row may lead elsewhere.
-
-        Raises:
-            DamagedRecord: they do not.
-        """
+        """Raises DamagedRecord unless calls lead to a state from `start`, or else from a root: a row may be damaged."""
         at = start or (edges[0].state if edges else state)
         sound = start is not None or self._row("SELECT 1 FROM roots WHERE state = ?", (bytes.fromhex(at),)) is not None
         for edge in edges:
@@ -215,14 +211,14 @@ class Lineage(GraphPart):
             raise _damaged_way(state)
 
     def resolve(self, name: str) -> State:
-        """Returns the state that a person means.
+        """Returns the state that a person names.
 
         Args:
             name: a hash or a prefix of one, at least 4 digits; `PREFIX~N` is N steps above it, `PREFIX~` one.
 
         Raises:
-            NotFound: if there is none, or if the prefix fits several, of which it names up to five.
-            UsageError: if `name` is nothing of that kind.
+            NotFound: there is none, or the prefix fits several, of which the error names up to five.
+            UsageError: `name` is not of this form.
         """
         match = re.fullmatch(r"([0-9a-fA-F]+)(?:(~)([0-9]*))?", check_text(name, "a state's name"))
         if match is None or len(match[1]) > HASH_DIGITS:
@@ -261,7 +257,7 @@ def _damaged_way(state: str) -> DamagedRecord:
 
 
 def _tell_apart(hashes: list[str]) -> list[str]:
-    """Returns prefixes of `hashes` (sorted, distinct), long enough to tell each from its neighbours."""
+    """Returns prefixes of `hashes` (sorted, distinct), long enough to distinguish each from its neighbours."""
     for length in range(12, HASH_DIGITS):
         short = [hash[:length] for hash in hashes]
         if len(set(short)) == len(short):

@@ -1,4 +1,4 @@
-"""What the graph is made of: states, edges, snapshots, leases and rollouts, as plain immutable values.
+"""The values of the graph: states, edges, snapshots, leases and rollouts; all are immutable.
 
 States are named by 64 hex digits; times are seconds since the epoch; durations are seconds; sizes are bytes.
 """
@@ -16,13 +16,11 @@ from tvsnap.model.observations import Captures
 
 @dataclass(frozen=True, slots=True)
 class RootInfo:
-    """Where a root state comes from.
+    """What a root state stands for.
 
     Attributes:
         hash: the root's name, see `tvsnap.model.calls.root_state`.
         image_name: the image, as people call it.
-        image_digest: the image's digest.
-        environment: the environment's name.
         limits: canonical text of those limits that change behaviour.
         salt: separates groups that must not share states; empty for none.
         created: when it was first used.
@@ -45,9 +43,9 @@ class State:
 
     Attributes:
         hash: its name.
-        root: the root that it descends from; its own name for a root.
+        root: the root above it; its own name for a root.
         parent: the state that it was reached from; None for a root.
-        depth: how many state-changing calls it is away from its root.
+        depth: how many state-changing calls lead from the root to it.
         private: why this branch is not shared; None if it is.
         created: when it was first reached.
     """
@@ -71,23 +69,23 @@ class Edge:
         timeout: the call's timeout, only where the result depends on it (a blocked call); else None.
         result: what it returned; its `source` is `hit`.
         next_state: where it led; `state` itself if nothing changed.
-        deterministic: False once the same call was seen to return something else: its value is no longer served.
-        shared: False if it is kept for people only and never answers a call.
+        deterministic: False once the same call was seen to return something else: it then answers no more calls.
+        shared: False if it never answers a call, and is only shown to people.
         reason: why it is not shared or not deterministic; None if it is both.
-        hits: how often it answered a call, but for hits that a process has not yet flushed.
+        hits: how often it answered a call, without hits that a process has not yet flushed.
         created: when it was recorded.
         proven: the call was executed more than once and left the same behind, or does so by its nature: `next_state`
             may be reached by making the call again. Meaningless where nothing changed.
-        waited: seconds that the state had been left to itself when the call was made; 0 where that does not count.
-        quiet_s: seconds, from its beginning, in which `next_state` does not change by itself; infinite if it never
+        waited: seconds that the rollout had waited in the state before the call; 0 where that does not count.
+        quiet_s: seconds, from its beginning, during which `next_state` does not change by itself; infinite if it never
             does.
-        digest: of what the call left behind (`Sandbox.digest`); None if that could not be told.
+        digest: of what the call left behind (`Sandbox.digest`); None if there is none.
         active: why `next_state` may change by itself; None if it does not.
         refusals: why `next_state` could not be checkpointed, by backend.
         on_host: the call was made in no sandbox, by a tool on the host, and cannot be made again in one.
-        asked: what was asked of the network while it was executed: names that were looked up, and `name:port` for
+        asked: what was requested from the network while it was executed: names that were looked up, and `name:port` for
             connections, each once.
-        grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None where it is not one that grades.
+        grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None if it does not grade.
     """
 
     id: int
@@ -117,40 +115,40 @@ class Edge:
         return self.next_state != self.state
 
     def is_newer_than(self, seconds: float) -> bool:
-        """Whether it was surely recorded lately: the clock may have been set back since.
+        """Returns whether it was surely recorded less than some time ago.
 
         Args:
-            seconds: less than so many ago.
+            seconds: that time.
 
         Returns:
-            False where it seems to be from a time yet to come.
+            False also if it seems to be from the future, as the clock may have been set back.
         """
         return 0.0 <= time.time() - self.created < seconds
 
     @property
     def comparable(self) -> bool:
-        """Whether the call, made again, is to do the same: none does so that asks the network, or runs on the host."""
+        """Whether the call, made again, should have the same result; not so for calls on the host or to the network."""
         return not (self.on_host or self.asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A checkpoint that a backend keeps of a state.
+    """A checkpoint of a state, which a backend keeps.
 
     Attributes:
         state: the state that it was taken in.
         id: the backend's name for it.
         backend: the backend's name.
         size: bytes on disk.
-        captures: what it holds.
+        captures: what it contains.
         checkpoint_s: seconds that taking it took.
         fork_s: seconds that the latest fork of it took; None if there was none.
-        processes: what ran in the sandbox, beyond its PID 1 and its idle shell.
+        processes: what ran in the sandbox, besides its PID 1 and its idle shell.
         created: when it was taken.
         last_used: when it was last forked; `created` if never.
         forks: how often it was forked.
-        pinned: it was asked for by hand: only forgetting its state deletes it.
-        age_s: seconds that the state had been left to itself when it was taken.
+        pinned: a user asked for it: it is deleted only when its state is forgotten.
+        age_s: seconds that the state had existed undisturbed when it was taken.
     """
 
     state: str
@@ -170,14 +168,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a state is from what it can be rebuilt from.
+    """The way from the nearest snapshot, or the root, to a state.
 
     Attributes:
         snapshot: the nearest above the state, or its own; None if there is none up to the root.
         calls: how many calls lead from there, or from the root, to the state.
         seconds: that they took when they were executed.
         proven: whether all of them are known to lead to the same state each time.
-        provable: whether all of them are, or left a digest behind, by which another execution can prove it.
+        provable: whether all of them are, or left a digest behind by which another execution can prove it.
     """
 
     snapshot: Snapshot | None
@@ -194,11 +192,10 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWay:
-    """A snapshot, and what it takes to do without it.
+    """A snapshot, and the way to its state without it.
 
     Attributes:
-        snapshot: the snapshot.
-        above: the nearest state above that has a snapshot too; None if there is none up to the root.
+        above: the nearest state above that has a snapshot, too; None if there is none up to the root.
         calls: how many calls lead from there, or from the root, to this state.
         seconds: that they took when they were executed.
         answered: whether all these calls are answered from the graph, so that rollouts come here.
@@ -217,12 +214,10 @@ class SnapshotWay:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to execute one call in one state, which one rollout has at a time.
+    """The right to execute one call in one state, which one rollout at a time can have.
 
     Attributes:
-        state: where the call is made.
-        call_key: the call's hash.
-        owner: who holds it; opaque to the graph.
+        owner: the process that has it; opaque to the graph.
         taken: since when.
     """
 
@@ -234,12 +229,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """One rollout, for people.
+    """One rollout, as shown to people.
 
     Attributes:
         id: its name, unique in this graph.
         task: the task it belongs to; empty for none.
-        label: what else it is called; empty for nothing.
+        label: another name for it; empty for none.
         image: the image's name.
         root: the root state it started at.
         owner: the process that runs it.
@@ -282,8 +277,8 @@ class Forgotten:
 
     Attributes:
         states, edges, leases, rollouts: how many.
-        snapshots: the snapshots whose rows are gone; their files are the caller's to delete.
-        spared: how many states stay, answering nothing, as running rollouts stand on them.
+        snapshots: the snapshots whose rows were deleted; the caller must delete their files.
+        spared: how many states stay, without answering calls, as running rollouts depend on them.
     """
 
     states: int
@@ -294,5 +289,5 @@ class Forgotten:
     spared: int = 0
 
     def __add__(self, other: Forgotten) -> Forgotten:
-        """Returns what was deleted together."""
+        """Returns the sum of both."""
         return Forgotten(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

@@ -29,12 +29,12 @@ class Pending:
         self._clear()
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether there is anything to write."""
         return bool(self._hits or self._forks or self._counters or self._calls)
 
     @property
     def has_calls(self) -> bool:
-        """Whether there are calls among it, or among what is being written, of which somebody may want to know."""
+        """Whether calls are kept, or are being written, which a reader may be looking for."""
         return bool(self._calls) or self._are_calls_written
 
     def _clear(self) -> None:
@@ -69,14 +69,14 @@ class Pending:
                 self._counters[name] = self._counters.get(name, 0.0) + value
 
     def due(self) -> bool:
-        """Whether it is time to write."""
+        """Returns whether it is time to write."""
         return len(self._visits) + len(self._calls) > FLUSH_AFTER_COUNTS or (
             bool(self) and time.monotonic() - self._since > FLUSH_AFTER_SECONDS
         )
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[Pending]:
-        """A block, one at a time, that writes all that there was; where it fails, what was counted is kept."""
+        """A block, one at a time, that writes everything kept so far; if it fails, the counts are kept."""
         with self._writing:
             taken = self._take()
             try:
@@ -88,7 +88,7 @@ class Pending:
                 self._are_calls_written = False
 
     def _take(self) -> Pending:
-        """Returns all that there is, and starts again from nothing."""
+        """Returns everything kept so far, and starts again empty."""
         taken = Pending()
         with self._lock:
             self._are_calls_written = bool(self._calls)
@@ -98,7 +98,7 @@ class Pending:
         return taken
 
     def _put_back(self, taken: Pending) -> None:
-        """Adds what `_take` gave and could not be written; calls are lost, as they may be long and many."""
+        """Adds what `_take` returned and could not be written; calls are lost, as they may be long and many."""
         with self._lock:
             for edge, count in taken._hits.items():
                 self._hits[edge] = self._hits.get(edge, 0) + count
@@ -109,7 +109,7 @@ class Pending:
         self.add(taken._counters)
 
     def write(self, cursor: sqlite3.Cursor) -> None:
-        """Writes everything in the transaction of `cursor`; what another process has deleted meanwhile is skipped."""
+        """Writes everything in the transaction of `cursor`, except for what another process has deleted meanwhile."""
         for row, private, task in self._calls:
             with contextlib.suppress(NotFound):
                 edge = insert_call(cursor, row, private)

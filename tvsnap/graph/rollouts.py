@@ -1,4 +1,4 @@
-"""The rollouts that were run, for people, and counters, for reports."""
+"""The rollouts that were run, for people, and counters for reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rollouts(GraphPart):
             task: the task it belongs to; empty for none.
             image: the image's name.
             root: the root state that it starts at.
-            label: what else people call it.
+            label: another name for people.
             id: its name, unique in this graph; by default a random one.
             owner: the process that runs it; by default the owner of this `Graph`.
         """

@@ -1,4 +1,4 @@
-"""Between the values of `model` and the columns of `schema.sql`."""
+"""Converts between the values of `model` and the columns of `schema.sql`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvsnap.model.calls import TEXT, Part, ToolCall, ToolResult, canonical_json
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Captures
 
-COMPRESS_ABOVE = 4096  # bytes; shorter text gains too little for what inflating it costs a hit
+COMPRESS_ABOVE = 4096  # bytes; compressing shorter text saves less than decompressing costs a hit
 
 ROOT_COLUMNS = "state, image_name, image_digest, environment, limits, salt, created, network"
 STATE_COLUMNS = "{0}.hash, {0}.root, {0}.parent, {0}.depth, {0}.private, {0}.created"
@@ -29,7 +29,7 @@ STATE_WIDTH = STATE_COLUMNS.count(",") + 1
 SNAPSHOT_WIDTH = SNAPSHOT_COLUMNS.count(",") + 1
 
 UNREADABLE = (struct.error, zlib.error, ValueError, TypeError, KeyError, AttributeError)
-"""What comes of values that SQLite gives back and nobody wrote."""
+"""The errors that damaged values from SQLite can cause."""
 _FACTS = struct.Struct("<dddq5?q")
 _TIMES = struct.Struct("<dd")
 _NO_EXIT_CODE = -1 << 62
@@ -39,11 +39,11 @@ V = TypeVar("V")
 
 
 class DamagedRecord(InfrastructureError):
-    """A row is not what was written: a fault of the disk or of memory that SQLite has not noticed."""
+    """A row differs from what was written: a fault of the disk or of memory that SQLite has not detected."""
 
 
 class EdgeRow(NamedTuple):
-    """A row of the table `edges` as it is written; the columns that it has beyond these count what came later.
+    """A row of the table `edges` as it is inserted; its further columns count later events.
 
     Attributes: see `schema.sql`, and `Edge`.
     """
@@ -78,11 +78,11 @@ class EdgeRow(NamedTuple):
 
 
 CHECKED: Final = 15
-"""How many of the first fields of `EdgeRow` an answer rests on: the arguments of `checksum`."""
+"""How many of the first fields of `EdgeRow` an answer depends on: the arguments of `checksum`."""
 
 
 def pack(text: str) -> str | bytes:
-    """Returns `text` as it is stored: compressed if it is long or holds what UTF-8 has no place for."""
+    """Returns `text` as it is stored: compressed if it is long, or not encodable in UTF-8."""
     if len(text) <= COMPRESS_ABOVE:
         try:
             if len(text.encode()) <= COMPRESS_ABOVE:
@@ -99,7 +99,7 @@ def unpack(stored: str | bytes) -> str:
 
 EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields, "hits", "refusals"))
 LISTED_COLUMNS = EDGE_COLUMNS.replace("{0}.output", "''").replace("{0}.parts", "NULL")
-"""As `EDGE_COLUMNS`, but without the outputs, which may be long."""
+"""Like `EDGE_COLUMNS`, but without the outputs, which may be long."""
 EDGE_WIDTH = EDGE_COLUMNS.count(",") + 1
 _CALL_KEY, _SLOT, _DETERMINISTIC, _CALL = (
     1 + EdgeRow._fields.index(name) for name in ("call_key", "slot", "deterministic", "call")
@@ -109,10 +109,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def pack_parts(parts: Sequence[Part]) -> tuple[str | bytes, bytes | None]:
-    """Returns a result's parts as the columns `output` and `parts` hold them.
+    """Converts a result's parts into the columns `output` and `parts`.
 
     `parts` is a line of JSON, which lists the media type of each part, whether it is text, and its length (characters
-    of the output, or bytes); then the bytes of those that are no text.
+    of the output, or bytes), followed by the bytes of all parts that are not text.
     """
     if len(parts) == 1 and parts[0].media_type == TEXT and isinstance(parts[0].data, str):
         return pack(parts[0].data), None
@@ -123,11 +123,7 @@ def pack_parts(parts: Sequence[Part]) -> tuple[str | bytes, bytes | None]:
 
 
 def unpack_parts(output: str | bytes, parts: bytes | None) -> tuple[Part, ...]:
-    """Returns the parts that `pack_parts` was given.
-
-    Raises:
-        UNREADABLE: the columns hold something else.
-    """
+    """Returns the parts that `pack_parts` was given; raises `UNREADABLE` if the columns contain something else."""
     text = unpack(output)
     if parts is None:
         return (Part(TEXT, text),)
@@ -160,12 +156,10 @@ def checksum(
     call: str | bytes,
     parts: bytes | None,
 ) -> int:
-    """Returns the CRC-32 of all that an answer rests on, as it is stored: SQLite keeps no checksums of its own.
+    """Returns the CRC-32 of everything that an answer depends on, as it is stored: SQLite has no checksums of its own.
 
-    What later versions of the file added counts only where it is there, so that earlier checksums stay true.
-
-    Raises:
-        UNREADABLE: these are not even values of the right kind.
+    Columns that later versions of the file added count only if they have a value, so that earlier checksums stay valid.
+    Raises `UNREADABLE` if the values have wrong types.
     """
     data, canonical = _bytes(output), _bytes(call)
     facts = _FACTS.pack(
@@ -192,7 +186,7 @@ def _bytes(stored: str | bytes) -> bytes:
 
 
 def to_mapping(text: str | None) -> dict[str, Any]:
-    """Returns the JSON object of a column; an empty one if it cannot be read: no answer rests on it."""
+    """Returns the JSON object of a column; an empty one if it cannot be read, as no answer depends on it."""
     if text:
         try:
             return dict(json.loads(text))
@@ -202,17 +196,17 @@ def to_mapping(text: str | None) -> dict[str, Any]:
 
 
 def from_mapping(values: Mapping[str, Any]) -> str | None:
-    """Returns what `to_mapping` reads; None for nothing."""
+    """Returns the text that `to_mapping` reads; None for an empty mapping."""
     return canonical_json(values) if values else None
 
 
 def encodable(value: V) -> V:
-    """Returns a value as SQLite can keep it: what is no character in a text, such as bytes of names, is shown."""
+    """Returns a value that SQLite can store: bytes of names that are no characters are escaped."""
     return cast("V", value.encode(errors="backslashreplace").decode()) if isinstance(value, str) else value
 
 
 def _readable(convert: Callable[[Row], V]) -> Callable[[Row], V]:
-    """Makes values that nobody can have written an error of ours."""
+    """Converts errors of damaged values into `DamagedRecord`."""
 
     @functools.wraps(convert)
     def converted(row: Row) -> V:
@@ -226,18 +220,14 @@ def _readable(convert: Callable[[Row], V]) -> Callable[[Row], V]:
 
 @_readable
 def to_state(row: Row) -> State:
-    """Returns the state in a row of `STATE_COLUMNS`."""
+    """Converts a row of `STATE_COLUMNS` into a state."""
     hash, root, parent, depth, private, created = row
     return State(hash.hex(), root.hex(), None if parent is None else parent.hex(), depth, private or None, created)
 
 
 @_readable
 def to_edge(row: Row) -> Edge:
-    """Returns the edge in a row of `EDGE_COLUMNS`.
-
-    Raises:
-        DamagedRecord: it is not what was written.
-    """
+    """Converts a row of `EDGE_COLUMNS` into an edge; raises DamagedRecord if it differs from what was written."""
     try:
         call = ToolCall.from_canonical(unpack(row[_CALL]))
         answers = row[_DETERMINISTIC] and row[_SLOT] is not None
@@ -252,7 +242,7 @@ def to_edge(row: Row) -> Edge:
 
 
 def to_answer(row: Row, call: ToolCall) -> Edge | None:
-    """Returns the edge in a row of `EDGE_COLUMNS` that was found by its call; None if it is not what was written."""
+    """Converts a row of `EDGE_COLUMNS` that was found by its call; None if it differs from what was written."""
     try:
         return _edge(row, call, check=True)
     except UNREADABLE:
@@ -260,9 +250,9 @@ def to_answer(row: Row, call: ToolCall) -> Edge | None:
 
 
 def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
-    """Returns the edge in a row, None if it is to be checked and has another checksum; raises what is `UNREADABLE`.
+    """Converts a row into an edge; None if `check` finds a wrong checksum. Raises errors that are `UNREADABLE`.
 
-    Each hit comes through here: what it calls and makes is part of what a hit costs.
+    Each hit calls this, so its time is part of what a hit costs.
     """
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
@@ -308,7 +298,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
 
 
 def as_edge(row: Row, call: ToolCall) -> Edge:
-    """Returns the edge in a row on which no answer rests, or that was just written."""
+    """Converts a row that no answer depends on, or that was just written, into an edge."""
     edge = _edge(row, call, check=False)
     assert edge is not None
     return edge
@@ -316,13 +306,13 @@ def as_edge(row: Row, call: ToolCall) -> Edge:
 
 @_readable
 def to_listed(row: Row) -> Edge:
-    """Returns the edge in a row of `LISTED_COLUMNS`."""
+    """Converts a row of `LISTED_COLUMNS` into an edge."""
     return as_edge(row, ToolCall.from_canonical(unpack(row[_CALL])))
 
 
 @_readable
 def to_snapshot(row: Row) -> Snapshot:
-    """Returns the snapshot in a row of `SNAPSHOT_COLUMNS`."""
+    """Converts a row of `SNAPSHOT_COLUMNS` into a snapshot."""
     state, id, backend, size, files, processes, shell, checkpoint_s, fork_s, commands = row[:10]
     created, last_used, forks, pinned, age_s = row[10:]
     captures = Captures(bool(files), bool(processes), bool(shell))
@@ -331,7 +321,7 @@ def to_snapshot(row: Row) -> Snapshot:
 
 
 def from_snapshot(snapshot: Snapshot) -> Row:
-    """Returns the row of `SNAPSHOT_COLUMNS` that `to_snapshot` reads."""
+    """Converts a snapshot into a row of `SNAPSHOT_COLUMNS`."""
     (state, id, backend, size, captures, checkpoint_s, fork_s, processes, *rest) = (
         getattr(snapshot, field.name) for field in fields(snapshot)
     )

@@ -1,4 +1,4 @@
-"""Which states have a snapshot. A row is a claim that a backend can fork the state; the files are the backend's."""
+"""Which states have a snapshot. A row says that a backend can fork the state; the backend has the files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONE = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state = 
 _ALL = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE ? IN ('', n.backend) ORDER BY n.created"
 _USAGE = "SELECT count(*), coalesce(sum(size), 0) FROM snapshots WHERE backend = ?"
 _DROP = "DELETE FROM snapshots WHERE state = ? AND backend = ? AND id = coalesce(?, id)"
-# Walks up from each snapshot's state until there is another snapshot, or the root; the longest walk is the whole way.
+# Walks up from each snapshot's state to another snapshot, or to the root; the longest walk is the whole way.
 _WAYS = f"""
 WITH RECURSIVE up (start, hash, calls, seconds, answered, proven) AS (
     SELECT state, state, 0, 0.0, 1, 1 FROM snapshots WHERE backend = :backend
@@ -45,16 +45,17 @@ class Snapshots(GraphPart):
 
         Args:
             snapshot: the snapshot.
-            size: bytes that its backend's snapshots may take with it, in all processes; None for no limit.
-            count: how many there may be with it; None for no limit.
+            size: bytes that its backend's snapshots may take including it, in all processes; None for no limit.
+            count: how many there may be including it; None for no limit.
 
         Returns:
-            Whether it was added; False if the state has one of this backend already, or has been forgotten, or there
-            is no room: the caller's own is then of no use, and its files are to be deleted.
+            Whether it was added; False if the state already has one of this backend, or has been forgotten, or if there
+            is no
+            room: the caller should then delete its files.
         """
         self._write_calls()
         with self._database.write() as cursor:
-            if size is not None or count is not None:  # the transaction lets nobody else in between
+            if size is not None or count is not None:  # the transaction keeps other writers out
                 there, taken = cursor.execute(_USAGE, (snapshot.backend,)).fetchone()
                 if (size is not None and taken + snapshot.size > size) or (count is not None and there >= count):
                     return False
@@ -62,7 +63,7 @@ class Snapshots(GraphPart):
             return cursor.rowcount == 1
 
     def snapshot(self, state: str, backend: str) -> Snapshot | None:
-        """Returns a state's snapshot, None if it has none of this backend."""
+        """Returns a state's snapshot; None if it has none of this backend."""
         row = self._row(_ONE, (check_state(state), backend))
         return None if row is None else to_snapshot(row)
 
@@ -93,18 +94,18 @@ class Snapshots(GraphPart):
         return ways
 
     def pin_snapshot(self, state: str, backend: str) -> bool:
-        """Has a state's snapshot kept until the state is forgotten; returns whether there is one."""
+        """Keeps a state's snapshot until the state is forgotten; returns whether there is one."""
         statement = "UPDATE snapshots SET pinned = 1 WHERE state = ? AND backend = ?"
         return self._change(statement, (check_state(state), backend)) == 1
 
     def drop_snapshot(self, state: str, backend: str, id: str | None = None) -> bool:
         """Deletes the row of a snapshot; the state is rebuilt by replay from then on.
 
-        Do this before deleting its files: a crash in between leaves files without a row, which are swept.
+        Do this before deleting its files: a crash in between leaves files without a row, which are deleted later.
 
         Args:
             state, backend: whose snapshot.
-            id: drop it only if it is this one, and not one that another process has taken meanwhile.
+            id: delete it only if it is this one, and not one that another process has taken meanwhile.
 
         Returns:
             Whether there was one.
@@ -112,10 +113,10 @@ class Snapshots(GraphPart):
         return self._change(_DROP, (check_state(state), backend, id)) == 1
 
     def drop_snapshots(self, snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-        """Deletes the rows of snapshots, all at once; see `drop_snapshot`.
+        """Deletes the rows of snapshots in one transaction; see `drop_snapshot`.
 
         Returns:
-            Those whose rows were there still: their files are the caller's to delete.
+            Those whose rows still existed: the caller must delete their files.
         """
         dropped = []
         with self._database.write() as cursor:

@@ -23,15 +23,15 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
 
     Attributes:
         path: the file.
-        owner: who uses it; written into rollouts.
-        gives_timeouts: what timed out while it was working, and is shared, is an answer.
+        owner: the process that uses it; written into rollouts.
+        gives_timeouts: whether a shared record of a call that timed out while it was working is an answer.
     """
 
     def __init__(self, path: Path, owner: str = "", *, gives_timeouts: bool = False) -> None:
-        """Opens a graph, and makes it if it is missing.
+        """Opens a graph, and creates it if it is missing.
 
         Args:
-            path: the file; its directory is made if missing. It must be on a local file system.
+            path: the file; its directory is created if missing. It must be on a local file system.
             owner: the id of the process's `Owner`.
             gives_timeouts: see the attribute.
 

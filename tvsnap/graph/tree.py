@@ -1,4 +1,4 @@
-"""Listing the tree: many states at once, for people."""
+"""Lists many states at once, for people."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROOTS = f"""
 SELECT {STATE_COLUMNS.format("s")} FROM roots r JOIN states s ON s.hash = r.state
 WHERE r.state = coalesce(:root, r.state) AND r.image_name = coalesce(:image, r.image_name)
 """
-# The calls below the roots in question, walking down from these.
+# The calls below the selected roots, walking down from these.
 _LISTED_BELOW_ROOTS = """
 WITH RECURSIVE down (hash, depth) AS (
     SELECT state, 0 FROM roots WHERE state = coalesce(:root, state) AND image_name = coalesce(:image, image_name)
@@ -46,7 +46,7 @@ WITH RECURSIVE down (hash, depth) AS (
     SELECT e.id FROM down CROSS JOIN edges e ON e.state = down.hash
 )
 """
-# The calls that a task visited, and those that lead to them: a process that was killed may have lost some visits.
+# The calls that a task visited, and those that lead to them, as a killed process may have lost some visits.
 _LISTED_FOR_TASK = """
 WITH RECURSIVE listed (edge) AS (
     SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = :task
@@ -93,7 +93,7 @@ class Tree(GraphPart):
             calls = reader.execute(listed + _CALLS, parameters).fetchall()
             snapshot_rows = reader.execute(f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n").fetchall()
             started = {row[0].hex() for row in reader.execute("SELECT root FROM rollouts WHERE task = ?", (task,))}
-        # A call is recorded after those that lead to it: in order of identity, parents come first.
+        # A call is recorded after those that lead to it: in order of their ids, parents come first.
         calls.sort(key=lambda row: row[0])
         made: list[tuple[State, Edge]] = []
         unchanging: dict[str, list[Edge]] = defaultdict(list)
@@ -115,7 +115,7 @@ class Tree(GraphPart):
         ]
 
     def calls_of(self, tools: Collection[str]) -> list[Edge]:
-        """Returns all recorded calls of some tools; those whose records are damaged are left out.
+        """Returns all recorded calls of some tools, except those whose records are damaged.
 
         Args:
             tools: the names of the tools.

@@ -1,1 +1,1 @@
-"""What all floors use of this machine: the data directory, processes, retries, compiled programs, the engine."""
+"""What all layers use of this machine: the data directory, processes, retries, compiled programs, the engine."""

@@ -1,12 +1,12 @@
-"""Trying again what failed, and telling whether the thing itself is to blame or the machine that it was tried on.
+"""Repeats failed attempts, and decides whether the snapshot or sandbox is to blame, or the machine.
 
 The rule, for checkpoints and forks alike:
 
-- What is known to be a property of the thing is raised at once: it is not tried again.
-- Everything else is tried again, after pauses. What is known to be trouble of the machine (too little memory, too many
-  descriptors, a process that was killed meanwhile) then says nothing of the thing.
-- A reason that nobody knows is taken for the thing's own if it was the same each time, and for the machine's if not.
-  As it may be wrong, whoever keeps it in mind forgets it after a while.
+- A failure that is known to be a property of the snapshot or sandbox is raised at once, without another attempt.
+- Everything else is tried again, after pauses. A failure that is known to be a fault of the machine (too little memory,
+  too many descriptors, a process that was killed meanwhile) says nothing about the snapshot or sandbox.
+- An unknown reason is attributed to the snapshot or sandbox if it was the same each time, and otherwise to the machine.
+  As that may be wrong, callers that remember it forget it after a while.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import TypeVar
 
 from tvsnap.model.errors import InfrastructureError
 
-ENOUGH = 3  # times that a reason which nobody knows must be the same, one after the other
-LONGEST = 10.0  # seconds after which nothing is tried again, however few times it was
+ENOUGH = 3  # times that an unknown reason must be the same, one after the other
+LONGEST = 10.0  # seconds after which nothing is tried again, however few attempts there were
 
 R = TypeVar("R")
 
 
 class AttemptFailed(InfrastructureError):
-    """What was tried failed, and may succeed when it is tried again.
+    """An attempt failed, and may succeed when it is repeated.
 
     Attributes:
-        machine: the reason is known to be trouble of the machine.
-        kind: what kind of reason it is, by which it is told from others. It must hold nothing that a process says of
-            itself, such as its command line, which may be another each time.
+        machine: the reason is known to be a fault of the machine.
+        kind: identifies the kind of reason. It must not contain what a process says about itself, such as its command
+            line, which may differ each time.
     """
 
     def __init__(self, reason: str, *, machine: bool = False, kind: str = "") -> None:
@@ -47,11 +47,11 @@ def repeat(
     lasting: type[InfrastructureError],
     passing: type[InfrastructureError],
 ) -> R:
-    """Tries something until it succeeds; returns what it returned.
+    """Repeats an attempt until it succeeds; returns its result.
 
     Args:
-        attempt: raises `AttemptFailed` where it is to be tried again, or an OSError, which is the machine's doing.
-        pauses: seconds between the attempts, one fewer than there are attempts; each up to half as long again.
+        attempt: raises `AttemptFailed` to be repeated, or an OSError, which is attributed to the machine.
+        pauses: seconds between the attempts, one fewer than there are attempts; each is extended by up to a half.
         lasting: what to raise for a reason that was the same `ENOUGH` times, and is not known to be the machine's.
         passing: what to raise for any other, after all attempts.
     """

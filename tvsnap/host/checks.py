@@ -1,4 +1,4 @@
-"""What `tvsnap doctor` finds out about a machine: a check is a function that looks for one thing."""
+"""The checks of `tvsnap doctor`: each is a function that looks for one thing on a machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Check:
     Attributes:
         name: what was looked for.
         ok: it is there and works.
-        required: without it no sandbox can run; otherwise tvsnap does without, at the price of `cost`.
+        required: without it no sandbox can run; otherwise tvsnap works without it, at the price of `cost`.
         detail: what was found.
-        cost: what its lack costs the user.
-        remedy: a command or a sentence that mends it.
+        cost: what the user loses without it.
+        remedy: a command or a sentence that says how to get it.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Check:
 
 
 class Found(NamedTuple):
-    """What a check came to: see `Check`; None for the cost and the remedy that are its usual ones."""
+    """The result of a check, see `Check`; None stands for the usual cost and remedy."""
 
     ok: bool
     detail: str

@@ -1,8 +1,8 @@
-"""Contents of files and folders that calls name by their digests: kept once each in the data directory.
+"""Contents of files and folders that calls name by their digests: each is stored once in the data directory.
 
-A content is written under another name and renamed once it is whole and on the disk. Who needs one that no recorded
-call names yet has it open with a shared lock, which ends with its process at the latest: `sweep` deletes what is
-neither locked nor named.
+A content is written under another name and renamed once it is complete and on the disk. A process that uses one which
+no recorded call names yet has it open with a shared lock, which ends with the process at the latest: `sweep` deletes
+contents that are neither locked nor named.
 """
 
 from __future__ import annotations
@@ -29,38 +29,34 @@ FOLDER = "contents"
 _NAME = re.compile("[0-9a-f]{64}")
 _NEW = ".new-"
 _HELD = 64
-"""Contents that a process has needed last, which are not swept away from under it."""
+"""How many contents, the last ones that a process used, are protected from deletion."""
 _BEGUN = 60.0
-"""Seconds after which a file that is being written certainly has its lock, if somebody still writes it."""
+"""Seconds after which a file that is still being written certainly has its lock."""
 
 
 class Contents:
-    """The contents of one data directory, as one process uses them. Thread-safe."""
+    """The contents of one data directory, as used by one process. Thread-safe."""
 
     def __init__(self, home: Path) -> None:
-        """
-        Args:
-            home: the data directory.
-        """
         self._folder = home / FOLDER
         self._lock = threading.Lock()
         self._held: OrderedDict[str, int] = OrderedDict()  # open descriptors, by digest
 
     def add(self, items: Callable[[], Iterable[TreeItem]]) -> str:
-        """Keeps items; returns the digest by which they are found.
+        """Stores items; returns their digest.
 
         Args:
             items: returns them, each time from the beginning.
 
         Raises:
             UsageError: they cannot be read.
-            InfrastructureError: they cannot be kept, for want of room, say.
+            InfrastructureError: they cannot be stored, for example for lack of room.
         """
         digest = trees.store(items())
         return digest if self.has(digest) else self.write(items())
 
     def write(self, items: Iterable[TreeItem]) -> str:
-        """Keeps items that can be read but once; see `add`."""
+        """Stores items that can be read only once; see `add`."""
         new = self._folder / f"{_NEW}{secrets.token_hex(16)}"
         try:
             with self._failing_as_ours():
@@ -82,7 +78,7 @@ class Contents:
             new.unlink(missing_ok=True)
 
     def has(self, digest: str) -> bool:
-        """Returns whether there is a content, which then stays until many others were needed."""
+        """Returns whether a content exists; if so, it is kept until many others have been used."""
         while _NAME.fullmatch(digest):
             try:
                 descriptor = os.open(self._folder / digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -92,14 +88,14 @@ class Contents:
             if self._is_there(digest, descriptor):
                 self._hold(digest, descriptor)
                 return True
-            os.close(descriptor)  # it was swept away meanwhile
+            os.close(descriptor)  # it was deleted meanwhile
         return False
 
     def read(self, digest: str) -> Iterator[TreeItem]:
         """Yields the items of a content.
 
         Raises:
-            InfrastructureError: it is not there, or it is damaged, and then deleted.
+            InfrastructureError: it does not exist, or is damaged and was deleted.
         """
         try:
             file: IO[bytes] = open(self._folder / digest, "rb")  # noqa: SIM115
@@ -115,7 +111,7 @@ class Contents:
                 raise
 
     def sweep(self, needed: Callable[[], Collection[str]], *, dry_run: bool = False) -> tuple[int, int]:
-        """Deletes contents that no recorded call names and nobody has in use, and what a killed process left half done.
+        """Deletes contents that no recorded call names and nobody uses, and unfinished files of killed processes.
 
         Args:
             needed: returns the digests that recorded calls name.
@@ -135,7 +131,7 @@ class Contents:
                             continue
                         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         idle[name] = about.st_size
-            for name in needed() if idle else ():  # asked once nobody can begin to use them any more
+            for name in needed() if idle else ():  # called under the locks: nobody can begin to use them
                 idle.pop(name, None)
             for name in () if dry_run else idle:
                 with contextlib.suppress(FileNotFoundError):
@@ -143,7 +139,7 @@ class Contents:
             return len(idle), sum(idle.values())
 
     def close(self) -> None:
-        """Lets go of all that was held."""
+        """Stops protecting contents."""
         with self._lock:
             while self._held:
                 os.close(self._held.popitem()[1])
@@ -154,7 +150,7 @@ class Contents:
 
     @contextlib.contextmanager
     def _failing_as_ours(self) -> Iterator[None]:
-        """A block of which an OSError is this machine's: those of items that are read are the caller's."""
+        """A block whose OSErrors are faults of this machine; those of items that are read are the caller's."""
         try:
             yield
         except OSError as error:

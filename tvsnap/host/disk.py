@@ -1,4 +1,4 @@
-"""How much room a disk has left, and the part of it that is never used up."""
+"""How much room a disk has left, and the part of it that is always kept free."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tvsnap.model.errors import NoRoom
 
 _MOST_RESERVED = 1 << 30
 _SHARE_RESERVED = 20
-_NEARLY_FULL = 8  # where less than this part of the reserve is left, anything that is written may fail
+_NEARLY_FULL = 8  # where less than this part of the reserve is left, any write may fail
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """What is left on one file system."""
+    """The free space of one file system."""
 
     where: Path  # a directory on it, for messages
     free: int  # bytes
-    reserve: int  # bytes of these that are to stay free: a twentieth of it all, 1 GiB at most
-    read_only: bool = False  # nothing can be written, be there room or not
+    reserve: int  # bytes of these that are to stay free: a twentieth of the file system, 1 GiB at most
+    read_only: bool = False  # nothing can be written, even if there is room
 
     @classmethod
     def on(cls, directory: Path | int, where: Path) -> DiskSpace:
-        """Returns what is left on the file system of a directory (or of a descriptor), which messages call `where`."""
+        """Returns the free space of a directory's (or a descriptor's) file system, which messages call `where`."""
         found = os.statvfs(directory)
         total = found.f_blocks * found.f_frsize
         reserve = min(total // _SHARE_RESERVED, _MOST_RESERVED)
@@ -32,7 +32,7 @@ class DiskSpace:
 
     @property
     def short(self) -> bool:
-        """Whether the reserve is being used: nothing that can be done without is to be written any more."""
+        """Whether the reserve is being used: nothing that is dispensable should be written any more."""
         return self.free < self.reserve
 
     def lack(self, wanted: int) -> str | None:
@@ -44,11 +44,7 @@ class DiskSpace:
         return None
 
     def require(self, least: int, what: str) -> None:
-        """Makes sure that `least` bytes are free.
-
-        Raises:
-            NoRoom: they are not, so there is no room for `what`.
-        """
+        """Raises NoRoom, saying that there is no room for `what`, unless `least` bytes are free."""
         if self.free < least:
             left = max(self.free, 0) >> 20
             raise NoRoom(

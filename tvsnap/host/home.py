@@ -1,4 +1,4 @@
-"""Where tvsnap keeps its data."""
+"""The data directory."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ SYSTEM_HOME = Path("/var/lib/tvsnap")
 LONGEST = 400  # bytes of the path; SQLite takes 512 for a file's, and mounts take 4096 for several
 
 FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
-"""Said of what a process has open that others may not share with it."""
+"""The error for objects that were open at a fork, and that the child must not use."""
 
 _NO_PLACE = (errno.ENOENT, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
-"""What making a directory fails with where none can ever be: in /proc, say. EACCES is a lack of rights instead."""
+"""Errors of making a directory where none can exist, such as in /proc. EACCES is a lack of rights instead."""
 
 
 def resolve_home(home: Path | str | None = None) -> Path:
-    """Finds the data directory, and makes it (for its owner only) if it is not there.
+    """Returns the absolute path of the data directory, and creates it (for its owner only) if it is missing.
 
     Args:
         home: the directory to use; without one `$TVSNAP_HOME`, else /var/lib/tvsnap for root, else `tvsnap` in the
             user's XDG data directory.
 
-    Returns:
-        Its absolute path.
-
     Raises:
-        UsageError: it is no path; or the path is there and is no directory, or it is too long, or lies where no
-            directories can be made.
-        MachineLacks: no rights to make it or to write there, or no room for it.
+        UsageError: it is no path; or the path is no directory, or too long, or lies where no directories can be made.
+        MachineLacks: no rights to create it or to write there, or no room for it.
     """
     if home is not None and (not isinstance(home, (str, Path)) or home == ""):
         raise UsageError(f"home must be a path, not {home!r}")
@@ -59,7 +55,7 @@ def resolve_home(home: Path | str | None = None) -> Path:
 
 
 class HomeInUse:
-    """A data directory that is open: whether it is still where it was, and this process the one that opened it."""
+    """A data directory that is open; checks that it was not moved, and that the process is the one that opened it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,15 +63,11 @@ class HomeInUse:
 
     @property
     def forked_off(self) -> bool:
-        """Whether this process was forked off by the one that opened the directory: its threads are not here."""
+        """Whether this process was forked off by the one that opened the directory; it lacks that one's threads."""
         return os.getpid() != self._process
 
     def check(self, cause: OSError | None = None) -> None:
-        """Makes sure that this is the process that opened the data directory, and that this is where it was.
-
-        Raises:
-            InfrastructureError: it is not; because of `cause`, if something has failed already.
-        """
+        """Raises InfrastructureError (from `cause`) if this process did not open the directory, or if it was moved."""
         if self.forked_off:
             raise InfrastructureError(f"{self._path} {FORKED}")
         if _identity(self._path) != self._found:
@@ -86,7 +78,7 @@ class HomeInUse:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Says of what fails because the data directory was taken away that this is why."""
+        """A block whose errors are explained by the removal of the data directory, if that was the cause."""
         try:
             yield
         except OSError as error:
@@ -95,14 +87,14 @@ class HomeInUse:
 
 
 def make_private(path: Path) -> int:
-    """Makes an empty file that only its owner may read and write, whatever the umask; returns a descriptor of it.
+    """Creates an empty file that only its owner may read and write, whatever the umask; returns a descriptor of it.
 
     Raises:
-        OSError: it cannot be made, or is there.
+        OSError: it cannot be created, or exists.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(descriptor, 0o600)  # a umask may have taken rights of the owner's
+        os.fchmod(descriptor, 0o600)  # a umask may have removed rights of the owner
     except BaseException:
         os.close(descriptor)
         raise
@@ -110,10 +102,10 @@ def make_private(path: Path) -> int:
 
 
 def keep_private(*paths: Path) -> None:
-    """Takes away the rights that others than their owner have to files; versions before this one left such.
+    """Removes the rights of others to files, which earlier versions gave them.
 
-    Files that are not there, or that are another user's, are let be. None is opened: that would drop SQLite's locks on
-    it when it is closed.
+    Files that are missing, or that belong to another user, are skipped. None is opened: closing it would drop SQLite's
+    locks on it.
     """
     for path in paths:
         with contextlib.suppress(OSError):
@@ -129,7 +121,7 @@ def _default_home() -> Path:
 
 
 def _identity(directory: Path) -> tuple[int, int] | None:
-    """Returns what tells a directory from another one at the same path; None if there is none."""
+    """Identifies a directory, independently of its path; None if there is none."""
     try:
         found = directory.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What Python lacks for descriptors and system calls. Those through ctypes let other threads run meanwhile."""
+"""Functions for descriptors and system calls that Python lacks. Those through ctypes let other threads run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int, what: str) -> int:
-    """Returns what a call returned; raises OSError about `what` if that says that it failed."""
+    """Returns the result of a call, or raises its OSError, about `what`."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)

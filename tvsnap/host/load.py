@@ -1,4 +1,4 @@
-"""How busy this machine is, and how much of that some of its processes feel."""
+"""How busy this machine is, and how much that delays some of its processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _LONGEST = 4096
 
 
 class Load(NamedTuple):
-    """What has held up the processes of a control group so far; the difference of two tells of the time between.
+    """What has delayed the processes of a control group so far; the difference of two is that of the time between.
 
     Attributes:
-        throttled: seconds for which it was not let run, as it had used up what it may use of the processors.
-        waited: seconds in which something that could have run waited for a processor: of the group where the kernel
-            counts that for each (control groups of version 2), else of the whole machine; 0 where it does not count it.
+        throttled: seconds for which it was stopped, as it had used up its processor quota.
+        waited: seconds during which something runnable waited for a processor: of the group where the kernel counts
+            that for each (control groups of version 2), else of the whole machine; 0 where the kernel does not count
+            it.
     """
 
     throttled: float = 0.0
@@ -43,20 +44,20 @@ class LoadGauge:
         self._pressure = own if os.path.exists(own) else _PRESSURE
 
     def read(self) -> Load:
-        """Returns what was counted until now; zeros for what cannot be told."""
+        """Returns what was counted so far; zeros for what is not known."""
         return Load(_throttled(_read(self._stat)), _waited(_read(self._pressure)))
 
 
 def crowding() -> float:
-    """Returns how many threads want each processor at the moment, at least 1: what they compute takes as much longer.
+    """Returns how many threads want each processor at the moment, at least 1: computations take as many times longer.
 
-    The kernel's count of threads that run or could run (proc_loadavg(5)), without the one that asks.
+    The kernel's count of threads that run or could run (proc_loadavg(5)), without the calling one.
     """
     return max(1.0, running() / len(os.sched_getaffinity(0)))
 
 
 def running() -> int:
-    """Returns how many threads of this machine run or could run at the moment, without the one that asks."""
+    """Returns how many threads of this machine run or could run at the moment, without the calling one."""
     threads, _, _ = _read(_LOADAVG).split()[3].partition("/")
     return int(threads) - 1
 
@@ -66,7 +67,7 @@ def _cpu_group(pid: int) -> Path | None:
     groups = {}
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        groups.update(dict.fromkeys(controllers.split(","), path))  # of version 2 it is the empty name
+        groups.update(dict.fromkeys(controllers.split(","), path))  # of version 2, the name is empty
     controller = "cpu" if "cpu" in groups else ""
     where = _hierarchy(controller)
     return Path(where + groups[controller]) if where and controller in groups else None
@@ -74,7 +75,7 @@ def _cpu_group(pid: int) -> Path | None:
 
 @functools.cache
 def _hierarchy(controller: str) -> str | None:
-    """Returns where the control groups of a controller are mounted, of version 2 for none; None if they are not."""
+    """Returns where a controller's control groups are mounted (version 2 for an empty name); None if they are not."""
     for line in _read("/proc/self/mounts", 1 << 20).splitlines():
         _, where, kind, options, *_ = line.split()
         if kind == "cgroup" and controller in options.split(",") if controller else kind == "cgroup2":
@@ -98,7 +99,7 @@ def _waited(pressure: str) -> float:
 
 
 def _read(path: str, most: int = _LONGEST) -> str:
-    """Returns what a file of the kernel's says; nothing where it cannot be read."""
+    """Returns the contents of a file of the kernel; empty if it cannot be read."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

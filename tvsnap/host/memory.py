@@ -1,4 +1,4 @@
-"""Memory of processes: what the C library keeps of it, and what each of those that share it takes."""
+"""Memory of processes: the arenas of the C library, and the proportional share of shared memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
 def keep_few_arenas(count: int = 2) -> bool:
-    """Lets all threads of this process share `count` of glibc's arenas, as MALLOC_ARENA_MAX does; returns whether so.
+    """Makes all threads of this process share `count` of glibc's arenas, as MALLOC_ARENA_MAX does; returns success.
 
-    By default each thread gets one of its own, up to eight a processor, and what is freed in one is of no use to the
+    By default each thread gets one of its own, up to eight a processor, and memory freed in one cannot be used by the
     others: with 40 threads, `benchmarks.soak` takes 61 MB without this and 46 MB with it. Call it before threads are
     started. Other C libraries have no arenas.
     """
@@ -21,10 +21,9 @@ def keep_few_arenas(count: int = 2) -> bool:
 
 
 def proportional(pid: int) -> int:
-    """Returns the memory that a process takes, in bytes: of shared pages, its part.
+    """Returns the bytes of memory that a process takes, with its part of shared pages.
 
-    Raises:
-        OSError: it has ended.
+    Raises OSError if it has ended.
     """
     match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

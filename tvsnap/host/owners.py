@@ -1,8 +1,9 @@
 """Which processes use a data directory, and which of them are dead.
 
-Each holds a lock (flock) on a file of its own for as long as it lives. The kernel releases it however the process
-ends, so that nothing has to be believed: a process is alive if its lock cannot be had. Child processes do not inherit
-the lock (the descriptor is closed on exec and after a fork made by Python); a bare fork(2) would keep it held.
+Each process holds a lock (flock) on a file of its own for as long as it lives. The kernel releases it however the
+process ends, so that no other record is needed: a process is alive if its lock cannot be taken. Child processes do not
+inherit the lock (the descriptor is closed on exec and after a fork made by Python); a bare fork(2) would keep it
+locked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Owner:
     """
 
     def __init__(self, home: Path) -> None:
-        """Registers a new owner in a data directory, which is made if it is missing.
+        """Registers a new owner in a data directory, which is created if it is missing.
 
         Raises:
             MachineLacks: it cannot be written.
@@ -47,7 +48,7 @@ class Owner:
         _owners.add(self)
 
     def _claim(self, home: Path) -> bool:
-        """Makes a locked file; it bears its proper name only once it is locked, so nobody sees this owner as dead."""
+        """Creates a locked file; it is renamed only once it is locked, so that this owner never seems dead."""
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._path = _path(home, self.id)
         unfinished = self._path.with_suffix(UNFINISHED)
@@ -55,13 +56,13 @@ class Owner:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             unfinished.rename(self._path)
-        except FileNotFoundError:  # swept by a process that took it for a dead one's
+        except FileNotFoundError:  # a process deleted it, taking it for a dead one's
             self._forget()
             return False
         return True
 
     def close(self) -> None:
-        """Ends the claim; safe to repeat. Clean up first what carries the owner's name."""
+        """Ends the claim; safe to repeat. First clean up everything that carries the owner's name."""
         if self._descriptor >= 0:
             self._path.unlink(missing_ok=True)
             self._forget()
@@ -72,12 +73,12 @@ class Owner:
 
 
 def is_alive(home: Path, id: str) -> bool:
-    # Shared, so that two that ask at once do not take each other for the owner.
+    # A shared lock, so that two processes that check at once do not take each other for the owner.
     return _lock(_path(home, id), fcntl.LOCK_SH) is False
 
 
 def has_live_owner(home: Path, name: str) -> bool:
-    """Returns whether who made a sandbox or a snapshot is alive: their names begin with their owners', `OWNER.REST`."""
+    """Returns whether the owner of a sandbox or a snapshot is alive: their names are `OWNER.REST`."""
     id = name.partition(".")[0]
     return bool(_ID.fullmatch(id)) and is_alive(home, id)
 
@@ -97,20 +98,14 @@ def _registered(home: Path) -> list[str]:
 
 
 def remove(home: Path, id: str) -> bool:
-    """Removes a dead owner, after what it left behind was cleaned up; returns whether it is gone, and not alive."""
+    """Removes a dead owner, after cleaning up what it left behind; returns whether it is gone, and was not alive."""
     return _unlink_unlocked(_path(home, id))
 
 
 def sweep(directory: Path, is_left: Callable[[str], bool], remove: Callable[[Path], object]) -> int:
-    """Removes what is left in a directory of work that did not come to its end.
+    """Removes the remains of unfinished work from a directory; returns how many there were.
 
-    Args:
-        directory: which.
-        is_left: whether an entry, known by its name, is such.
-        remove: removes one.
-
-    Returns:
-        How many there were.
+    `is_left` tells by an entry's name whether it is one of them.
     """
     left = [Path(entry.path) for entry in os.scandir(directory) if is_left(entry.name)]
     for path in left:
@@ -129,7 +124,7 @@ def _path(home: Path, id: str) -> Path:
 
 
 def _sweep_unfinished(directory: Path) -> None:
-    """Removes the files of processes that were killed while they made theirs."""
+    """Removes the files of processes that were killed while they created theirs."""
     for path in directory.glob(f"*{UNFINISHED}"):
         _unlink_unlocked(path)
 
@@ -140,7 +135,7 @@ def _unlink_unlocked(path: Path) -> bool:
 
 
 def _lock(path: Path, how: int, act: Callable[[], None] = lambda: None) -> bool | None:
-    """Does something while a file is locked; returns whether the lock could be had, None if there is no such file."""
+    """Calls `act` while a file is locked; returns whether the lock could be taken, None if there is no such file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

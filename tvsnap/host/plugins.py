@@ -1,9 +1,9 @@
-"""What packages add to tvsnap: found by their entry points, or named by where it is, `package.module:attribute`.
+"""Extensions from other packages: found by their entry points, or named by reference, `package.module:attribute`.
 
-What tvsnap brings for databases (`tvsnap.sql`) and for Docker (`tvsnap.docker`) is found in the same way, by entry
-points of tvsnap's own distribution. A name of the core comes first, then entry points. A reference imports what it
-names, so it is taken only from whoever runs tvsnap (an argument, an option, a variable of the process), never from a
-file that describes an image.
+The parts of tvsnap for databases (`tvsnap.sql`) and for Docker (`tvsnap.docker`) are found in the same way, by entry
+points of tvsnap's own distribution. Names of the core take precedence over entry points. A reference imports the module
+that it names, so it is accepted only from the user who runs tvsnap (an argument, an option, a variable of the process),
+never from a file that describes an image.
 """
 
 from __future__ import annotations
@@ -24,22 +24,18 @@ GROUPS: Mapping[Kind, str] = {
     "image loader": "tvsnap.image_loaders",
     "container tool": "tvsnap.container_tools",
 }
-"""The group of entry points of each kind of thing."""
+"""The group of entry points of each kind."""
 
 
 def names(kind: Kind, own: Iterable[str] = ()) -> list[str]:
-    """Returns the names that there are, `own` among them, in order."""
+    """Returns all names, including `own`, sorted."""
     return sorted({*own, *_installed(kind)})
 
 
 def check_name(kind: Kind, name: str, own: Iterable[str] = ()) -> None:
-    """Makes sure that a name or a reference may mean something, without importing that.
-
-    Raises:
-        UsageError: there is no such name.
-    """
+    """Raises UsageError if a name does not exist; does not import anything, and accepts all references."""
     if ":" not in name and name not in own and name not in _installed(kind):
-        # tvsnap's own distribution has some; one that was installed before they came does not.
+        # tvsnap's own distribution has some entry points; an installation that is older than these has none.
         lack = (
             "" if _installed("environment") else "; tvsnap's own entry points are missing: install it anew (make setup)"
         )
@@ -47,12 +43,9 @@ def check_name(kind: Kind, name: str, own: Iterable[str] = ()) -> None:
 
 
 def find(kind: Kind, name: str, own: Iterable[str] = ()) -> Any:
-    """Returns what a package adds under a name, or what a reference names; its module is imported only now.
+    """Returns the object that a package adds under a name, or that a reference names; imports its module only now.
 
-    Args:
-        kind: what it is.
-        name: a name that is none of the core's, or `package.module:attribute`.
-        own: the names that the core knows, for the error.
+    `name` is not one of the core's, or a reference; `own` are the core's names, for the error.
 
     Raises:
         UsageError: there is none, or it cannot be imported.
@@ -63,20 +56,20 @@ def find(kind: Kind, name: str, own: Iterable[str] = ()) -> Any:
     entry = _installed(kind)[name]
     try:
         return entry.load()
-    except Exception as error:  # whatever a package does when it is imported
+    except Exception as error:  # the module of a package may raise anything when it is imported
         raise UsageError(f'{kind} "{name}" cannot be loaded from {entry.value}: {_words(error)}') from error
 
 
 def load(kind: Kind, reference: str) -> Any:
-    """Returns what `package.module:attribute` names.
+    """Returns the object that `package.module:attribute` names.
 
     Raises:
-        UsageError: there is no such thing, or it cannot be imported.
+        UsageError: there is no such object, or it cannot be imported.
     """
     module, _, attribute = reference.partition(":")
     try:
         return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # a module may raise anything when it is imported
         raise UsageError(
             f"{kind} {reference} cannot be loaded: {_words(error)}; it must be package.module:attribute"
         ) from error
@@ -88,8 +81,8 @@ def _installed(kind: Kind) -> Mapping[str, EntryPoint]:
 
 
 @functools.cache
-def _all_installed() -> Any:  # of another class with each version of Python
-    """Returns the entry points of all packages; to read them takes some milliseconds, for one group as for all."""
+def _all_installed() -> Any:  # the class differs between versions of Python
+    """Returns the entry points of all packages; reading them takes some milliseconds, for one group as for all."""
     return entry_points()
 
 

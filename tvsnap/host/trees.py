@@ -1,8 +1,7 @@
-"""Files and folders as streams of items: read from this machine, kept in one file, and written to this machine again.
+"""Files and folders as streams of items: read from this machine, stored in one file, and written to this machine again.
 
-What comes out of a sandbox may be hostile. `extract` writes nothing outside its destination, whatever items say: each
-name is taken apart and opened step by step without following a link, and links that lead out of the destination are
-not made.
+Items from a sandbox may be hostile. `extract` writes nothing outside its destination, whatever the items contain: each
+name is split and opened step by step without following links, and links that lead out of the destination are not made.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Kind = Literal["file", "directory", "symlink", "hardlink", "other"]
 MAGIC = b"tvsnap tree 1\n"
 CHUNK = 1 << 20
 MOST_FETCHED = 4 << 30
-"""Bytes of files, by default, that are fetched out of a sandbox at most; holes count as zeros."""
+"""Default limit for the bytes of files that are fetched from a sandbox; holes count as zeros."""
 _LONGEST_HEADER = 1 << 16
 _DEEPEST = 1000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,7 +34,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class TreeItem:
-    """One file, directory or link of a stream, in which directories come before what they hold.
+    """One file, directory or link of a stream, in which directories come before their contents.
 
     Attributes:
         name: its path below the topmost item, whose own name is empty.
@@ -45,7 +44,7 @@ class TreeItem:
         gid: likewise of its group.
         size: bytes of a file.
         target: where a symbolic link leads, or the name of the earlier file.
-        content: a file's contents, in pieces; to be read before the next item is asked for, or not at all.
+        content: a file's contents, in pieces; they must be read before the next item is requested, or not at all.
     """
 
     name: str
@@ -59,19 +58,20 @@ class TreeItem:
 
 
 Upload = Union[str, Path, bytes, "Iterable[TreeItem]"]
-"""What can be put somewhere: a path of this machine, the contents of a file, or items."""
+"""What can be uploaded: a path of this machine, the contents of a file, or items."""
 
 
 def items_of(source: Upload, *, owners: bool = False, mode: int | None = None) -> Iterator[TreeItem]:
-    """Yields what is to be put somewhere: always in the same order, and without times.
+    """Yields the items of an upload: always in the same order, and without times.
 
     Args:
         source: a file or folder of this machine, contents, or items, which are yielded as they are.
-        owners: yield who owns it, too.
+        owners: include the owners.
         mode: the permission bits of a single file; by default its own, and 0644 for contents.
 
     Raises:
-        UsageError: it is not there, cannot be read, holds what is neither file, folder nor link, or changes meanwhile.
+        UsageError: it is missing, cannot be read, contains something that is neither file, folder nor link, or changes
+            meanwhile.
     """
     if isinstance(source, bytes):
         yield TreeItem(
@@ -120,7 +120,7 @@ def _walk(
 
 
 def _read(path: str, about: os.stat_result) -> Iterator[bytes]:
-    """Yields as many bytes of a file as it had; raises UsageError if it has another number of them by now."""
+    """Yields the bytes of a file; raises UsageError if their number has changed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     left = about.st_size
     try:
@@ -138,15 +138,11 @@ def _read(path: str, about: os.stat_result) -> Iterator[bytes]:
 
 
 class Damaged(InfrastructureError):
-    """A stored content is not what was written."""
+    """A stored content differs from what was written."""
 
 
 def serialised(items: Iterable[TreeItem]) -> Iterator[bytes]:
-    """Yields items as bytes, the same for equal items; `stored` reads them again.
-
-    Args:
-        items: the items.
-    """
+    """Yields items as bytes, the same for equal items; `stored` reads them again."""
     yield MAGIC
     for item in items:
         facts = {"name": item.name, "kind": item.kind, "mode": item.mode, "size": item.size}
@@ -157,12 +153,7 @@ def serialised(items: Iterable[TreeItem]) -> Iterator[bytes]:
 
 
 def store(items: Iterable[TreeItem], keep: Callable[[bytes], object] = len) -> str:
-    """Writes items as bytes, the same for equal items; returns the digest of these, 64 hexadecimal digits.
-
-    Args:
-        items: the items.
-        keep: is given the bytes, piece by piece; by default they are only counted.
-    """
+    """Passes items as bytes to `keep`, the same for equal items; returns their digest, 64 hexadecimal digits."""
     hasher = hashlib.sha256()
     for data in serialised(items):
         hasher.update(data)
@@ -171,10 +162,10 @@ def store(items: Iterable[TreeItem], keep: Callable[[bytes], object] = len) -> s
 
 
 def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
-    """Yields the items that `store` wrote into a file, which is read from where it stands.
+    """Yields the items that `store` wrote into a file, which is read from its current position.
 
     Raises:
-        Damaged: the file is not what was written; told at its end at the latest.
+        Damaged: the file differs from what was written; raised at its end at the latest.
     """
     hasher = hashlib.sha256()
     left = 0
@@ -214,21 +205,21 @@ def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
 
 
 def extract(items: Iterable[TreeItem], destination: str | Path, *, owners: bool = False) -> tuple[str, ...]:
-    """Writes items to this machine: a file at `destination`, or a folder there, with which one that is there is merged.
+    """Writes items to this machine: a file at `destination`, or a folder there, merged into an existing one.
 
-    Files and links that are there are replaced. What items hold comes with permission bits, but without those that give
-    a program its owner's rights. Nothing is written outside the destination.
+    Existing files and links are replaced. Permission bits are set, except those that give a program its owner's rights.
+    Nothing is written outside the destination.
 
     Args:
         items: what to write; it may be hostile.
-        destination: where to.
-        owners: give it the owners that the items name, which only root may do; else it is the caller's.
+        destination: where to write it.
+        owners: set the owners that the items name, which only root may do; otherwise the caller owns everything.
 
     Returns:
         The names that were left out, each with the reason: links that lead out of the destination, and devices.
 
     Raises:
-        OSError: it cannot be written. A destination that was not there is not there then.
+        OSError: it cannot be written. A destination that did not exist does not exist then, either.
     """
     target = Path(os.path.abspath(destination))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -265,13 +256,13 @@ class _Extraction:
     def __init__(self, root: int, *, owners: bool) -> None:
         self._root = root
         self._owners = owners
-        self._made: list[TreeItem] = []  # directories, whose modes come last
-        self._links: list[TreeItem] = []  # likewise: nothing is written through one
-        self._files: set[str] = set()  # that may have further names
+        self._made: list[TreeItem] = []  # directories, whose modes are set last
+        self._links: list[TreeItem] = []  # made last, too, so that nothing is written through one
+        self._files: set[str] = set()  # files that may have further names
         self._left_out: list[str] = []
 
     def run(self, top: TreeItem, items: Iterable[TreeItem], *, merged: bool) -> tuple[str, ...]:
-        """Writes all; returns what was left out."""
+        """Writes all items; returns what was left out."""
         if top.kind != "directory":
             raise InfrastructureError(f"what was fetched begins with a {top.kind}")
         if not merged:
@@ -320,7 +311,7 @@ class _Extraction:
 
     @contextlib.contextmanager
     def _opened(self, parts: Sequence[str]) -> Iterator[int]:
-        """A block with a directory below the root, to which no link has led."""
+        """A block with a directory below the root, opened without following links."""
         here = os.dup(self._root)
         try:
             for part in parts:
@@ -333,7 +324,7 @@ class _Extraction:
 
 
 def _parts(name: str) -> list[str]:
-    """Returns the names that a path below the topmost item is made of; raises InfrastructureError if it is none."""
+    """Splits a path below the topmost item into names; raises InfrastructureError if it is invalid."""
     parts = name.split("/")
     if len(parts) > _DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise InfrastructureError(f"what was fetched has an impossible name: {name[:100]!r}")
@@ -341,16 +332,16 @@ def _parts(name: str) -> list[str]:
 
 
 def check_name(name: str) -> str:
-    """Returns the name of an item; raises InfrastructureError if none can have it."""
+    """Returns the name of an item; raises InfrastructureError if it is invalid."""
     _parts(name)
     return name
 
 
 def _stays_inside(link: TreeItem) -> bool:
-    """Whether a symbolic link leads to a place below the topmost item, whatever other such links there are."""
+    """Returns whether a symbolic link leads to a place below the topmost item, whatever other links there are."""
     parts = link.target.split("/")
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
-    below = ".." not in parts[up:]  # after a name, that may be the parent of something elsewhere
+    below = ".." not in parts[up:]  # after a name, `..` may be the parent of a directory elsewhere
     return bool(link.target) and parts[0] != "" and below and up < len(_parts(link.name))
 
 

@@ -1,16 +1,18 @@
-"""When time counts: a state in which something runs by itself is not the same after a while.
+"""When time counts: a state in which something runs by itself changes with time.
 
 The rule. A state is *quiet* for `quiet_s` seconds after a rollout has come to it: for ever where all processes merely
-wait for what only a call can bring, for no time at all where one runs. While it is quiet, time does not count: whenever
-a call is made and ends within that time, it finds the same. Beyond that, an answer that was recorded after a shorter
-wait is none for whoever has waited more than `SLACK_S` seconds and the part `SLACK` of it longer; and one that was
-recorded after a longer wait serves whoever has waited `LATE_S` seconds and that part less, at most.
+wait for something that only a call can cause, for no time at all where one runs. While it is quiet, time does not
+count: any call that is made and ends within that time finds the same. Beyond that, an answer that was recorded after a
+shorter wait is not given to a rollout that has waited longer by more than `SLACK_S` seconds plus the share `SLACK` of
+its wait; and one that was recorded after a longer wait is given only if that wait was longer by at most `LATE_S`
+seconds plus that share.
 
-Why that is safe. Nothing in a sandbox can tell a run in which a call came so much later from one in which its own
-background work was so much quicker or slower; on a shared machine it is, from run to run, and a call that has to wait
-for a checkpoint of its sandbox comes late by up to a second. Nobody is answered from before what has happened since for
-more than the shorter of these times, so that a question asked again and again is executed as time goes on. And whatever
-is answered, the rollout goes on from the state of the execution that was answered from, and has waited as long as that.
+Why that is safe. Nothing in a sandbox can distinguish a run in which a call came so much later from one in which its
+own background work was so much faster or slower; on a shared machine this varies from run to run, and a call that has
+to wait for a checkpoint of its sandbox is late by up to a second. No answer is older than what has happened meanwhile
+by more than the shorter of these times, so that a call that is repeated again and again is executed as time goes on.
+And whatever the answer is, the rollout goes on from the state of the execution that gave it, and has waited as long as
+that one.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ LATE_S = 1.0  # seconds
 
 
 def alike(waited: float) -> tuple[float, float]:
-    """Returns the shortest and the longest wait, in seconds, whose answers serve for one of `waited` seconds.
+    """Returns the shortest and the longest wait, in seconds, whose answers serve after a wait of `waited` seconds.
 
-    What was recorded without any wait that counts has the wait 0, which is not within these.
+    Records for which no wait counts have the wait 0, which is outside of this range.
     """
     part = SLACK * waited
     return max(waited - SLACK_S - part, 1e-9), waited + LATE_S + part

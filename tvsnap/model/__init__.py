@@ -1,1 +1,1 @@
-"""Plain types and errors, which all else is written in. Imports nothing but itself."""
+"""Plain types and errors, on which everything else is built. Imports nothing but itself."""

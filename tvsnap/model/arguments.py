@@ -1,4 +1,4 @@
-"""Checks of what callers give: each error names the argument, says what it must be, and what it was instead."""
+"""Checks of arguments: each error names the argument, says what it must be, and what it was instead."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TypeVar
 from tvsnap.model.errors import UsageError
 
 LONGEST = 366 * 86400
-"""Seconds, at most, that anything may be asked to take: a year. What the system can count to is not that far above."""
+"""The greatest number of seconds for any argument: a year. The limits of the system are not much higher."""
 LARGEST = 2**63 - 1
-"""The largest whole number that the graph and the system can hold."""
+"""The largest whole number that the graph and the system can store."""
 
 _STATE = re.compile("[0-9a-f]{64}")
 T = TypeVar("T")
 
 
 def check_seconds(value: object, what: str = "a timeout", *, least: float | None = None) -> float:
-    """Returns a number of seconds as a plain one; `least` is the smallest that is allowed, None for any above 0.
+    """Returns a number of seconds as float; `least` is the smallest that is allowed, None for any above 0.
 
     Raises:
-        UsageError: if it is none, or more than `LONGEST`.
+        UsageError: it is no such number, or more than `LONGEST`.
     """
     number = _number(value)
     if not (number > 0 if least is None else number >= least):
@@ -52,7 +52,7 @@ def check_text(value: object, what: str) -> str:
     """Returns a text that can be stored and shown as it is.
 
     Raises:
-        UsageError: it is no string, or holds what is no text.
+        UsageError: it is no string, or contains characters that are no text.
     """
     if not isinstance(value, str):
         raise UsageError(f"{what} must be a string, not {value!r}")
@@ -66,26 +66,16 @@ def check_text(value: object, what: str) -> str:
 
 
 def check_type(value: object, kind: type[T], what: str) -> T:
-    """Returns `value` if it is a `kind`.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Returns `value`, or raises UsageError if it is no `kind`."""
     if not isinstance(value, kind):
         raise UsageError(f"{what} must be a tvsnap.{kind.__name__}, not {value!r}")
     return value
 
 
 def check_provides(value: T, method: str, what: str) -> T:
-    """Returns `value` if it has a method, by which an implementation of a protocol is known.
+    """Returns `value`, or raises UsageError if it lacks a method of the protocol that it should implement.
 
-    Args:
-        value: what the caller gave.
-        method: one that the protocol asks for.
-        what: the argument's name, and what it must be.
-
-    Raises:
-        UsageError: it has none.
+    `what` is the argument's name, and what it must be.
     """
     if not callable(getattr(value, method, None)):
         raise UsageError(f"{what}, with a method {method}(); not {value!r}")
@@ -93,11 +83,7 @@ def check_provides(value: T, method: str, what: str) -> T:
 
 
 def check_state(value: object) -> bytes:
-    """Returns the bytes of a state's full name.
-
-    Raises:
-        UsageError: it cannot be one.
-    """
+    """Returns the bytes of a state's full name; raises UsageError if it is none."""
     if not isinstance(value, str) or not _STATE.fullmatch(value):
         raise UsageError(
             f"{value!r} is no state: give its full hash, 64 digits from 0 to 9 and a to f, as Rollout.state has it "
@@ -107,7 +93,7 @@ def check_state(value: object) -> bytes:
 
 
 def _number(value: object) -> float:
-    """Returns a number as a plain one, infinite if it is too large for that; NaN for what is none."""
+    """Returns a number as float, infinite if it is too large for that; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     try:

@@ -14,7 +14,7 @@ from tvsnap.model.errors import UsageError
 
 Source = Literal["hit", "coalesced", "executed"]
 MAIN_ARGUMENTS = ("command", "query", "code", "what", "path", "keys", "sql")
-"""The argument that says what a call does, for the tools that have one."""
+"""The argument that says what a call does, in tools that have one."""
 TEXT, JSON, PNG, STDERR = "text/plain", "application/json", "image/png", "text/x-stderr"
 """Media types of parts of a result."""
 
@@ -23,7 +23,7 @@ def canonical_json(value: object) -> str:
     """Returns `value` as JSON with sorted keys and no insignificant space.
 
     Raises:
-        UsageError: if it holds what JSON cannot express (NaN, sets, bytes, ...).
+        UsageError: it contains something that JSON cannot express (NaN, sets, bytes, ...).
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -34,7 +34,7 @@ def canonical_json(value: object) -> str:
 
 
 def _odd_key(value: object, levels: int = 50) -> object | None:
-    """Returns a key that is no string, if there is one in the outer levels of what JSON could not express."""
+    """Returns a key that is no string, if there is one in the outer levels of a value that is not JSON."""
     within: Iterable[object] = ()
     if levels and isinstance(value, Mapping):
         found: object = next((key for key in value if not isinstance(key, str)), None)
@@ -81,7 +81,7 @@ class ToolCall:
         texts = (self.arguments.get(name) for name in MAIN_ARGUMENTS)
         text = next((text for text in texts if isinstance(text, str)), canonical_json(self.arguments))
         text = " ".join(text.split())
-        # Quoted by JSON, for what it holds comes from an agent: a message must not write to somebody's terminal.
+        # Quoted by JSON, as the text comes from an agent: a message must not control somebody's terminal.
         return f"{self.name} {json.dumps(text if len(text) <= 60 else text[:57] + '...', ensure_ascii=False)}"
 
     @cached_property
@@ -91,10 +91,10 @@ class ToolCall:
 
     @classmethod
     def from_canonical(cls, text: str) -> ToolCall:
-        """Returns the call that a canonical JSON stands for.
+        """Returns the call that has this canonical JSON.
 
         Args:
-            text: what `canonical` of that call is.
+            text: the value of `canonical` of that call.
         """
         data = json.loads(text)
         return cls(data["name"], data["arguments"])
@@ -105,7 +105,7 @@ class Part:
     """One part of what a tool call returned.
 
     Attributes:
-        media_type: what it is, as `text/plain`, `application/json` or `image/png`.
+        media_type: its type, such as `text/plain`, `application/json` or `image/png`.
         data: text as a string; anything else as bytes.
     """
 
@@ -160,10 +160,10 @@ class ToolResult:
         timed_out: the call was ended by its timeout.
         blocked: it timed out while merely waiting (no processor time used), so it always would.
         truncated: the output was longer than the limit and was cut in the middle.
-        source: `hit` (from the graph), `coalesced` (another rollout was executing it; waited for), `executed`.
+        source: `hit` (from the graph), `coalesced` (from another rollout that was executing the call), `executed`.
         cost: what executing the call cost beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
-        strain: why the load of the machine may have had a part in it, see `tvsnap.engine.execution.strain`; None if
-            nothing says so.
+        strain: why the load of the machine may have influenced it, see `tvsnap.engine.execution.strain`; None if
+            nothing suggests that.
     """
 
     parts: tuple[Part, ...]
@@ -208,7 +208,7 @@ class ToolResult:
 
     @property
     def stderr(self) -> str | None:
-        """What was printed as standard error, where the call asked for it to be kept apart; else None."""
+        """The standard error output, if the call asked for it to be kept separate; else None."""
         return next((str(part.data) for part in self.parts if part.media_type == STDERR), None)
 
     @property
@@ -217,7 +217,7 @@ class ToolResult:
         return tuple(part for part in self.parts if isinstance(part.data, bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the agent sees as plain JSON: `output`, `stderr` where apart, `parts` where that is not all."""
+        """Returns what the agent sees as plain JSON: `output`, `stderr` if separate, `parts` if there are others."""
         apart = {} if self.stderr is None else {"stderr": self.stderr}
         if not self.attachments:
             return {"output": self.output, **apart}
@@ -263,18 +263,12 @@ def root_state(
 
 
 def stateless_root(environment: str, version: str, salt: str) -> str:
-    """Returns the hash under which the values of an environment's stateless tools are kept.
-
-    Args:
-        environment: the environment's name.
-        version: the environment's version.
-        salt: separates groups that must not share them; empty for none.
-    """
+    """Returns the hash under which the results of an environment's stateless tools are stored; see `root_state`."""
     return digest("stateless", environment, version, salt)
 
 
 def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, identity: str = "") -> str:
-    """Returns the hash that names the state which `call` leads to from `parent`.
+    """Returns the hash that names the state to which `call` leads from `parent`.
 
     Two executions of a call that leave different things behind lead to different states, so one name never stands for
     two contents.
@@ -283,7 +277,7 @@ def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, ide
         parent: the state the call was made in.
         call: the call.
         timeout: seconds; given only where the call ended by it, as a blocked call does.
-        identity: tells executions apart: the digest of what this one left behind (`Sandbox.digest`), or, where that
-            cannot be had, a random text; empty where every execution leaves the same behind.
+        identity: distinguishes executions: the digest of what this one left behind (`Sandbox.digest`), or, where there
+            is none, a random text; empty where every execution leaves the same behind.
     """
     return digest("state", parent, call.key, "" if timeout is None else repr(float(timeout)), identity)

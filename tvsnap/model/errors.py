@@ -1,4 +1,4 @@
-"""The exceptions that tvsnap raises; each knows the exit status that the command line gives it."""
+"""The exceptions that tvsnap raises, each with the exit status that the command line gives it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from __future__ import annotations
 class TvsnapError(Exception):
     """The base of every error that tvsnap raises on purpose.
 
-    The message is one line, which names the thing, the reason and the way out.
+    The message is one line, which names the thing, the reason and a remedy.
 
     Attributes:
-        exit_status: the exit status that the command line ends with over such an error.
+        exit_status: the exit status with which the command line ends after such an error.
     """
 
     exit_status = 1
@@ -41,7 +41,7 @@ class InfrastructureError(TvsnapError):
 
 
 class NoRoom(InfrastructureError):
-    """The host has too little room on a disk, as it saw itself: nothing that a sandbox says is a reason for this."""
+    """The host itself found too little room on a disk; a message from a sandbox never causes this error."""
 
 
 class SandboxDied(InfrastructureError):
@@ -49,29 +49,30 @@ class SandboxDied(InfrastructureError):
 
 
 class SandboxRefused(InfrastructureError):
-    """The sandbox lives, but could not do what was asked, for example because its limits allow no more processes."""
+    """The sandbox lives, but could not do what was requested, for example because it has too many processes."""
 
 
 class NotCheckpointable(InfrastructureError):
-    """A snapshot cannot be taken of what the sandbox holds at present; the sandbox lives on.
+    """A snapshot of the sandbox in its present state cannot be taken; the sandbox lives on.
 
     The message is the reason in words. A reason that tvsnap does not know was the same several times in a row, and is
-    forgotten after a while, since it may have been the machine's doing all the same.
+    forgotten after a while, since the machine may have caused it nevertheless.
     """
 
 
 class CheckpointFailed(InfrastructureError):
     """A snapshot could not be taken, several times in a row, for a reason that lies in the machine.
 
-    The sandbox lives on. This says nothing about the state: a snapshot of it can succeed once the machine has less to
-    do, or more room.
+    The sandbox lives on. This says nothing about the state: a snapshot of it can succeed once the machine has less
+    load, or more room.
     """
 
 
 class StateLost(InfrastructureError):
-    """A state can no longer be reached: what kept it is gone, and making its calls again does not lead back to it.
+    """A state can no longer be reached: it has no snapshot any more, and making its calls again does not lead to it.
 
-    A rollout that stands there cannot go on and has to be begun anew: another state could contradict what it has seen.
+    A rollout that stands there cannot go on and has to be started again: another state could contradict what it has
+    seen.
     """
 
 

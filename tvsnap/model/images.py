@@ -1,4 +1,4 @@
-"""A built image, as others use it, and its manifest on disk."""
+"""A built image, and its manifest on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvsnap.model.services import Program, Services
 from tvsnap.model.task import Task
 
 UID_BASE = 0x70000000
-"""The user and group on the host that are root inside: far above the ids that systems hand out."""
+"""The user and group on the host that are root inside: far above the ids that systems assign."""
 
 UID_COUNT = 65536
 """How many users and groups there are inside, from 0 up."""
@@ -22,7 +22,7 @@ CAPABILITY_XATTR = "security.capability"
 MANIFEST = "image.json"
 ROOTFS = "rootfs"
 LAYERS = "layers"
-"""Below the directory of the images: trees that several of them share."""
+"""The directory, below that of the images, of trees that several images share."""
 BUILD_LOG = "build.log"
 FORMAT = 1
 """Version of the manifest and of the tree beside it."""
@@ -30,12 +30,12 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """What an image asks for its sandboxes, where the caller says nothing; None where it does not say either.
+    """The limits of an image's sandboxes, where the caller gives none; None where the image does not specify one.
 
     Attributes:
         memory: bytes.
         processes: how many processes and threads at once.
-        cpus: processors' worth of time.
+        cpus: processor time, as a number of processors.
         disk: bytes that files may take beyond the image.
     """
 
@@ -45,13 +45,13 @@ class ImageLimits:
     disk: int | None = None
 
     def said(self) -> dict[str, Any]:
-        """Those that are said, by name: fields of `tvsnap.model.limits.Limits`."""
+        """Returns the specified ones, by name: fields of `tvsnap.model.limits.Limits`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a task's harness should let things run, in seconds; None where the task does not say.
+    """How long a task's harness should let things run, in seconds; None where the task does not specify it.
 
     Attributes:
         agent: one rollout.
@@ -62,14 +62,14 @@ class Timeouts:
     verifier: float | None = None
 
     def said(self) -> dict[str, float]:
-        """Those that are said, by name."""
+        """Returns the specified ones, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def has_nothing_to_gain(user: str) -> bool:
-    """Whether an image that does not say sets `no_new_privileges`: where shells run as root.
+    """Returns whether an image sets `no_new_privileges` by default: it does if shells run as root.
 
-    Another user may be one whose task is to work with `sudo` and `su`.
+    Another user may have to work with `sudo` and `su`.
     """
     return user.partition(":")[0] in ("root", "0")
 
@@ -83,8 +83,8 @@ class Image:
         digest: 64 hexadecimal digits. Two images have the same digest only if a sandbox sees no difference between
             them, except in the modification times of files.
         environment: the name of the environment that defines its tools, such as "terminal".
-        rootfs: the directory with its files, as far as it shares none with others; not to be written to. Owners are
-            shifted by `UID_BASE`.
+        rootfs: the directory with its files, except those that it shares with other images; it must not be written to.
+            Owners are shifted by `UID_BASE`.
         env: the environment variables of every process.
         workdir: the absolute path, inside, at which shells start.
         user: the user that shells run as, by name or number inside; ":group" may follow.
@@ -96,8 +96,8 @@ class Image:
         no_new_privileges: whether programs never give more rights than their caller has, despite set-user-id bits.
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
-        network: what its sandboxes may reach outside, where the caller of the cache does not say.
-        task: what the task that it was built from says of agent, verifier and solution, for the program that runs it.
+        network: what its sandboxes may reach outside, where the caller of the cache does not specify it.
+        task: how to run agent, verifier and solution of the task that it was built from, for the program that runs it.
         below: directories with files that it shares, topmost first; see `layers`.
         services: programs beside the main one, each with a root directory of its own.
     """
@@ -124,39 +124,33 @@ class Image:
 
     @property
     def layers(self) -> tuple[Path, ...]:
-        """The directories that hold its files, topmost first: as overlayfs joins them."""
+        """The directories with its files, topmost first, as overlayfs stacks them."""
         return (self.rootfs, *self.below)
 
 
 def shared_tree(images: Path, id: str) -> Path:
-    """The directory of a tree that several images share: that of an image, by its digest, or one that is no image.
-
-    Args:
-        images: the directory of the images.
-        id: of the tree.
-    """
+    """Returns the directory of a shared tree, which is that of an image, by its digest, or one that is no image."""
     kept = images / LAYERS / id / ROOTFS
     return kept if kept.is_dir() else images / id / ROOTFS
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What image.json holds.
+    """The contents of image.json.
 
     Attributes:
         format: see `FORMAT`.
-        name: what it was built as.
+        name: the name that it was built with.
         digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
-            random_seed: see `Image`.
-        network: likewise, as a text.
-        task: see `Image`; only what is said.
-        recipe: hash of what the build was told to do, by which an unchanged image is found without building it.
-        source: the folder that it was described in.
+            random_seed, services: see `Image`.
+        network: likewise, as text.
+        task: see `Image`; only what is specified.
+        recipe: hash of the build's instructions, by which an unchanged image is found without building it.
+        source: the folder with its description.
         build_seconds: how long the build took.
-        notes: what of its description a sandbox does not do, a line each.
-        contents: names of what was loaded into it, by what they are names of, as databases.
+        notes: the parts of its description that a sandbox does not implement, a line each.
+        contents: names of what was loaded into it, by their kind, such as databases.
         layers: the ids of the trees below its own, topmost first; see `shared_tree`.
-        services: see `Image`.
         program: what it would run as a container.
     """
 
@@ -192,7 +186,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """Reads that of the image in `directory`.
+        """Reads the manifest of the image in `directory`.
 
         Raises:
             TvsnapError: it is missing, damaged, or of another version of tvsnap.
@@ -204,7 +198,7 @@ class Manifest:
                     f"image {directory.name[:12]} has format {values['format']} and this tvsnap reads {FORMAT}; "
                     f"remove it (tvsnap image rm {directory.name[:12]}) and build it again"
                 )
-            # Manifests of earlier versions lack what has come since.
+                # Manifests of earlier versions lack newer fields.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": ()}
             missing["contents"] = {"databases": values["databases"]} if values.get("databases") else {}
             missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}, "layers": ()}
@@ -228,7 +222,7 @@ class Manifest:
             ) from error
 
     def image(self, directory: Path, name: str) -> Image:
-        """The image in `directory` under this name."""
+        """Returns the image in `directory` under this name."""
         return Image(
             name=name,
             digest=self.digest,

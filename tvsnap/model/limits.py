@@ -8,7 +8,7 @@ from tvsnap.model.arguments import check_number, check_whole
 
 MIB = 1024 * 1024
 LEAST_MEMORY = 6 * MIB
-"""What a sandbox needs to run anything at all; Docker takes no less either."""
+"""What a sandbox needs to run anything at all; Docker accepts no less either."""
 LEAST_PROCESSES = 4
 """Its PID 1, its shell, and a pipeline of two."""
 MOST_PROCESSES = 1 << 22
@@ -56,7 +56,7 @@ class Budget:
         disk: how many bytes the snapshots of the cache's backend may take, of all processes on the data directory
             together. The snapshots that save least time for each byte are evicted.
         snapshots: how many of these snapshots there may be.
-        memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, as seen
+        memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, measured
             between calls). Idle sandboxes are closed, and made again when they are needed. One rollout can always go
             on.
         sandboxes: how many sandboxes may live at once in this process. A call that needs one more waits.
@@ -88,5 +88,5 @@ class Budget:
                 check_whole(value, f"Budget.{field.name}", 1 if field.name == "sandboxes" else 0)
 
     def compare(self, **used: int) -> dict[str, tuple[int, int | None]]:
-        """Returns how much is used of what, by the names of the attributes; None where there is no limit."""
+        """Returns the use and the limit of resources, by the names of the attributes; None where there is no limit."""
         return {name: (value, getattr(self, name)) for name, value in used.items()}

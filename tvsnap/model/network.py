@@ -10,32 +10,35 @@ from dataclasses import dataclass
 from tvsnap.model.errors import UsageError
 
 OWN_ADDRESS = "198.18.0.2"
-"""A sandbox's own. 198.18.0.0/15 is set aside for tests of networks (RFC 2544): no host on the internet has one."""
+"""A sandbox's own address.
+
+198.18.0.0/15 is reserved for network tests (RFC 2544): no internet host has one of these.
+"""
 RELAY_ADDRESS = "198.18.0.1"
-"""Where names are looked up inside, and the only address at which the relay's sockets show."""
+"""Where names are looked up inside, and the only address at which the relay's sockets are visible."""
 _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_ENDS = ("localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "arpa")
-_MOST_HOSTS, _LONGEST = 1000, 32768  # all of them together, characters
+_MOST_HOSTS, _LONGEST = 1000, 32768  # of all of them together, in characters
 _UNREACHED = re.compile(
     r"temporary failure (in name resolution|resolving)|could ?n[o']t resolve|name or service not known"
     r"|network is unreachable|no address associated with hostname|getaddrinfo (EAI_AGAIN|ENOTFOUND)"
     r"|dial tcp: lookup|unable to resolve host address|failed to lookup address",
     re.IGNORECASE,
 )
-"""What programs print that find no name, or no way to an address: of glibc, curl, wget, apt, pip, npm, git, go, uv."""
+"""Messages of programs that cannot resolve a name, or find no route: glibc, curl, wget, apt, pip, npm, git, go, uv."""
 _WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a sandbox asked of the network since that was last told.
+    """What a sandbox requested from the network since the last report.
 
     Attributes:
-        asked: `name:port` for a connection, and the bare name for a look-up, each once, in the order of the first.
+        asked: `name:port` for a connection, and the bare name for a look-up, each once, in order of appearance.
         refused: those of them that its policy does not allow.
-        open: how many connections out of it are open now, and names are being looked up.
-        stirred: there were such since that was last told, whether they have ended or not.
+        open: how many connections and look-ups are active now.
+        stirred: there were such activities since the last report, whether they have ended or not.
     """
 
     asked: tuple[str, ...] = ()
@@ -46,12 +49,12 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a sandbox may reach beyond its own loopback: no address of the host or of a private network in any case.
+    """What a sandbox may reach beyond its own loopback; never an address of the host or of a private network.
 
     Attributes:
         public: all other addresses may be reached.
         allow: otherwise these hosts: "example.org" is that host, ".example.org" all below it.
-        space: sandboxes of one space share the addresses that stand for names, and learn of no others. No part of the
+        space: sandboxes of one space share the addresses that stand for names, and learn of no others. Not part of the
             policy's text.
     """
 
@@ -67,7 +70,7 @@ class Network:
             said: "none", "public", or the hosts that may be reached; None for none.
 
         Raises:
-            UsageError: it stands for none.
+            UsageError: it is no policy.
         """
         if isinstance(said, Network):
             return said
@@ -92,12 +95,12 @@ class Network:
         return self.public or bool(self.allow)
 
     def __str__(self) -> str:
-        """Returns it as one text, which is part of a root's name: the same for the same policy."""
+        """Returns it as text, which is part of a root's name: the same for the same policy."""
         return "public" if self.public else ",".join(self.allow) or "none"
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """Returns the policy that `str` made a text of.
+        """Returns the policy with a text that `str` returned.
 
         Args:
             text: the text.
@@ -105,10 +108,10 @@ class Network:
         return cls.of(text if text in ("none", "public") else text.split(","))
 
     def allows(self, host: str) -> bool:
-        """Whether a host may be reached, as far as its name decides.
+        """Returns whether a host may be reached, as far as its name decides that.
 
         Args:
-            host: its name in lower case, or the address that was asked for.
+            host: its name in lower case, or the address that was requested.
         """
         if self.public:
             return True
@@ -116,45 +119,31 @@ class Network:
 
 
 def lacks_network(output: str) -> bool:
-    """Whether what a call printed looks as if it had wanted a network and found none.
-
-    Args:
-        output: what it printed.
-    """
+    """Returns whether the output of a call looks as if it had needed a network and found none."""
     return _UNREACHED.search(output) is not None
 
 
 NO_NETWORK = Network()
 NetworkLike = Network | str | Sequence[str] | None
-"""What stands for a network policy: a `Network`, "none", "public", or the hosts that may be reached."""
+"""Values that stand for a network policy: a `Network`, "none", "public", or the hosts that may be reached."""
 
 
 def is_host_name(name: str) -> bool:
-    """Whether a name is one of a host, as opposed to other names in DNS, and to addresses, however they are written.
-
-    Args:
-        name: the name in lower case.
-    """
+    """Returns whether a lower-case name is that of a host, and not another name in DNS or an address in any form."""
     fits = len(name) <= 253 and not name.startswith(".") and _HOST.fullmatch(name) is not None
     return fits and not _NUMBER.fullmatch(name.rpartition(".")[2])
 
 
 def is_private_name(name: str) -> bool:
-    """Whether a name is known to stand for nothing that is public: one of no domain, or of a domain set aside.
-
-    Args:
-        name: the name in lower case.
-    """
+    """Returns whether a name, in lower case, is surely not public: it has no domain, or a reserved one."""
     _, dot, end = name.rpartition(".")
     return not dot or end in _PRIVATE_ENDS
 
 
 def is_within_reach(address: str, own: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
-    """Whether a policy may let an address be reached: it is neither the host's nor one of a private network.
+    """Returns whether a policy may allow an address: it is neither the host's nor one of a private network.
 
-    Args:
-        address: the address.
-        own: the host's own addresses, and the networks that it is in.
+    `own` are the host's own addresses, and the networks that it is in.
     """
     its = ipaddress.ip_address(address)
     if isinstance(its, ipaddress.IPv6Address) and its.ipv4_mapped is not None:
@@ -173,5 +162,7 @@ _NOT_PUBLIC = [
         "fec0::/10", "ff00::/8",
     )
 ]  # fmt: skip
-"""Private, local and special addresses (the registries of RFC 6890), and those that lead to IPv4 addresses: but not
-those set aside for documentation, which lead nowhere."""
+"""Private, local and special addresses (the registries of RFC 6890), and those that map to IPv4 addresses.
+
+Addresses reserved for documentation are not among them, as they lead nowhere.
+"""

@@ -1,4 +1,4 @@
-"""What is seen of a sandbox: outcomes of commands, fingerprints, processes, changed files, snapshots."""
+"""What is observed of a sandbox: outcomes of commands, fingerprints, processes, changed files, snapshots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """What a snapshot holds.
+    """What a snapshot contains.
 
     Attributes:
         files: the files that differ from the image; always true.
@@ -36,7 +36,7 @@ class Outcome:
         blocked: it used no processor time in the second half of its time: it merely waited.
         truncated: its output was longer than `Limits.output` and was cut in the middle.
         shell_lost: the persistent shell ended with this command; a fresh one has taken its place.
-        errors: raw bytes of standard error, where that was to be kept apart from `output`; else None.
+        errors: raw bytes of standard error, if that was to be kept separate from `output`; else None.
         errors_truncated: that was longer than `Limits.output` and was cut in the middle.
     """
 
@@ -58,8 +58,8 @@ class Command:
     Attributes:
         command: the command, for a fresh bash.
         cwd: the directory in which it starts; by default the image's working directory.
-        env: environment variables beyond the image's.
-        separate: keep standard error apart from the output.
+        env: environment variables in addition to the image's.
+        separate: keep standard error separate from the output.
     """
 
     command: str
@@ -70,11 +70,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What belongs to a service that an environment runs in a sandbox, such as a database, and knows better itself.
+    """The parts of a sandbox that belong to a service of an environment, such as a database, which observes them.
 
     Attributes:
-        processes: ids, inside; what descends from them belongs to it too.
-        directories: that only the service writes; absolute, inside.
+        processes: ids, inside; their descendants belong to it, too.
+        directories: those that only the service writes; absolute, inside.
     """
 
     processes: frozenset[int] = frozenset()
@@ -86,32 +86,31 @@ NO_SERVICE = Service()
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Fingerprints of a sandbox at one moment; two that are equal say that nothing changed in between.
+    """Fingerprints of a sandbox at one moment; two equal ones mean that nothing changed in between.
 
     A part that could not be read is a fresh random value, so that it counts as changed.
 
     Attributes:
-        files: of all files that differ from the image, but for `data`.
+        files: of all files that differ from the image, except for `data`.
         processes: of live processes and whether they ran; of those of a service, only that they live.
         shell: of the persistent shell's variables, functions, options, cwd, ...
         data: of the files that only a service writes.
-        service: what the service says of its own state.
-        serving: how many processes belong to the service; no part of what is compared.
-        alone: nothing else lives but the idle shell, and the service; False where that is not known. No part of what is
-            compared.
+        service: the service's own fingerprint of its state.
+        serving: how many processes belong to the service; not compared.
+        alone: only the idle shell and the service live; False where that is not known. Not compared.
         active: why something may change by itself, without any call: `process 18 (make) is running`; None if nothing
-            can. No part of what is compared.
-        quiet_s: seconds from the observation on in which nothing changes by itself: infinite if `active` is None, 0
-            if something runs, in between if all that is active waits for a known time. No part of what is compared.
-        hidden: commands of the shell that may change what it does not tell, see `shell_words`. No part of what is
+            can. Not compared.
+        quiet_s: seconds from the observation on during which nothing changes by itself: infinite if `active` is None, 0
+            if something runs, in between if everything active waits for a known time. Not compared.
+        hidden: commands of the shell that may change something that the shell does not report, see `shell_words`. Not
             compared.
-        chance: what the service did since it was last observed was, or may have been, left to chance, the clock or the
-            like by what the calls' words do not show (a column's default, a trigger, a view): a value is not to be
-            shared if the call changed nothing, and what it left behind is not to be had by a replay if it did. No part
-            of what is compared.
-        reproducible: what the service did since it was last observed was one call that changed something, and it is
-            known that nothing but the state it was made in entered: made again there, it leaves the same behind. False
-            where that is not known. No part of what is compared.
+        chance: since it was last observed, the service did something that depended, or may have depended, on chance,
+            the clock or the like, without the calls' words showing it (a column's default, a trigger, a view): if the
+            call changed nothing, its value must not be shared, and if it did, a replay does not lead to what it left
+            behind. Not compared.
+        reproducible: since it was last observed, the service executed one call that changed something, and this call is
+            known to depend only on the state it was made in: made again there, it leaves the same behind. False where
+            that is not known. Not compared.
     """
 
     files: str
@@ -177,10 +176,10 @@ class SnapshotInfo:
 
     Attributes:
         id: the backend's name for it.
-        captures: what it holds.
+        captures: what it contains.
         size: bytes on disk.
         duration: how long it took to take it, in seconds.
-        frozen: how long the sandbox stood still meanwhile, in seconds.
+        frozen: how long the sandbox was stopped meanwhile, in seconds.
         processes: the command lines of what ran in the sandbox, except its PID 1 and its idle shell.
     """
 
@@ -197,9 +196,9 @@ class TerminalBytes:
     """What was written to a sandbox's terminal.
 
     Attributes:
-        data: all of it; the last part, where it was much.
-        columns: how many cells the terminal is wide.
-        rows: how many cells the terminal is high.
+        data: all of it; only the last part if it was much.
+        columns: the width of the terminal in cells.
+        rows: the height of the terminal in cells.
     """
 
     data: bytes
@@ -209,7 +208,7 @@ class TerminalBytes:
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What processes that died had left behind, and is now gone.
+    """What dead processes had left behind, and was deleted.
 
     Attributes:
         sandboxes: how many sandboxes.

@@ -1,4 +1,4 @@
-"""The services of an image: programs that each run with a root directory of their own, beside the main one."""
+"""The services of an image: programs beside the main one, each with a root directory of its own."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 PLACE = "/run/tvsnap-services"
-"""Where the trees, logs and shared volumes of services are, inside; root alone may enter it."""
+"""The directory, inside, of the trees, logs and shared volumes of services; only root may enter it."""
 
 Condition = Literal["service_started", "service_healthy", "service_completed_successfully"]
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """How it is found out that a service works. It is asked while a fresh sandbox is made ready, and never again.
+    """How to find out that a service works. It is done while a fresh sandbox is being prepared, and never again.
 
     Attributes:
-        test: a command and its arguments; one that succeeds says that the service works.
+        test: a command and its arguments; if it succeeds, the service works.
         interval: seconds between two checks.
         timeout: seconds that a check may take.
         retries: how many checks in a row may fail.
-        start_period: seconds from the service's start in which failures do not count.
+        start_period: seconds after the service's start during which failures do not count.
     """
 
     test: tuple[str, ...]
@@ -33,7 +33,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the container image that an image was made from says of its main program.
+    """The main program of the container image that an image was made from.
 
     Attributes:
         entrypoint, command: the words of ENTRYPOINT and CMD.
@@ -57,14 +57,14 @@ class ImageService:
     """A service of an image.
 
     Attributes:
-        name: as the image's description says it; other services reach it by that name.
+        name: its name in the image's description, by which other services reach it.
         command: the program and its arguments.
-        env: all of its environment variables, but for HOME and USER.
-        workdir: where it starts.
-        user: who runs it, as its own tree knows users.
+        env: all of its environment variables, except HOME and USER.
+        workdir: the directory where it starts.
+        user: the user that runs it, by name or number in its own tree.
         after: services that must have reached a condition before it is started.
-        health: how to find out that it works; None if nobody says.
-        ports: at which it says that it listens.
+        health: how to find out that it works; None if that is not specified.
+        ports: the ports on which it listens, according to its description.
     """
 
     name: str
@@ -94,12 +94,12 @@ class ImageService:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """All services of an image but the main one, whose files are the image's own.
+    """All services of an image except the main one, whose files are the image's own.
 
     Attributes:
         main: the name of the main one.
         others: in an order in which they can be started.
-        binds: directories that are mounted at other places, as (what, where): those that services share.
+        binds: directories that are mounted at other places, as (source, target): those that services share.
     """
 
     main: str = "main"
@@ -111,11 +111,11 @@ class Services:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all, the main one first."""
+        """The names of all, the main one first."""
         return (self.main, *(service.name for service in self.others))
 
     def named(self, name: str) -> ImageService | None:
-        """Returns a service; None for the main one, or where there is none of that name.
+        """Returns a service; None for the main one, or if there is none of that name.
 
         Args:
             name: of the service.
@@ -124,7 +124,7 @@ class Services:
 
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
-        """All directories that are mounted at other places: the binds, and what every root needs of a system."""
+        """All directories that are mounted at other places: the binds, and the system directories of every root."""
         system = ((path, f"{service.root}{path}") for service in self.others for path in ("/proc", "/dev"))
         return (*system, *self.binds)
 
@@ -132,17 +132,17 @@ class Services:
         """Returns the same services with more environment variables.
 
         Args:
-            env: the variables, for each of the services but the main one.
+            env: the variables, for each of the services except the main one.
         """
         return replace(self, others=tuple(replace(one, env={**one.env, **env}) for one in self.others))
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON can express of it; see `from_json`."""
+        """Returns it as plain JSON; see `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Services:
-        """Returns the services that `to_json` expressed.
+        """Returns the services that `to_json` described.
 
         Args:
             said: what it returned.
@@ -165,7 +165,7 @@ def _health(said: Mapping[str, Any] | None) -> HealthCheck | None:
 
 
 def start_order(services: Iterable[ImageService]) -> tuple[ImageService, ...]:
-    """Returns services such that each comes after those that it waits for; else in the order given.
+    """Returns services in an order in which each comes after those that it waits for; else in the given order.
 
     Raises:
         ValueError: they wait for each other in a circle; the message names them.

@@ -1,4 +1,4 @@
-"""What a cache did: counted while it works, for reports."""
+"""Counts what a cache does, for reports."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Literal
 
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
 Way = Literal["parked", "ready", "forked", "started", "replayed"]
-"""How a sandbox in a state was had."""
+"""How a sandbox in a state was acquired."""
 WAYS: tuple[Way, ...] = ("parked", "ready", "forked", "started", "replayed")
-AT_HAND = ("parked", "ready", "forked")  # the ways that need a sandbox or a snapshot of just the state
+AT_HAND = ("parked", "ready", "forked")  # the ways that need a sandbox or a snapshot of exactly the state
 LATENCIES: tuple[Latency, ...] = ("hit", "coalesced", "executed", "fork", "start", "checkpoint")
 SAMPLES = 65_536  # the latest of each kind are kept
-DEEPEST = 99  # calls later than this in their rollout are counted with it
+DEEPEST = 99  # later calls of a rollout are counted with this one
 
 
 SAVED = "saved_cost."
-"""What the names of the counters of saved costs begin with; the unit follows."""
+"""The prefix of counters of saved costs; the unit follows."""
 NO_COST: Mapping[str, float] = {}
 
 
@@ -52,23 +52,24 @@ class Stats:
         checkpoint_time_s: time spent on checkpoints, which are taken while the caller thinks.
         prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
         audited: answers of the graph that were audited: made again in the background. Their forks, starts and replays
-            are among the others.
+            are included in the other numbers.
         audit_differences: recorded calls that turned out to return something else.
         evicted: snapshots that were deleted to make room for others.
         evicted_bytes: what these took on disk, in bytes.
-        snapshots_refused: snapshots that were not taken for want of room.
+        snapshots_refused: snapshots that were not taken for lack of room.
         sandboxes: sandboxes alive now.
-        parked: live sandboxes that nobody uses any more.
-        ready: live sandboxes that were made ahead of time, and that nobody has used yet.
+        parked: live sandboxes that are parked.
+        ready: live sandboxes that were made ahead of time and not used yet.
         budget: (used, limit or None) by what `Budget` limits: `disk` and `snapshots` of all processes, `memory` and
-            `sandboxes` of this one; sandboxes are weighed between calls, or not at all where there is no such limit.
+            `sandboxes` of this one; the memory of sandboxes is measured between calls, and not at all without such a
+            limit.
         trouble: why no snapshots are being taken at present; None if they are.
         latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
             calls as their callers saw them.
         by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
         saved_cost: what the answered calls had cost beyond time when they were executed, by unit, as {"usd": 0.25}.
-        totals: counters of all processes that ever used this data directory, named as the attributes here; written
-            when a rollout ends.
+        totals: counters of all processes that ever used this data directory, named as the attributes here; written when
+            a rollout ends.
     """
 
     rollouts: int = 0
@@ -119,12 +120,12 @@ class Stats:
 
     @property
     def preforks_wasted(self) -> int:
-        """Sandboxes made ahead of time that nobody took, and that are gone."""
+        """Sandboxes that were made ahead of time and closed without being used."""
         return max(0, self.preforks - self.preforks_used - self.ready)
 
     @property
     def saved_s(self) -> float:
-        """Time saved, net: what the answered calls took once, less what answering, forks, replays, checkpoints took."""
+        """Net time saved: the durations of answered calls, minus those of answers, forks, replays and checkpoints."""
         spent = self.hit_time_s + self.waited_s + self.fork_time_s + self.replay_time_s + self.checkpoint_time_s
         return self.answered_s - spent
 
@@ -178,12 +179,7 @@ class Meter:
             self._latency["coalesced"].append(seconds)
 
     def executed(self, duration: float, seconds: float, index: int, way: Way | None) -> None:
-        """Counts a call that was executed.
-
-        Args:
-            duration, seconds, index: as in `hit`.
-            way: how the sandbox was had; None if it was the rollout's own.
-        """
+        """Counts a call that was executed; arguments as in `hit`. `way` is None for the rollout's own sandbox."""
         with self._lock:
             counts = self._counts
             counts["executed"] += 1
@@ -237,11 +233,7 @@ class Meter:
         trouble: str | None,
         totals: Mapping[str, float],
     ) -> Stats:
-        """Returns all that was counted.
-
-        Args:
-            sandboxes, parked, ready, budget, trouble, totals: see `Stats`.
-        """
+        """Returns all counts; see `Stats` for the arguments."""
         with self._lock:
             counts = dict(self._counts)
             latency = {kind: tuple(samples) for kind, samples in self._latency.items()}

@@ -1,4 +1,4 @@
-"""What a task says of how it is to be run and graded: for the harness, since tvsnap only passes it on."""
+"""How a task is to be run and graded, for its harness: tvsnap only passes this on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class TaskPhase:
 
     Attributes:
         user: the user that it runs as, by name or number inside; None for the image's.
-        env: environment variables beyond the image's. A value such as `${NAME}` or `${NAME:-default}` stands for a
-            variable of the harness's own environment; tvsnap puts nothing in its place.
-        network: what it may reach, as a text that `Network.parse` reads; None for what the image says.
-        timeout: seconds; None where the task does not say.
+        env: environment variables in addition to the image's. A value such as `${NAME}` or `${NAME:-default}` stands
+            for a variable of the harness's own environment; tvsnap does not replace it.
+        network: what it may reach, as a text that `Network.parse` reads; None for the image's setting.
+        timeout: seconds; None where the task does not specify it.
     """
 
     user: str | None = None
@@ -42,7 +42,7 @@ class TaskStep:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a task says of its parts beyond its image.
+    """How the parts of a task are to be run, beyond its image.
 
     Attributes:
         agent: how its agent is to be run; its user and its timeout are those of the image.
@@ -57,16 +57,16 @@ class Task:
     steps: tuple[TaskStep, ...] = ()
 
     def said(self) -> dict[str, Any]:
-        """Returns what is said, as JSON has it; empty if nothing is."""
+        """Returns what is specified as plain JSON; empty if nothing is."""
         said: dict[str, Any] = _said(asdict(self))
         return said
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Task:
-        """Returns what `said` made a mapping of.
+        """Returns the task that `said` described.
 
         Args:
-            said: that mapping.
+            said: what it returned.
         """
         phases = {name: TaskPhase(**said[name]) for name in ("agent", "verifier", "solution") if name in said}
         steps = tuple(
@@ -77,7 +77,7 @@ class Task:
 
 
 def _said(value: Any) -> Any:
-    """Returns a value without those parts of it that say nothing."""
+    """Returns a value without its empty parts."""
     if isinstance(value, dict):
         parts = {key: _said(item) for key, item in value.items()}
         return {key: item for key, item in parts.items() if item not in (None, {}, [])}

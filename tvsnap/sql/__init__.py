@@ -1,6 +1,6 @@
-"""The environments `sqlite`, `postgres` and `mariadb`: a database session a rollout, beside the terminal's tools.
+"""The environments `sqlite`, `postgres` and `mariadb`: a database session per rollout, besides the terminal's tools.
 
-They plug in through the entry points that other packages use: `environment.py` holds the environments, which tell by
-the words of a statement what it does (`statements.py`); `databases/` loads databases into images; and `inside/` runs in
-sandboxes, packed by `program.py`.
+They are registered by entry points, as other packages' environments are. `environment.py` contains the environments,
+which determine what a statement does from its words (`statements.py`); `databases/` loads databases into images; and
+`inside/` runs in sandboxes, packed by `program.py`.
 """

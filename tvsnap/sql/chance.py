@@ -1,4 +1,4 @@
-"""What in the words of a statement is left to chance or the clock, told word by word."""
+"""Finds, word by word, what in a statement depends on chance or the clock."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tvsnap.sql.inside.dialects import DIALECTS, FILE_TIMES, Dialect
 from tvsnap.sql.inside.lexemes import Lexeme, SystemName
 
 DEEPEST = 30
-"""Nested parentheses that are looked into."""
+"""How many levels of nested parentheses are examined."""
 
 _LONGEST_CAST = 200
-"""Lexemes in which the type of a CAST is looked for."""
+"""The number of lexemes among which the type of a CAST is looked for."""
 
 STORED = frozenset(
     {"aggregate", "collation", "database", "domain", "function", "operator", "package", "policy", "procedure", "rule"}
     | {"schema", "sequence", "statistics", "trigger", "type", "view", "virtual"}
 )
-"""Objects whose making executes nothing of what they say."""
+"""Objects whose definition does not execute anything that it contains."""
 _EVALUATED = frozenset({"event", "index", "materialized", "table"})
 UNSURE = frozenset(
     {"access", "cast", "connection", "conversion", "default", "extension", "foreign", "group", "instance", "language"}
@@ -26,7 +26,7 @@ UNSURE = frozenset(
     | {"tablespace", "text", "transform", "user"}
 )
 _WITH_BODY = ("function", "procedure")
-"""Objects whose text, after AS, is kept as it stands."""
+"""Objects whose text, after AS, is stored as it is."""
 _ESCAPE = re.compile(
     r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL | re.ASCII
 )
@@ -44,13 +44,13 @@ class Phrase:
 
     @cached_property
     def kind_of_object(self) -> str:
-        """What a definition is of: `table`, `function` and so on; empty if that is not clear."""
+        """The kind of object that it defines: `table`, `function` and so on; empty if that is not clear."""
         objects = STORED | _EVALUATED | UNSURE
         return next((each.text for each in self.lexemes[1:] if each.kind == "word" and each.text in objects), "")
 
     @property
     def has_chance(self) -> bool:
-        """Whether its words name what is left to chance or the clock, though it may not be evaluated now."""
+        """Whether its words name something that depends on chance or the clock, though it may not be evaluated now."""
         return bool(self._chance)
 
     @cached_property
@@ -60,7 +60,7 @@ class Phrase:
 
     @cached_property
     def _chance(self) -> list[int]:
-        """Where something is left to chance or the clock."""
+        """The positions of everything that depends on chance or the clock."""
         return [i for i in range(len(self.lexemes)) if self._is_chance(i)]
 
     def _is_chance(self, i: int) -> bool:
@@ -72,7 +72,7 @@ class Phrase:
         if lexeme.kind == "sign":
             return False
         if self._name == "sqlite" and lexeme.kind == "quoted" and self._is_moment(lexeme.text):
-            return True  # where no column has that name, it is a string
+            return True  # if no column has that name, it is a string
         if self._text(i + 1) == "(":
             least = dialect.arguments.get(lexeme.text, 0)
             if lexeme.text in dialect.chance or (least and self._count_arguments(i + 1) < least):
@@ -96,7 +96,7 @@ class Phrase:
         )
 
     def _has_zone(self, i: int) -> bool:
-        """Whether PostgreSQL's TIME is one with a zone: that is the one of today where nothing else is said."""
+        """Returns whether PostgreSQL's TIME has a zone: without further data, that is today's."""
         after = i + 4 if self._text(i + 1) == "(" else i + 1
         return [self._text(after + each) for each in range(3)] == ["with", "time", "zone"]
 
@@ -105,9 +105,9 @@ class Phrase:
         return any(self.lexemes[i].kind == "string" for i in self._chance) and self._name == "postgres"
 
     def _holds_moment(self, i: int) -> bool:
-        """Whether one of the words is in a literal of PostgreSQL: as such, in an array, a range, a row or JSON."""
+        """Returns whether a literal of PostgreSQL contains such a word: alone, in an array, a range, a row or JSON."""
         if i and self.lexemes[i - 1].kind == "string":
-            return False  # the rest of a literal, which was looked at with its beginning
+            return False  # the rest of a literal, which was examined with its beginning
         parts = []
         after = i
         while after < len(self.lexemes) and self.lexemes[after].kind == "string":
@@ -119,7 +119,7 @@ class Phrase:
             return False
         text = "".join(parts)
         if self._text(after) == "uescape" or (self._text(i - 1) == "&" and "\\" in text and self._text(i - 2) == "u"):
-            return True  # with escapes of a kind of its own
+            return True  # with special escapes
         words = set(_LETTERS.findall(text.lower())) | set(_LETTERS.findall(_unescaped(text).lower()))
         return not words.isdisjoint(self._dialect.moments)
 
@@ -131,7 +131,7 @@ class Phrase:
 
     @cached_property
     def converts(self) -> bool:
-        """Whether something is converted that may be the time, though its words do not name it."""
+        """Whether something is converted that may be a time, though its words do not name one."""
         return any(self._is_conversion(i) for i in range(len(self.lexemes)))
 
     def _is_conversion(self, i: int) -> bool:
@@ -157,7 +157,7 @@ class Phrase:
         return True
 
     def _is_time_of_day(self, i: int) -> bool:
-        """Whether a literal or a type of MariaDB's times of day stands there."""
+        """Returns whether a literal or a type of MariaDB's times of day is at a position."""
         before, following = self._text(i - 1), self._text(i + 1)
         literal = i + 1 < len(self.lexemes) and self.lexemes[i + 1].kind == "string"
         if self.lexemes[i].is_word("t"):
@@ -166,7 +166,7 @@ class Phrase:
         return self.lexemes[i].is_word("time") and (literal or typed)
 
     def _target_of_cast(self, opening: int) -> int | None:
-        """Returns where the type of a CAST begins, whose parenthesis is at `opening`; None if that is far off."""
+        """Returns where the type of a CAST begins, whose parenthesis is at `opening`; None if that is too far away."""
         depth = 0
         for at in range(opening, min(opening + _LONGEST_CAST, len(self.lexemes))):
             text = self._text(at)
@@ -176,7 +176,7 @@ class Phrase:
         return None
 
     def _is_type(self, i: int) -> bool:
-        """Whether an unquoted name of a type stands there, of no schema."""
+        """Returns whether an unquoted name of a type, without a schema, is at a position."""
         return i < len(self.lexemes) and self.lexemes[i].kind == "word" and self._text(i + 1) != "."
 
     def _is_timeless(self, i: int) -> bool:
@@ -187,7 +187,7 @@ class Phrase:
         return self._text(i) in (self._dialect.timeless or ())
 
     def _is_plain(self, i: int) -> bool:
-        """Whether a literal or a number stands there."""
+        """Returns whether a literal or a number is at a position."""
         lexeme = self.lexemes[i] if 0 <= i < len(self.lexemes) else None
         return lexeme is not None and (
             lexeme.kind == "string" or (lexeme.kind == "word" and lexeme.text[0] in "0123456789")
@@ -201,7 +201,7 @@ class Phrase:
         )
 
     def _count_arguments(self, opening: int) -> int:
-        """Returns how many arguments follow an opening parenthesis; 0 where they are nested beyond all measure."""
+        """Returns how many arguments follow an opening parenthesis; 0 if they are nested too deeply."""
         depth, count = 0, 0 if self._text(opening + 1) == ")" else 1
         for lexeme in self.lexemes[opening:]:
             if lexeme.kind == "sign":
@@ -215,7 +215,7 @@ class Phrase:
         return any(lexeme.is_word(*words) for lexeme in self.lexemes)
 
     def _text(self, i: int) -> str:
-        """The text of a word or sign; empty for what is quoted, and beyond the ends."""
+        """Returns the text of a word or sign; empty for quoted text, and beyond the ends."""
         if 0 <= i < len(self.lexemes) and self.lexemes[i].kind in ("word", "sign"):
             return self.lexemes[i].text
         return ""

@@ -1,8 +1,8 @@
-"""Databases: the tools `sql` and `schema`, which speak with a session that a process inside the sandbox holds open.
+"""Databases: the tools `sql` and `schema`, which use a session that a process inside the sandbox keeps open.
 
 The server, that process and its connection are checkpointed and forked with the sandbox, so a fork goes on in the
-middle of a transaction. The process runs `tvsnap.sql.inside`, is brought in when a sandbox is started, and answers on
-a Unix socket inside.
+middle of a transaction. The process runs `tvsnap.sql.inside`, is copied into a new sandbox, and answers on a Unix
+socket inside.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tvsnap.sql.program import sql_program
 from tvsnap.sql.statements import effects
 
 MAX_ROWS = 1000
-"""Rows of a result that are returned where the call does not say."""
+"""Default number of rows that a call returns."""
 _GRACE = 15.0
-"""Seconds beyond a statement's timeout after which the session is taken for dead; cancelling takes a moment."""
+"""Seconds beyond a statement's timeout after which the session counts as dead; cancelling takes a moment."""
 _LOOK_TIMEOUT = 60.0
 _SQL = (
     "Runs one or more SQL statements in the rollout's one connection: open transactions, temporary tables, variables, "
@@ -54,17 +54,20 @@ class SqlEnvironment(TerminalEnvironment):
         super().__init__(system, "11", tools, (self._session,))
 
     def tool(self, call: ToolCall) -> Tool:
-        """See `Environment.tool`: a statement's own words tell if its value is left to chance or the clock."""
+        """See `Environment.tool`: a statement's words show whether its value depends on chance or the clock."""
         found = super().tool(call)
         if call.name != "sql":
             return found
         return replace(found, stochastic=effects(call.arguments["query"], self._system).stochastic)
 
     def observe(self, sandbox: Sandbox) -> Observation:
-        """See `Environment.observe`: what the system knows is added; its own files and processes are told apart."""
+        """See `Environment.observe`: adds the system's own facts.
+
+        Its own files and processes are observed separately.
+        """
         try:
             said = self._session.ask(sandbox, {"op": "observe"}, _LOOK_TIMEOUT)
-        except OSError:  # whoever calls next finds out, and starts another session
+        except OSError:  # the next call will detect that, and start another session
             return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
         service = Service(frozenset(said["processes"]), tuple(said["directories"]))
         seen = replace(
@@ -79,10 +82,10 @@ class SqlEnvironment(TerminalEnvironment):
         return replace(seen, active="; ".join(filter(None, (seen.active, timers))), quiet_s=0.0)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """See `Environment.unchanged`: of what it alone writes, a database system knows best if a statement changed it.
+        """See `Environment.unchanged`: a system knows best whether a statement changed the files that only it writes.
 
-        Programs of the agent's may have changed the system's processes, whose memory is too much to be compared, and
-        what the session says of itself; so where they ran, something has changed.
+        Programs of the agent may have changed the system's processes, whose memory is too large to be compared, and the
+        session's own facts; so if programs ran, something has changed.
         """
         if call.name not in ("sql", "schema"):
             return False
@@ -125,4 +128,4 @@ class SqlEnvironment(TerminalEnvironment):
 
 
 sqlite, postgres, mariadb = SqlEnvironment("sqlite"), SqlEnvironment("postgres"), SqlEnvironment("mariadb")
-"""What the entry points in the group `tvsnap.environments` name."""
+"""The objects that the entry points in the group `tvsnap.environments` name."""

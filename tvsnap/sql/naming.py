@@ -1,4 +1,4 @@
-"""What the words of SQL statements name, for a database system to say what lies behind: views, defaults, triggers."""
+"""Finds the names in SQL statements; the database system knows what is behind them: views, defaults, triggers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvsnap.sql.inside.reach import ANY, ENDS, UNKNOWN, Words, together
 from tvsnap.sql.statements import LONGEST, Statement, statements
 
 MOST_NAMES = 5000
-"""Of one request; one with more may reach anything."""
+"""The most names of one request; one with more may reach anything."""
 
 _ROWS = frozenset({"insert", "update", "delete", "replace", "truncate"})
 _DEFINES = frozenset({"create", "alter", "drop", "rename", "comment"})
@@ -23,7 +23,7 @@ _KNOWN = (
     | {"reset", "rollback", "savepoint", "select", "set", "show", "start", "table", "unlisten", "unlock", "use"}
     | {"values", "with"}
 )
-"""Verbs that execute nothing but what the statement itself says."""
+"""Verbs that execute nothing but what the statement itself contains."""
 _TURNS = frozenset({"begin", "start", "commit", "end", "rollback", "savepoint", "release"})
 """Verbs of transactions."""
 _LONGEST_TURN = 5
@@ -33,7 +33,7 @@ _OBJECTS = frozenset(
     | {"database", "role", "rule", "schema", "sequence", "server", "table", "trigger", "type", "user", "view"}
 )
 _ATTACHED = ("trigger", "rule", "policy", "domain", "operator", "cast", "event")
-"""What is executed though nobody names it."""
+"""Objects that are executed although no statement names them."""
 _SKIPPED = frozenset({"if", "not", "exists", "only", "concurrently", "view"})
 _ANYWHERE = frozenset({"access", "cast", "event", "extension", "language", "operator", "transform"})
 """Objects of PostgreSQL by which any statement may execute something; so may types with functions of their own."""
@@ -43,7 +43,7 @@ _RESTLESS = {
     "postgres": frozenset({"role", "user", "extension", "system", "subscription", "server"}),
     "mariadb": frozenset({"user", "role", "trigger", "function", "procedure", "event", "server", "package"}),
 }
-"""Objects whose making draws a salt or notes down the time."""
+"""Objects whose creation draws a salt or records the time."""
 _UNICODE = re.compile(r"\bu&[\"']", re.IGNORECASE)
 _TOKEN = re.compile(r"[^\W\d][\w$]*")
 
@@ -69,7 +69,7 @@ def _words_of(statement: Statement, dialect: SystemName) -> Words:
     executes = unseen = first not in _KNOWN or not spoken.isdisjoint(_EXECUTING)
     routine = first in _DEFINES and statement.kind_of_object in _ROUTINES
     if routine:
-        calls = frozenset()  # what is done to a function does not call it
+        calls = frozenset()  # an action on a function does not call it
     defines = first in ("create", "alter")
     defined = made = frozenset[str]()
     if defines:
@@ -78,20 +78,20 @@ def _words_of(statement: Statement, dialect: SystemName) -> Words:
         doubtful = known.stochastic or known.volatile or statement.has_chance or bool(calls)
         if dialect == "postgres":
             doubtful = doubtful or statement.converts
-        # It may have the name of something else, of the system's own: until PostgreSQL tells of it, the name counts.
+            # It may have the same name as an object of the system's own: until PostgreSQL reports it, the name counts.
         shadows = dialect == "postgres" and (routine or statement.kind_of_object == "foreign")
         if doubtful or shadows or not spoken.isdisjoint(_ATTACHED):
             defined = made | (ENDS if "deferrable" in spoken else frozenset())
         kind = statement.kind_of_object
         if dialect == "postgres" and (kind in _ANYWHERE or (kind == "type" and "input" in spoken)):
             defined |= {ANY}
-    # Of tables that last, the database system tells what they hold.
+        # The database system reports the columns of tables that last.
     lists_nothing = dialect == "mariadb" and (first == "alter" or (defines and "temporary" in spoken))
     timed = lists_nothing and (statement.converts or not spoken.isdisjoint({"time", "timestamp"}))
     clean = not (known.stochastic or known.volatile or executes or calls)
     rows = first in _ROWS and not (first == "truncate" and dialect == "mariadb")
-    definition = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have a time of their own
-    # PostgreSQL's BEGIN notes down the time.
+    definition = first in _DEFINES and dialect != "mariadb"  # there, files and triggers have times of their own
+    # PostgreSQL's BEGIN records the time.
     turns = _TURNS - {"begin", "start"} if dialect == "postgres" else _TURNS
     turned = first in turns and len(found) <= _LONGEST_TURN and spoken.isdisjoint({"not", "chain"})
     turned = turned or (first in ("set", "use") and spoken.isdisjoint({"password", "role", "authorization"}))
@@ -122,7 +122,7 @@ def _spelt(lexeme: Lexeme) -> str:
 
 
 def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
-    """Returns all that may be a name; also what strings hold, where one of those may be executed."""
+    """Returns everything that may be a name; also the words of strings, if one of those may be executed."""
     names = set()
     for lexeme in found:
         if lexeme.kind == "quoted":
@@ -135,7 +135,7 @@ def _names(found: list[Lexeme], with_strings: bool) -> frozenset[str]:
 
 
 def _defined(found: list[Lexeme]) -> frozenset[str]:
-    """Returns the names of what a definition is of, and what that is attached to; all names, if that is not clear."""
+    """Returns the names of the defined object and of what it is attached to; all names, if that is not clear."""
     at = next((i for i, lexeme in enumerate(found) if lexeme.is_word(*_OBJECTS)), None)
     if at is None:
         return _names(found, True)

@@ -1,4 +1,4 @@
-"""The session of `sql/inside` as one file that an image's Python runs: `python3 sql.pyz start|load ...`."""
+"""Packs the session of `sql/inside` into one file that an image's Python runs: `python3 sql.pyz start|load ...`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def sql_program() -> bytes:
-    """The program: a zip archive of Python's sources, the same bytes wherever the sources are the same."""
+    """Returns the program: a zip archive of Python sources, the same bytes wherever the sources are the same."""
     files = {f"{_PACKAGE}/{path.relative_to(_SOURCES)}": path.read_bytes() for path in sorted(_SOURCES.rglob("*.py"))}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

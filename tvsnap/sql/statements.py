@@ -1,10 +1,10 @@
-"""What SQL statements do, told by their words: whether they may change anything, and what they leave to chance.
+"""Determines from their words what SQL statements do: whether they may change anything, and what depends on chance.
 
-The text is cut up as the system cuts it (`sql/inside/lexemes.py`), and every name that stands before a parenthesis must
-be known (`dialects.py`); sqlglot tells names of tables and columns from functions where the words leave it open. Which
-words stand for chance is told by `chance.py`. Whatever is not known for sure counts as a change. What a view, a trigger
-or a stored function does cannot be seen here: a system's own counters show the changes that they make, and what they
-leave to chance is for `sql/inside/reach.py`.
+The text is split as the system splits it (`sql/inside/lexemes.py`), and every name before a parenthesis must be known
+(`dialects.py`); sqlglot distinguishes names of tables and columns from functions where the words alone do not. Words
+that stand for chance are found by `chance.py`. Whatever is not known for sure counts as a change. The effects of a
+view, a trigger or a stored function are not visible here: a system's own counters show the changes that they make, and
+`sql/inside/reach.py` deals with their use of chance.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tvsnap.sql.chance import DEEPEST, STORED, UNSURE, Phrase
 from tvsnap.sql.inside.dialects import DIALECTS, PRAGMA_LOOKUPS, PRAGMA_QUESTIONS, STABLE_SHOWS
 from tvsnap.sql.inside.lexemes import Lexeme, SystemName, Unreadable, lexemes
 
-logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read is no news to anyone
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # nobody needs to know what it cannot parse
 
 Kind = Literal["read", "write", "other"]
 
 LONGEST = 100_000
-"""Characters of a query that is looked at closely; of a longer one nothing is known."""
+"""The most characters of a query that is analysed; of a longer one nothing is known."""
 
 _LONGEST_PARSED = 10_000
-"""A bound for sqlglot, in characters, as DEEPEST is: its time may grow out of proportion."""
+"""A limit for sqlglot, in characters, as DEEPEST is: its time may grow disproportionately."""
 
 _ORDER: tuple[Kind, ...] = ("read", "write", "other")
 
@@ -38,19 +38,19 @@ _BEFORE_INTO = frozenset({"insert", "replace", "ignore", "delayed", "low_priorit
 _FILLED = ("as", "execute", "select", "values")
 """Words of a CREATE TABLE that evaluates something."""
 _TELLING = ("where", "having", "returning")
-"""Words after which chance has a say in how many rows a change reports, or which."""
+"""Words after which chance influences how many rows, or which, a change reports."""
 _SHOW_OPTIONS = ("all", "extended", "full", "global", "local", "session", "storage")
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a query does by its words.
+    """What a query does according to its words.
 
     Attributes:
-        kind: `read` changes nothing, whatever the data; `write` at most what the system's own counters tell; `other`
-            anything, such as settings and locks of the session, transactions, procedures, and all that is not known.
-        stochastic: its result is left to chance or the clock.
-        volatile: what it writes is left to chance or the clock: doing it again leads elsewhere.
+        kind: `read` changes nothing, whatever the data; `write` at most what the system's own counters show; `other`
+            anything, such as settings and locks of the session, transactions, procedures, and everything unknown.
+        stochastic: its result depends on chance or the clock.
+        volatile: what it writes depends on chance or the clock: executing it again leads to another state.
     """
 
     kind: Kind
@@ -66,11 +66,7 @@ def effects(query: str, dialect: SystemName) -> Effects:
 
 @lru_cache(maxsize=16)
 def statements(query: str, dialect: SystemName) -> tuple[Statement, ...]:
-    """Returns the statements of a query.
-
-    Raises:
-        Unreadable: it cannot be cut up with certainty.
-    """
+    """Returns the statements of a query; raises Unreadable if it cannot be split with certainty."""
     return tuple(Statement(part, query, dialect) for part in _split(lexemes(query, dialect)))
 
 
@@ -93,7 +89,7 @@ def _unknown(text: str, dialect: SystemName) -> Effects:
 
 
 def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
-    """Cuts at every semicolon, also at those within a body: what defines one with several is `other` then."""
+    """Splits at every semicolon, even within a body: the definition of a body with several is then `other`."""
     parts: list[list[Lexeme]] = [[]]
     for lexeme in found:
         if lexeme.kind == "sign" and lexeme.text == ";":
@@ -122,14 +118,14 @@ class Statement(Phrase):
         return self._told("other")
 
     def _told(self, kind: Kind) -> Effects:
-        """Adds to a kind what is left to chance."""
+        """Returns the effects of a statement of a kind, with what depends on chance."""
         if kind == "read":
             return Effects(kind, stochastic=bool(self._chance))
         if kind == "write":
             volatile = bool(self._chance) or self.converts
             telling = next((i for i, each in enumerate(self.lexemes) if each.is_word(*_TELLING)), len(self.lexemes))
             return Effects(kind, any(i > telling for i in self._chance), volatile)
-        # What is to be executed may be given as a string.
+            # Strings may contain statements that are executed.
         strings = [each.text for each in self.lexemes if each.kind == "string"]
         doubtful = bool(self._chance) or any(self._dialect.doubtful.search(text) for text in strings)
         return Effects(kind, doubtful, doubtful or self.converts)
@@ -139,12 +135,12 @@ class Statement(Phrase):
         if start is None:
             if first == "analyze" or self._name != "mariadb":
                 return self._told("other")
-            return Effects("read", stochastic=self._has("connection"))  # the columns of a table, or another's plan
+            return Effects("read", stochastic=self._has("connection"))  # a table's columns, or another's plan
         inner = Statement(self.lexemes[start:], self._query, self._name).effects
         executed = any(each.is_word("analyze", "analyse") for each in self.lexemes[:start])
         if executed:
             return Effects(inner.kind, stochastic=True, volatile=inner.volatile)
-        # A plan may be made with the values of constant functions.
+        # A plan may depend on the values of constant functions.
         return Effects("other" if inner.kind == "other" else "read", stochastic=inner.stochastic or inner.volatile)
 
     def _show(self) -> Effects:
@@ -175,7 +171,7 @@ class Statement(Phrase):
         if first == "comment":
             return Effects("write")
         told = self._defined(first, self.kind_of_object)
-        # What a text stands for is looked up when something is defined by it: DEFAULT 'now' is one time from then on.
+        # Such a text is evaluated when something is defined with it: DEFAULT 'now' is one fixed time from then on.
         return replace(told, volatile=True) if self._has_moment else told
 
     def _defined(self, first: str, kind: str) -> Effects:
@@ -192,7 +188,7 @@ class Statement(Phrase):
         return self._told(self._body("write"))
 
     def _body(self, kind: Kind) -> Kind:
-        """Returns what a query or a change does, by what it holds; at least `kind`."""
+        """Returns what a query or a change does according to its contents; at least `kind`."""
         for i, lexeme in enumerate(self.lexemes):
             if lexeme.kind == "sign" and lexeme.text == ":=" and self._dialect.assigns:
                 return "other"
@@ -215,7 +211,7 @@ class Statement(Phrase):
 
     @cached_property
     def unexplained(self) -> list[Lexeme]:
-        """What stands before a parenthesis and may be a function of which nobody knows what it does."""
+        """What stands before a parenthesis and may be a function with unknown effects."""
         found = [
             lexeme
             for i, lexeme in enumerate(self.lexemes)
@@ -227,7 +223,10 @@ class Statement(Phrase):
         return found
 
     def _known_before_parenthesis(self, i: int) -> bool:
-        """Whether what stands before a parenthesis is known to do nothing; if not, it may yet be no function."""
+        """Returns whether the text before a parenthesis is known to have no effect.
+
+        Otherwise it may still be no function.
+        """
         lexeme, before = self.lexemes[i], self._text(i - 1)
         if lexeme.kind in ("sign", "variable"):
             return True
@@ -245,7 +244,7 @@ class Statement(Phrase):
         return lexeme.text in dialect.grammar or f"{before} {lexeme.text}" in dialect.grammar
 
     def _names(self) -> set[int]:
-        """Returns where in the query names of tables, columns and the like begin, as sqlglot reads it."""
+        """Returns the positions in the query of names of tables, columns and the like, according to sqlglot."""
         begin, end = self.lexemes[0].start, self.lexemes[-1].end
         if end - begin > _LONGEST_PARSED or self._depth > DEEPEST:
             return set()
@@ -262,12 +261,12 @@ class Statement(Phrase):
 
 
 def _identifiers(text: str, dialect: str) -> set[int]:
-    """Returns where in a statement sqlglot sees names that are no functions; none if it cannot read it."""
+    """Returns the positions in a statement of names that are no functions; none if sqlglot cannot parse it."""
     from sqlglot import exp, parse
 
     try:
         trees = parse(text, dialect=dialect)
-    except Exception:  # of whatever kind: it has then no say
+    except Exception:  # any error means that it cannot parse it
         return set()
     return {
         node.meta["start"]

@@ -1,1 +1,1 @@
-"""What is done beside rollouts: checks of recorded calls, collection of what nothing needs, a look at this machine."""
+"""Tasks besides rollouts: checks of recorded calls, garbage collection, checks of this machine."""

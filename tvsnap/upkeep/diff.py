@@ -1,6 +1,6 @@
-"""How two states differ: files, live processes, and the shell's variables, functions and the rest.
+"""How two states differ: files, live processes, and the shell's variables, functions and so on.
 
-Both states are looked at in live sandboxes; nothing is recorded of that.
+Both states are observed in live sandboxes; nothing of that is recorded.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 PATCH_LIMIT = 1024 * 1024  # bytes of the largest file that is compared line by line
 COMPARE_LIMIT = 16 * 1024 * 1024
-"""Bytes of the largest file that is compared byte by byte; larger ones by size and time."""
+"""Bytes of the largest file that is compared byte by byte; larger ones are compared by size and time."""
 
 Kind = Literal["+", "-", "M"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileDifference:
-    """A path that is not the same in both states."""
+    """A path that differs between both states."""
 
     path: str  # absolute
     kind: Kind  # `+` only in the second state, `-` only in the first, `M` in both
-    before: FileChange | None  # before and after: what it is in each, as far as known; None where it is not there
+    before: FileChange | None  # before and after: its state in each, as far as known; None where it does not exist
     after: FileChange | None
-    patch: str = ""  # the difference as a unified diff; empty if not asked for, or no text
+    patch: str = ""  # the difference as a unified diff; empty if not requested, or no text
 
     @property
     def what(self) -> str:
-        """What else changed of a path that is in both: its kind, its mode, its owner."""
+        """What else changed of a path that exists in both states: its kind, its mode, its owner."""
         before, after = self.before, self.after
         if before is None or after is None:
             return ""
@@ -57,7 +57,7 @@ class FileDifference:
 
 @dataclass(frozen=True, slots=True)
 class ShellDifference:
-    """An item of the shell's state (`var NAME`, `cwd`, ...) that is not the same; None where it is not set."""
+    """An item of the shell's state (`var NAME`, `cwd`, ...) that differs; None where it is not set."""
 
     name: str
     before: str | None
@@ -78,18 +78,14 @@ class StateDifference:
 
 
 def compare_states(cache: Cache, a: str, b: str, *, patch: bool = False) -> StateDifference:
-    """Compares two states of one image in live throw-away sandboxes.
+    """Compares two states of one image in temporary live sandboxes; with `patch`, text files line by line.
 
-    Args:
-        cache: where the states are.
-        a: the first state's hash, or a prefix of it; see `Graph.resolve`.
-        b: the second's.
-        patch: compare text files line by line.
+    `a` and `b` are hashes of states, or prefixes; see `Graph.resolve`.
 
     Raises:
         UsageError: they are of different images.
         NotFound: there is no such state.
-        StateLost: what kept a state is gone, and nothing else leads to it.
+        StateLost: a state has no snapshot any more, and cannot be rebuilt.
         InfrastructureError: a sandbox failed.
     """
     first, second = cache.graph.resolve(a), cache.graph.resolve(b)
@@ -101,11 +97,7 @@ def compare_states(cache: Cache, a: str, b: str, *, patch: bool = False) -> Stat
 
 
 def compare(before: Sandbox, after: Sandbox, *, patch: bool = False) -> StateDifference:
-    """Compares sandboxes of one image in two states; with `patch`, text files line by line.
-
-    Raises:
-        InfrastructureError: a sandbox failed.
-    """
+    """Compares sandboxes of one image in two states; with `patch`, text files line by line."""
     old, new = before.processes(), after.processes()
     files = tuple(_files(before, after, patch=patch))
     return StateDifference(files, _without(old, new), _without(new, old), _shell(before, after))
@@ -118,7 +110,7 @@ def _shell(before: Sandbox, after: Sandbox) -> tuple[ShellDifference, ...]:
 
 
 def _without(processes: list[Process], others: list[Process]) -> tuple[Process, ...]:
-    """Returns those processes that are not among the others; told apart by their command lines."""
+    """Returns the processes that are not among the others, by their command lines."""
     left = Counter(process.command for process in others)
     found = []
     for process in processes:
@@ -142,7 +134,7 @@ def _files(before: Sandbox, after: Sandbox, *, patch: bool) -> Iterator[FileDiff
 
 
 def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileChange | None:
-    """Returns what a path is in a sandbox; None if it is not there."""
+    """Returns what a path is in a sandbox; None if it does not exist."""
     change = changes.get(path)
     if change is None:
         return _in_image(sandbox, path)
@@ -150,7 +142,7 @@ def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileC
 
 
 def _in_image(sandbox: Sandbox, path: str) -> FileChange | None:
-    """Returns what a path is in the image; None if it is not there. No symbolic link on the way is followed."""
+    """Returns what a path is in the image; None if it does not exist. Symbolic links on the way are not followed."""
     found = paths.topmost(sandbox.image.layers, path)
     kind = KINDS.get(stat.S_IFMT(found[1].st_mode)) if found else None
     if found is None or kind is None:
@@ -161,7 +153,7 @@ def _in_image(sandbox: Sandbox, path: str) -> FileChange | None:
 
 
 def _same(before: Sandbox, after: Sandbox, path: str, first: FileChange, second: FileChange) -> bool:
-    """Whether a path is the same in both, but for its times."""
+    """Returns whether a path is the same in both, except for its times."""
     if (first.kind, first.mode, first.uid, first.gid) != (second.kind, second.mode, second.uid, second.gid):
         return False
     if first.kind not in ("file", "symlink") or first.identity == second.identity:
@@ -181,7 +173,7 @@ def _read(sandbox: Sandbox, path: str, limit: int) -> bytes | None:
 
 
 def _patch(before: Sandbox, after: Sandbox, path: str, first: FileChange | None, second: FileChange | None) -> str:
-    """Returns the difference of two text files as a unified diff; empty where there is none to show."""
+    """Returns the difference of two text files as a unified diff; empty if there is none to show."""
     sides = []
     for sandbox, change in ((before, first), (after, second)):
         if change is None:

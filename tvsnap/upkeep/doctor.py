@@ -1,7 +1,7 @@
-"""What works on this machine, what each lack costs, and how to mend it.
+"""What works on this machine, what is lost without each missing thing, and how to get it.
 
 Every check tries the thing itself where that is possible without a trace (a mount in a namespace that ends with the
-check), instead of trusting names and versions.
+check), instead of relying on names and versions.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 
 
 def run_checks(home: Path) -> list[Check]:
-    """Looks at this machine; the data directory need not exist, and is not made.
+    """Runs all checks, and returns them with the required ones first.
 
-    Returns:
-        Every check, those that are required first.
+    The data directory need not exist, nor is it made.
     """
     checks = [
         check_platform(),
@@ -73,7 +72,7 @@ _NO_SANDBOX = "no sandbox can run"
     "platform", _NO_SANDBOX, f"use a machine with Linux {OLDEST_KERNEL[0]}.{OLDEST_KERNEL[1]} or newer", required=True
 )
 def check_platform() -> Found:
-    """Linux of a kernel that can do what sandboxes are made of."""
+    """Linux with a kernel that is new enough for sandboxes."""
     detail = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
     return Found(platform.system() == "Linux" and _kernel() >= OLDEST_KERNEL, detail)
 
@@ -87,7 +86,7 @@ def check_root() -> Found:
 
 @check("data directory", "nothing can be kept", "choose another: export TVSNAP_HOME=DIRECTORY", required=True)
 def check_home(home: Path) -> Found:
-    """A data directory that can be written, or can be made."""
+    """A data directory that can be written, or created."""
     place = _existing(home)
     if home.exists() and not home.is_dir():
         return Found(False, f"{home} is no directory")
@@ -110,7 +109,7 @@ def check_native_programs() -> Found:
     required=True,
 )
 def check_namespaces() -> Found:
-    """Namespaces of every kind, made for the length of this check."""
+    """Namespaces of every kind, made for the duration of this check."""
     complaint = _try(["unshare", "--map-root-user", *(f"--{name}" for name in NAMESPACES), "--fork", "true"])
     return Found(complaint is None, complaint or ", ".join(NAMESPACES))
 
@@ -147,7 +146,7 @@ def check_cgroups() -> Found:
     "tvsnap setup",
 )
 def check_criu() -> Found:
-    """A CRIU that is new enough and content with this kernel."""
+    """A CRIU that is new enough and works with this kernel."""
     binary = find_criu()
     chosen = os.environ.get("TVSNAP_CRIU")
     remedy = "unset TVSNAP_CRIU; then tvsnap setup" if chosen else None
@@ -169,7 +168,7 @@ def check_criu() -> Found:
 
 @check("btrfs", "file snapshots are copies: slower, and as big as the files that changed")
 def check_btrfs(home: Path) -> Found:
-    """A kernel that knows btrfs, and the tool that makes one; or a data directory that is on one."""
+    """A kernel with btrfs, and the tool that makes one; or a data directory that is on one."""
     if os.environ.get("TVSNAP_NO_BTRFS") == "1":
         return Found(False, "switched off by TVSNAP_NO_BTRFS=1", "unset TVSNAP_NO_BTRFS")
     if not _kernel_has("btrfs"):
@@ -202,7 +201,7 @@ def check_loop_devices(home: Path) -> Found:
     required=True,
 )
 def check_pool(home: Path) -> Found:
-    """The file with a btrfs in it, or room for one where there is none yet."""
+    """The file with a btrfs in it, or room for one if there is none yet."""
     image = home / POOL_FILE
     try:
         if image.exists():
@@ -237,7 +236,7 @@ def check_disk_limits(home: Path) -> Found:
     "Linux 5.19 or newer, and a TVSNAP_HOME on ext4, xfs or btrfs",
 )
 def check_users(home: Path) -> Found:
-    """Users of this machine for each sandbox, so that what the kernel counts for a user is counted for a sandbox."""
+    """Separate users of this machine for each sandbox, so that the kernel's counts for a user count for a sandbox."""
     criu = find_criu()
     if criu is not None and "owners" not in additions(criu):
         return Found(False, "this CRIU gives a fork the users of what it is a fork of", "tvsnap setup")
@@ -257,7 +256,7 @@ def check_network() -> Found:
 
 @check("/dev/shm", "every checkpoint and every fork takes 40-80 ms more", "mount -t tmpfs tmpfs /dev/shm")
 def check_memory_files() -> Found:
-    """A tmpfs at /dev/shm, where CRIU keeps what it learnt of the kernel."""
+    """A tmpfs at /dev/shm, where CRIU stores what it has learnt about the kernel."""
     kind = _filesystem(Path("/dev/shm"))
     return Found(kind == "tmpfs", kind or "missing")
 
@@ -281,7 +280,7 @@ def check_descriptors() -> Found:
     "tvsnap setup",
 )
 def check_bootstrap() -> Found:
-    """A program that makes a Debian system from nothing."""
+    """A program that makes a Debian system from scratch."""
     found = [program for program in ("mmdebstrap", "debootstrap") if _program(program)]
     return Found(bool(found), ", ".join(found) or "neither mmdebstrap nor debootstrap")
 
@@ -298,7 +297,7 @@ def check_disk(home: Path) -> Found:
 
 
 def _copies() -> bool:
-    """Whether the local backend was told to copy files."""
+    """Returns whether the local backend is configured to copy files."""
     return os.environ.get("TVSNAP_STORAGE") == "copy"
 
 
@@ -313,14 +312,14 @@ def _controllers() -> dict[str, int]:
         place, _, rest = line.partition(" - ")
         mount_point = place.split()[4]
         kind, _, options = rest.split(maxsplit=2)
-        if not os.access(mount_point, os.W_OK):  # as in a container that may only look at its groups
+        if not os.access(mount_point, os.W_OK):  # as in a container that may only read its groups
             continue
         if kind == "cgroup":
             found.update({name: 1 for name in CONTROLLERS if name in options.split(",")})
         elif kind == "cgroup2":
             offered = " ".join(_lines(f"{mount_point}/cgroup.controllers")).split()
             found.update({name: 2 for name in CONTROLLERS if name in offered})
-            # In v2 freezing is no controller: every group but the root can do it, since Linux 5.2.
+            # In v2, freezing needs no controller: every group except the root can do it, since Linux 5.2.
             found.setdefault("freezer", 2)
     return found
 
@@ -339,7 +338,7 @@ def _filesystem(path: Path) -> str:
 
 
 def on_btrfs(home: Path) -> bool:
-    """Whether a data directory is on Btrfs, or would be."""
+    """Returns whether a data directory is on Btrfs, or would be."""
     return _filesystem(_existing(home)) == "btrfs"
 
 
@@ -350,12 +349,12 @@ def _existing(path: Path) -> Path:
 
 
 def _program(name: str) -> str | None:
-    # Administrators' programs live in sbin, which is not in everyone's PATH.
+    # Administrators' programs are in sbin, which is not in everyone's PATH.
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
 def _try(command: list[str]) -> str | None:
-    """Runs a command that ends soon; returns None if it succeeded, else the last line of what it said."""
+    """Runs a command that ends soon; returns None if it succeeded, else the last line of its output."""
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

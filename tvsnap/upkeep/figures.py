@@ -1,4 +1,4 @@
-"""What a data directory's processes have done, and what it takes: the figures of `tvsnap stats`."""
+"""The figures of `tvsnap stats`: what a data directory's processes have done, and what it takes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
 
 
 def figures(path: Path, graph: Graph) -> dict[str, Any]:
-    """Returns all figures as plain JSON.
-
-    Args:
-        path: the data directory.
-        graph: its graph.
-    """
+    """Returns all figures of the data directory `path` as plain JSON."""
     totals = graph.counters()
     nodes = graph.tree()
     snapshots = graph.snapshots()

@@ -1,6 +1,6 @@
-"""What this machine lacks that can be installed or built, and how that is done; what `tvsnap setup` works with.
+"""What this machine lacks and can be installed or built, and how: the work of `tvsnap setup`.
 
-What is done is done by shell scripts, which `make setup` uses, too, and which a wheel carries.
+Shell scripts do it, which `make setup` uses, too, and which a wheel contains.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ERROR = "error: "  # begins the last line of a script that failed
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is to be done.
+    """One step of the setup.
 
     Attributes:
         name: "packages" or "criu".
         what: what it does, in words.
         why: what that is for.
-        command: what does it, run in the directory of the scripts.
+        command: the command to run in the directory of the scripts.
         packages: what it installs with apt, as far as that is known before.
     """
 
@@ -49,20 +49,15 @@ class Step:
 
 
 def plan(*, criu: bool = True) -> list[Step]:
-    """Returns what is to be done on this machine, in its order: nothing if it lacks nothing that can be had.
+    """Returns the steps for this machine, in order; none if nothing is missing that can be installed.
 
-    Args:
-        criu: False to do without CRIU where it is missing.
+    `criu` is False to do without CRIU if it is missing.
     """
     return [*_packages(), *(_criu() if criu else [])]
 
 
 def check_possible(steps: list[Step]) -> None:
-    """Looks whether steps can be made.
-
-    Raises:
-        MachineLacks: the rights, or apt.
-    """
+    """Raises MachineLacks if the rights for these steps are missing, or apt is."""
     if not steps:
         return
     if shutil.which("apt-get") is None:
@@ -76,16 +71,14 @@ def check_possible(steps: list[Step]) -> None:
 
 
 def carry_out(step: Step, say: Callable[[str], None]) -> None:
-    """Makes a step. Where it is interrupted, what was begun is ended first, and nothing half done stays.
+    """Makes a step. If it is interrupted, the scripts are ended first, and nothing unfinished remains.
 
-    Args:
-        step: see `plan`.
-        say: called with each line that tells what is done next, or what a failed program printed last.
+    `say` is called with each line that tells what is done next, or what a failed program printed last.
 
     Raises:
-        InfrastructureError: with the reason, and where the log is.
+        InfrastructureError: with the reason, and the place of the log.
     """
-    # A session of its own: Ctrl-C reaches this process alone, which then waits until the scripts have cleaned up.
+    # In a session of its own, so that Ctrl-C reaches only this process, which waits until the scripts have cleaned up.
     with subprocess.Popen(
         step.command,
         cwd=scripts.ROOT,
@@ -99,7 +92,7 @@ def carry_out(step: Step, say: Callable[[str], None]) -> None:
         try:
             error = _follow(script, say)
         except BaseException:
-            os.killpg(script.pid, signal.SIGTERM)  # not SIGINT, which it ignores where this process was begun so
+            os.killpg(script.pid, signal.SIGTERM)  # not SIGINT, which it ignores if this process was started so
             _follow(script, lambda _: None)
             script.wait()
             raise
@@ -108,7 +101,7 @@ def carry_out(step: Step, say: Callable[[str], None]) -> None:
 
 
 def _follow(script: subprocess.Popen[str], say: Callable[[str], None]) -> str:
-    """Reads what a script prints, to its end; returns its error, empty if it printed none."""
+    """Reads all output of a script; returns its error, empty if it printed none."""
     assert script.stdout is not None
     error = ""
     for line in map(str.rstrip, script.stdout):

@@ -1,6 +1,6 @@
-"""Freeing what nothing needs: a plan that can be shown first, then its execution in an order that a crash cannot hurt.
+"""Frees what nothing needs: a plan that can be shown first, then its execution in a crash-safe order.
 
-Rows go before files: a crash in between leaves files without a row, which the next run finds.
+Rows are deleted before files: a crash in between leaves files without a row, which the next run finds.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tvsnap.sandboxes.protocol import Backend
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What a data directory holds that nothing needs."""
+    """What a data directory contains that nothing needs."""
 
-    # Processes that ended without cleaning up; their sandboxes and unfinished snapshots go with them
+    # Processes that ended without cleaning up; their sandboxes and unfinished snapshots are deleted with them
     dead_owners: tuple[str, ...]
-    rows_without_files: tuple[Snapshot, ...]  # snapshots that are gone from the disk
-    files_without_row: tuple[str, ...]  # snapshots that the graph does not know, whose takers are dead
-    # Snapshots that go to keep within a number of bytes, least useful first; never what was kept by hand
+    rows_without_files: tuple[Snapshot, ...]  # snapshots whose files are missing
+    files_without_row: tuple[str, ...]  # snapshots that the graph does not know, and whose owners are dead
+    # Snapshots to delete to keep within a number of bytes, least useful first; never those kept by hand
     evicted: tuple[Snapshot, ...]
     kept_bytes: int  # what the remaining snapshots take
-    contents: int  # files and folders, put somewhere or fetched, that no recorded call names any more
+    contents: int  # files and folders, put or fetched, that no recorded call names any more
     contents_bytes: int  # what they take
 
 
@@ -47,19 +47,16 @@ class GcPlan:
 class GcReport:
     """What was freed."""
 
-    plan: GcPlan  # what was to go
+    plan: GcPlan  # what was planned
     reaped: ReapReport  # what dead processes had left
     leases: int  # leases of dead processes
-    freed_bytes: int  # what snapshots and contents took that are gone
+    freed_bytes: int  # what the deleted snapshots and contents took
 
 
 def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None) -> GcPlan:
-    """Finds what nothing needs; changes nothing.
+    """Finds what nothing needs, of a backend's snapshots and sandboxes; changes nothing.
 
-    Args:
-        home, graph: the data directory and its graph.
-        backend: whose snapshots and sandboxes to look at.
-        keep_bytes: let snapshots take at most so much; None for no limit.
+    `keep_bytes` is the most that snapshots may take; None for no limit.
     """
     mismatch = find_mismatch(home, graph, backend)
     gone = {row.id for row in mismatch.rows}
@@ -78,7 +75,7 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
 
 
 def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport:
-    """Deletes what a plan names, and litter of images, and sees to it that the disk has it back."""
+    """Deletes what a plan names, and remains of images, and returns the space to the disk."""
     reaped = backend.reap()
     leases = graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
     for owner in plan.dead_owners:
@@ -98,9 +95,10 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
 def _choose_evicted(
     home: Path, graph: Graph, backend: Backend, whole: Sequence[Snapshot], keep_bytes: int
 ) -> list[Snapshot]:
-    """Returns the snapshots to delete so that the others take at most `keep_bytes`, if what is pinned leaves that.
+    """Returns the snapshots to delete so that the others take at most `keep_bytes`, if the pinned ones allow that.
 
-    What was kept by hand and what rollouts stand on is pinned; what nothing else leads to goes last.
+    Those that were kept by hand and those that rollouts depend on are pinned; those of states that nothing else leads
+    to are deleted last.
     """
     known = Ledger(graph, backend.name, Holds(home)).read()
     there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
@@ -112,7 +110,7 @@ def _choose_evicted(
 
 
 def delete_files(backend: Backend, forgotten: Forgotten) -> int:
-    """Deletes the files of snapshots whose rows are gone, and returns the bytes that the disk has back."""
+    """Deletes the files of snapshots whose rows are deleted; returns the bytes that this frees."""
     mine = [snapshot for snapshot in forgotten.snapshots if snapshot.backend == backend.name]
     for snapshot in mine:
         backend.delete_snapshot(snapshot.id)
@@ -131,7 +129,7 @@ class InUse:
 
 
 def in_use(home: Path) -> InUse:
-    """Looks at what lives now, by the control groups of processes, which are named for their owners."""
+    """Measures the live sandboxes by the control groups of processes, which are named for their owners."""
     living = owners.live_owners(home)
     sandboxes: set[str] = set()
     memory = 0

@@ -1,7 +1,7 @@
-"""The replay engine: runs recorded rollouts through a cache, many side by side, and reports what came of it.
+"""The replay engine: runs recorded rollouts through a cache, many side by side, and reports the results.
 
-The calls of one rollout follow one another; rollouts run in threads. A rollout that tvsnap itself fails (not its own
-commands) ends there and is reported; the others go on.
+The calls of one rollout follow one another; rollouts run in threads. If tvsnap itself fails in a rollout (not the
+rollout's commands), that rollout ends and is reported; the others go on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tvsnap.upkeep.rollout_files import PlannedRollout
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
 
-DEFAULT_TIMEOUT = 30.0  # seconds that a call gets if it names no timeout of its own
+DEFAULT_TIMEOUT = 30.0  # seconds that a call gets if it has no timeout of its own
 
 _POLL = 0.1
 _PATIENCE = 10.0
@@ -39,11 +39,11 @@ class ReplayOptions:
     parallel: int = 1  # how many rollouts run at once
     repeat: int = 1  # how many times all of them are run, one pass after the other
     think: float = 0.0  # seconds between two calls of a rollout, as a model would think
-    timeout: float = DEFAULT_TIMEOUT  # seconds for calls that name none
+    timeout: float = DEFAULT_TIMEOUT  # seconds for calls without a timeout
     salt: str | None = None  # keeps the states apart from those of other replays; None shares them
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what makes no sense."""
+        """Raises UsageError for options that make no sense."""
         for name in ("image", "salt"):
             if getattr(self, name) is not None:
                 check_text(getattr(self, name), f"ReplayOptions.{name}")
@@ -57,18 +57,18 @@ class ReplayOptions:
 class CallRecord:
     """One call that was made."""
 
-    task: str  # task, rollout, name: as the rollout file has them
+    task: str  # task, rollout, name: as in the rollout file
     rollout: str
     name: str
     index: int  # its place in the rollout, from 0 on
     repeat: int  # in which pass, from 0 on
     result: ToolResult  # what it returned
-    state: str  # the state that the rollout came to by it
-    elapsed: float  # seconds until the answer was there, as its caller saw it
-    not_shared: str | None = None  # why later rollouts will not be answered with this; None if they will
+    state: str  # the state to which it led
+    elapsed: float  # seconds until its caller had the answer
+    not_shared: str | None = None  # why it will not answer later rollouts; None if it will
 
     def data(self) -> dict[str, Any]:
-        """Returns it as a line of `replay --outputs` has it."""
+        """Returns it as a line of `replay --outputs`."""
         return {
             **_values(self, "task", "rollout", "index", "repeat", "name"),
             **_values(self.result, "source", "exit_code", "timed_out", "truncated"),
@@ -82,21 +82,21 @@ class CallRecord:
 class RolloutRun:
     """One rollout's run."""
 
-    planned: PlannedRollout  # what it was to do
+    planned: PlannedRollout  # the rollout as planned
     repeat: int  # in which pass, from 0 on
     calls: list[CallRecord] = field(default_factory=list)  # the calls made so far
-    error: str = ""  # why it ended early, if tvsnap failed it; else empty
+    error: str = ""  # why it ended early, if tvsnap itself failed; else empty
     finished: bool = False  # it came to its end
 
 
 class Listener(Protocol):
-    """Told what happens, in the threads where it happens."""
+    """Is called about what happens, in the threads where it happens."""
 
     def called(self, record: CallRecord) -> None:
         """A call was answered."""
 
     def ended(self, run: RolloutRun) -> None:
-        """A rollout came to its end, or tvsnap failed it."""
+        """A rollout came to its end, or tvsnap itself failed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ class Latency:
     """How long something took."""
 
     n: int  # how often it was measured
-    p50: float | None  # p50 and p99: percentiles, milliseconds; None of nothing
+    p50: float | None  # p50 and p99: percentiles, milliseconds; None without samples
     p99: float | None
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Latency:
-        """Returns that of `samples`, seconds. A percentile is the smallest that so many of them do not exceed."""
+        """Returns that of `samples`, seconds. A percentile is the smallest sample that such a share does not exceed."""
         ordered = sorted(samples)
         if not ordered:
             return cls(0, None, None)
@@ -119,14 +119,14 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay came to."""
+    """The results of a replay."""
 
     runs: tuple[RolloutRun, ...]  # all rollouts, in the order of the passes, the files and their lines
     stats: Stats  # what the cache counted
     wall_s: float  # seconds from the first call to the end of the last
     passes_s: tuple[float, ...]  # seconds that each pass took
     interrupted: bool = False  # it was stopped before its end
-    # What the audits of answers found; those that were still to be made when it was stopped are left out
+    # What the audits of answers found, except those that were not made yet when it was stopped
     audit: CheckReport = NOTHING_CHECKED
 
     @property
@@ -136,7 +136,7 @@ class ReplayReport:
 
     @property
     def failed(self) -> list[RolloutRun]:
-        """The rollouts that tvsnap failed."""
+        """The rollouts in which tvsnap itself failed."""
         return [run for run in self.runs if run.error]
 
     @property
@@ -145,7 +145,7 @@ class ReplayReport:
         return [call for call in self.calls if call.not_shared]
 
     def data(self) -> dict[str, Any]:
-        """Returns it as `replay --report` has it."""
+        """Returns it as `replay --report` writes it."""
         calls, stats = self.calls, self.stats
         latencies = {
             source: Latency.of(call.elapsed for call in calls if call.result.source == source)
@@ -200,11 +200,10 @@ class Replay:
     """One replay.
 
     Args:
-        cache: what answers the calls. Where the replay is interrupted, it closes the cache: what is under way then
-            ends at once.
+        cache: answers the calls. If the replay is interrupted, it closes the cache, so that running calls end at once.
         rollouts: what to run.
         options: how.
-        listener: told what happens, if anybody is.
+        listener: is called about what happens.
     """
 
     cache: Cache
@@ -215,10 +214,10 @@ class Replay:
     _failure: BaseException | None = field(default=None, init=False)
 
     def run(self) -> ReplayReport:
-        """Runs everything; an interrupt (Ctrl-C) ends it early, with a report of what was done.
+        """Runs everything; an interrupt (Ctrl-C) ends it early, with a report on the part that was done.
 
         Raises:
-            TvsnapError: if no rollout can run at all, as for want of the image.
+            TvsnapError: no rollout can run at all, for example as the image is missing.
         """
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
@@ -243,7 +242,7 @@ class Replay:
         return ReplayReport(tuple(begun), self.cache.stats(), wall_s, tuple(passes), interrupted, audit)
 
     def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
-        waiting = iter(runs)  # of which each worker takes the next
+        waiting = iter(runs)  # each worker takes the next of these
         workers = [
             threading.Thread(target=self._work, args=(waiting,), name=f"replay-{number}", daemon=True)
             for number in range(min(self.options.parallel, len(runs)))
@@ -314,12 +313,12 @@ class Replay:
 
 
 def _values(of: object, *names: str) -> dict[str, Any]:
-    """Returns some attributes of something by their names."""
+    """Returns some attributes of an object by their names."""
     return {name: getattr(of, name) for name in names}
 
 
 def _counts(calls: Sequence[CallRecord]) -> dict[str, Any]:
-    """Returns what a report says of any set of calls."""
+    """Returns the part of a report that is about a set of calls."""
     by_source = {
         source: [call for call in calls if call.result.source == source] for source in ("hit", "coalesced", "executed")
     }

@@ -33,7 +33,7 @@ class PlannedCall:
 
     call: ToolCall  # the tool's name and arguments
     timeout: float | None = None  # seconds; None if the file names none
-    extra: Mapping[str, Any] = field(default_factory=dict)  # keys of the line that mean nothing to tvsnap
+    extra: Mapping[str, Any] = field(default_factory=dict)  # keys of the line that tvsnap does not use
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class PlannedRollout:
     task: str  # the task it belongs to
     rollout: str  # its name within the task
     image: str | None  # the image it names; None if it names none
-    calls: tuple[PlannedCall, ...]  # what it calls, in order
-    # Keys of the line that mean nothing to tvsnap, but for `database`: that which its SQL calls are for
+    calls: tuple[PlannedCall, ...]  # its calls, in order
+    # Keys of the line that tvsnap does not use, except `database`: the one for its SQL calls
     extra: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""  # file and line: where it was read; empty and 0 if it was not
     line: int = 0
 
     def made(self, step: PlannedCall) -> ToolCall:
-        """Returns one of its calls as it is to be made: an SQL call that names no database is for the rollout's."""
+        """Returns one of its calls as it is to be made: an SQL call that names no database uses the rollout's."""
         call, database = step.call, self.extra.get("database")
         if call.name not in _SQL_TOOLS or "database" in call.arguments or not isinstance(database, str):
             return call
@@ -73,8 +73,8 @@ def read_rollouts(files: Iterable[str | Path]) -> tuple[list[PlannedRollout], li
     """Reads rollout files; `-` is standard input.
 
     Returns:
-        The rollouts in the order of the files and their lines, and the lines that could not be understood. Empty
-        lines are neither.
+        The rollouts in the order of the files and their lines, and the lines that could not be understood. Empty lines
+        are neither.
 
     Raises:
         UsageError: a file cannot be read at all.
@@ -91,11 +91,7 @@ def read_rollouts(files: Iterable[str | Path]) -> tuple[list[PlannedRollout], li
 
 
 def parse_rollout(line: str | bytes) -> PlannedRollout:
-    """Returns the rollout that a line describes.
-
-    Raises:
-        ValueError: it describes none; the message is the reason in words.
-    """
+    """Returns the rollout that a line describes; raises ValueError, with the reason in words, if it describes none."""
     if isinstance(line, bytes) and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError("not UTF-8: it begins as UTF-16 does")
     try:

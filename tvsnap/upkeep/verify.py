@@ -1,6 +1,6 @@
-"""Checking the graph against reality: recorded calls are made again in forks of their states.
+"""Checks the graph: makes recorded calls again in forks of their states.
 
-What they return is compared, and what they leave behind.
+Their results are compared, and what they leave behind.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ def verify(
     mark: bool = True,
     progress: Callable[[], None] | None = None,
 ) -> CheckReport:
-    """Makes recorded calls again and compares.
+    """Makes recorded calls again and compares the results.
 
-    An interrupt (Ctrl-C) ends it early, with a report of what was done; the cache can only be closed after that.
+    An interrupt (Ctrl-C) ends it early, with a report on the part that was done; the cache can only be closed after
+    that.
 
     Args:
-        cache: whose graph and sandboxes.
+        cache: the cache with the graph and the sandboxes.
         ids: the calls, see `choose`.
         parallel: how many sandboxes to use at once.
         mark: see `Checker`.
-        progress: told of each call that is done, in any thread.
+        progress: called after each call, in any thread.
     """
     checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
 
@@ -64,7 +65,7 @@ def verify(
                 future.result()
         except BaseException as error:
             checker.stop()
-            cache.pool.close()  # ends what is under way
+            cache.pool.close()  # ends what is running
             if not isinstance(error, KeyboardInterrupt):
                 raise
             interrupted = True

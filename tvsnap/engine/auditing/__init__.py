@@ -1,1 +1,1 @@
-"""Answers that are made again and compared, so that mistakes are found."""
+"""Makes answered calls again and compares the results, to find wrong answers."""

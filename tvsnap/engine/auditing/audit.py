@@ -1,6 +1,6 @@
-"""Audits: a share of the calls that the graph answered are made once more in the background, and compared.
+"""Audits: a share of the calls that the graph answered are made again in the background, and compared.
 
-What was served has been served; but a value that is found to be wrong is served to nobody else, and it is said aloud.
+Answers that were given cannot be taken back; but a wrong one is given to nobody else, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -25,21 +25,12 @@ class Auditor:
     """Makes calls again that were answered from the graph, one at a time. Thread-safe."""
 
     def __init__(self, share: float, graph: Graph, reexecute: Reexecute, meter: Meter) -> None:
-        """
-        Args:
-            share: of the answers to audit, 0 to 1. Each call is audited once at most.
-            graph: where they come from.
-            reexecute: makes one again.
-            meter: counts audits.
-
-        Raises:
-            UsageError: `share` is no number from 0 to 1.
-        """
+        """Audits a `share` of the answers, 0 to 1, each call once; raises UsageError if it is no such number."""
         check_number(share, "audit", 0, 1)
         self._share = share
         self._meter = meter
         self._checker = Checker(graph, reexecute, by="an audit", on_difference=self._differed)
-        self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
+        self._lock = threading.RLock()  # not created by the Condition: a signal could interrupt that
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[int] = deque()
         self._known: set[int] = set()
@@ -48,7 +39,7 @@ class Auditor:
         self._worker: threading.Thread | None = None
 
     def answered(self, edge: Edge) -> None:
-        """Takes note that an edge answered a call; its audit, if there is to be one, waits its turn."""
+        """Notes that an edge answered a call, and queues it for an audit if it is chosen for one."""
         chosen = edge.comparable and self._share and random.random() < self._share
         if not chosen or edge.id in self._known:
             return
@@ -70,14 +61,7 @@ class Auditor:
         return len(self._waiting)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until all that was to be audited so far has been.
-
-        Args:
-            timeout: seconds; None to wait as long as it takes.
-
-        Returns:
-            Whether it has been.
-        """
+        """Waits until everything queued so far was audited, at most `timeout` seconds; returns whether it was."""
         with self._lock:
             return self._changed.wait_for(lambda: self._closed or not (self._waiting or self._busy), timeout)
 
@@ -88,14 +72,14 @@ class Auditor:
         return self._checker.report(interrupted=left)
 
     def close(self) -> None:
-        """Begins no more audits. One under way ends with its sandbox; see `join`."""
+        """Begins no more audits. One that is running ends with its sandbox; see `join`."""
         with self._lock:
             self._closed = True
             self._checker.stop()
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Waits for the audit under way, once `close` was called and its sandbox has ended."""
+        """Waits for the audit that is running, once `close` was called and its sandbox has ended."""
         if self._worker is not None:
             self._worker.join()
 
@@ -110,7 +94,7 @@ class Auditor:
             try:
                 self._checker.check(id)
                 self._meter.add(audited=1)
-            except Exception as error:  # an audit that fails must not end the audits, nor pass unseen
+            except Exception as error:  # a failed audit must neither end the audits nor go unnoticed
                 _log.warning("an audit failed: %s", error)
             finally:
                 with self._lock:

@@ -1,4 +1,4 @@
-"""Making recorded calls again in forks of their states, and comparing: one by one, for `verify` and for audits."""
+"""Makes recorded calls again in forks of their states and compares the results, for `verify` and for audits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reexecute = Callable[[Edge], Remade]  # makes a recorded call once more; see `Ca
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A recorded call that came to something else when it was made again."""
+    """A recorded call that gave a different result when it was made again."""
 
     edge: Edge  # the call as recorded
     seen: ToolResult  # what it returned now
@@ -26,15 +26,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What making recorded calls again came to.
+    """The results of making recorded calls again.
 
     Attributes:
         checked: how many recorded calls were made again.
         same: how many of them returned what was recorded and, where that can be compared, left the same behind.
-        differences: calls that returned something else, or left something else behind although they were known not to;
-            those included that were only replayed on the way to a state.
-        by_chance: calls that returned the same and left something else behind, as nobody had said they would not: their
-            states are reached by their snapshots alone, and what is answered holds.
+        differences: calls that returned something else, or that left something else behind although they were known to
+            be reproducible; also those that were only replayed on the way to a state.
+        by_chance: calls that returned the same but left something else behind, and were not known to be reproducible:
+            their states are reached by their snapshots alone, and their answers remain valid.
         failures: calls that could not be made again, each with the reason: their state could not be rebuilt, or their
             sandbox failed.
         interrupted: it was stopped before its end.
@@ -53,7 +53,7 @@ NOTHING_CHECKED = CheckReport(0, 0, (), ())
 
 @dataclass(slots=True)
 class Checker:
-    """Makes recorded calls again, and keeps what came of it. Thread-safe."""
+    """Makes recorded calls again, and collects the results. Thread-safe."""
 
     graph: Graph  # where the calls are recorded
     reexecute: Reexecute
@@ -61,7 +61,7 @@ class Checker:
     # Mark calls that differ nondeterministic in the graph, so that they answer nothing from then on. Those that differ
     # in a replay on the way to a state are marked in any case: they were relied on.
     mark: bool = True
-    on_difference: Callable[[Difference], None] = lambda _: None  # told of each once, in the thread that found it
+    on_difference: Callable[[Difference], None] = lambda _: None  # called once for each, in the thread that found it
     _stopped: bool = field(default=False, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _checked: int = field(default=0, init=False)
@@ -71,7 +71,7 @@ class Checker:
     _by_chance: dict[int, Edge] = field(default_factory=dict, init=False)
 
     def stop(self) -> None:
-        """Says that no more is to be checked; a check that fails from now on counts for nothing."""
+        """Stops checking; a check that fails from now on is not reported."""
         self._stopped = True
 
     def check(self, id: int) -> None:
@@ -113,7 +113,7 @@ class Checker:
             self.graph.prove(edge)
 
     def report(self, *, interrupted: bool = False) -> CheckReport:
-        """Returns what was found so far, in the order of the calls."""
+        """Returns the results so far, in the order of the calls."""
         with self._lock:
             return CheckReport(
                 self._checked,

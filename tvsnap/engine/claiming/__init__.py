@@ -1,1 +1,1 @@
-"""Calls that are being made: one rollout executes them, and others wait for it, or not."""
+"""Calls that are being made: one rollout executes each, and others may wait for its result."""

@@ -1,4 +1,4 @@
-"""Ending a call from another thread than the one that makes it."""
+"""Ends a call from another thread."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from tvsnap.model.errors import CallCancelled, InfrastructureError
 from tvsnap.sandboxes.protocol import Sandbox
 
-_AGAIN = 0.1  # seconds: what is said before a command has begun is not heard
+_AGAIN = 0.1  # seconds: an interrupt that is sent before a command has begun has no effect, so it is repeated
 
 
 class Cancellation:
-    """Whether one call is to end, and what is to be told so. Thread-safe."""
+    """Whether one call is to end, and the sandbox that must be interrupted then. Thread-safe."""
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
@@ -33,16 +33,12 @@ class Cancellation:
         return self._wanted.is_set()
 
     def cancel(self) -> None:
-        """Ends the call, wherever it is, and waits until it has ended; safe to repeat."""
+        """Ends the call, whatever it does at the moment, and waits until it has ended; safe to repeat."""
         self._wanted.set()
         self._interrupt_until(self._over)
 
     def supersede(self, executed: threading.Event) -> None:
-        """Ends the execution of the call, which is answered otherwise.
-
-        Args:
-            executed: set once the execution has ended, until when this waits.
-        """
+        """Ends the execution of a call that was answered otherwise, and waits until the execution sets `executed`."""
         self._superseded.set()
         self._wanted.set()
         self._interrupt_until(executed)
@@ -53,17 +49,13 @@ class Cancellation:
         self.check()
 
     def check(self) -> None:
-        """Raises CallCancelled if the call is to end; for before it is executed."""
+        """Raises CallCancelled if the call is to end; called before it is executed."""
         if self.wanted:
             raise CallCancelled("the call was cancelled before it was executed")
 
     @contextlib.contextmanager
     def executing(self, sandbox: Sandbox) -> Iterator[None]:
-        """A block in which the call is executed in a sandbox.
-
-        Raises:
-            CallCancelled: the call is to end, and has not begun.
-        """
+        """A block in which the call is executed in a sandbox; raises CallCancelled if the call is to end already."""
         with self._lock:
             self.check()
             self._sandbox = sandbox
@@ -81,5 +73,5 @@ class Cancellation:
             over.wait(_AGAIN)
 
     def end(self) -> None:
-        """Says that the call has ended, in whichever way."""
+        """Notes that the call has ended, however it ended."""
         self._over.set()

@@ -1,7 +1,8 @@
 """Calls that are being executed: of all rollouts that miss the same call in the same state, one executes it.
 
-The others wait for its result: within this process on an event in memory, in other processes by asking the graph, which
-keeps a lease of the call, now and then. `tvsnap.engine.claiming.patience` says for how long; then they execute it, too.
+The others wait for its result: within this process on an event in memory, in other processes by polling the graph,
+which stores a lease of the call. `tvsnap.engine.claiming.patience` defines for how long; then they execute the call,
+too.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tvsnap.model.errors import InfrastructureError, TvsnapError
 FIRST_POLL = 0.002  # seconds
 LAST_POLL = 0.050
 BACKOFF = 1.5
-LAST_LOOK = 0.1  # between two looks at whether the waiter's own call was cancelled
-GRACE = 1.0  # seconds beyond a waiter's own timeout that it gives to a call that this process executes
-REMOTE_GRACE = 10.0  # likewise for another process, of which it is not known when the execution began
+LAST_LOOK = 0.1  # seconds between two checks whether the waiting call was cancelled
+GRACE = 1.0  # seconds beyond its own timeout that a call waits for another one that this process executes
+REMOTE_GRACE = 10.0  # the same for another process, where it is not known when the execution began
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,9 @@ class Wanted:
 
     Attributes:
         state: where it is to be made.
-        call: the call.
-        timeout: seconds that the rollout gives it.
-        backend: whose snapshots keep the states that answers lead to.
+        backend: the backend whose snapshots keep the states that answers lead to.
         waited, quiet_s: see `Graph.lookup`.
-        look: looks the call up in the graph, for just this rollout, and holds the state that an answer leads to.
+        look: looks the call up in the graph for this rollout, and holds the state that an answer leads to.
         patience: how long it may wait for others.
     """
 
@@ -51,7 +50,7 @@ class Wanted:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Names the call in its state."""
+        """Identifies the call in its state."""
         return self.state, self.call.key
 
 
@@ -59,14 +58,14 @@ class Claim:
     """The right to execute one call in one state.
 
     Attributes:
-        wanted: the call.
-        leased: whether the graph's lease is held for it.
-        other: the claim of a rollout of this process that executes the call already; None if there is none.
+        leased: whether this process has the graph's lease for it.
+        other: the claim of another rollout of this process that executes the call already; None if there is none.
         elsewhere: another process executes it already.
-        contested: another rollout of this process began to execute the call beside.
-        unshareable: what the call came to answers nobody.
-        began, ended: when its execution began and ended, by time.monotonic(); None where it did not yet. Of a claim
-            that waits for another process, `began` tells when that began.
+        contested: another rollout of this process began to execute the call at the same time.
+        unshareable: the result of the call answers nobody.
+        began, ended: when its execution began and ended, by time.monotonic(); None until then. While the claim waits
+        for
+            another process, `began` is when that one began.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -82,38 +81,30 @@ class Claim:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Names the call in its state."""
+        """Identifies the call in its state."""
         return self.wanted.key
 
     @property
     def beside(self) -> bool:
-        """Whether another execution of the call, that began before, may still answer it."""
+        """Whether another execution of the call, which began earlier, may still answer it."""
         return self.elsewhere or (self.other is not None and not self.other.released)
 
     @property
     def released(self) -> bool:
-        """Whether nobody executes the call by it any more."""
+        """Whether the claim was given up, so that nobody executes the call by it."""
         return self._released.is_set()
 
     def begin(self) -> None:
-        """Says that the call is being executed from now on."""
+        """Notes that the execution of the call begins now."""
         if not self.elsewhere:
             self.began = time.monotonic()
 
     def wait(self, wanted: Wanted, cancellation: Cancellation) -> bool:
-        """Waits until it is released, as long as a waiter may.
-
-        Args:
-            wanted: what the waiter wants.
-            cancellation: of the waiter's call.
-
-        Returns:
-            Whether it is.
-        """
+        """Waits until it is released, for as long as the waiting call may; returns whether it was released."""
         while not self.released:
             cancellation.check()
             left = wanted.patience.left(self.began, self.ended)
-            if self.began is not None:  # no use in waiting much longer than its own timeout
+            if self.began is not None:  # much longer than its own timeout is of no use
                 left = min(left, self.began + wanted.timeout + GRACE - time.monotonic())
             if left <= 0:
                 return False
@@ -121,11 +112,11 @@ class Claim:
         return True
 
     def wait_released(self, seconds: float) -> bool:
-        """Waits until it is released, for so many seconds; returns whether it is."""
+        """Waits until it is released, for at most so many seconds; returns whether it was."""
         return self._released.wait(seconds)
 
     def wake(self) -> None:
-        """Lets all who wait for it go on."""
+        """Wakes all who wait for it."""
         self._released.set()
 
 
@@ -133,12 +124,7 @@ class Claims:
     """All calls that this process executes. Thread-safe."""
 
     def __init__(self, graph: Graph, owner: str, is_alive: Callable[[str], bool]) -> None:
-        """
-        Args:
-            graph: where leases are kept.
-            owner: the id of this process's `Owner`.
-            is_alive: tells whether the owner with an id still lives.
-        """
+        """`owner` is the id of this process's `Owner`; `is_alive` tells by an id whether that owner is alive."""
         self._graph = graph
         self._owner = owner
         self._is_alive = is_alive
@@ -149,20 +135,16 @@ class Claims:
         self._closed = False
 
     def claim(self, wanted: Wanted, cancellation: Cancellation) -> Edge | Claim | None:
-        """Waits for the result of whoever executes a call already, or else gets the right to execute it.
-
-        Args:
-            wanted: the call.
-            cancellation: of the call.
+        """Waits for the result of a rollout that executes a call already, or else gets the right to execute it.
 
         Returns:
-            The recorded answer; or the claim, to be given back with `release`. Where waiting is of no use (what came
-            out cannot be shared, or it takes too long), that is a claim beside the other one. None where what comes of
-            the call is shared with nobody.
+            The recorded answer, or the claim, which must be given back with `release`. Where waiting is of no use (the
+            result cannot be shared, or it takes too long), that is a claim besides the other one. None where the result
+            of the call is shared with nobody.
 
         Raises:
-            TvsnapError: if the graph fails.
-            InfrastructureError: if `close` was called.
+            TvsnapError: the graph failed.
+            InfrastructureError: `close` was called.
             CallCancelled: the call was cancelled meanwhile.
         """
         while True:
@@ -182,15 +164,15 @@ class Claims:
                 return claim
 
     def follow(self, claim: Claim, news: threading.Event, stopped: Callable[[], bool]) -> Edge | None:
-        """Waits, beside an execution of one's own, for what another execution of the call comes to.
+        """Waits for the result of another execution of the call, while the caller's own execution goes on.
 
         Args:
-            claim: of one's own.
-            news: set it for the wait to look around; it is set and cleared here, too.
-            stopped: whether nobody wants to know any more.
+            claim: the caller's own.
+            news: an event that the caller sets to have `stopped` checked; it is also set and cleared here.
+            stopped: returns whether the result is no longer needed.
 
         Returns:
-            The recorded answer; None if the other that began first came to none, or nobody wants to know.
+            The recorded answer; None if the other execution gave none, or if it is no longer needed.
         """
         with self._lock:
             self._watchers.setdefault(claim.key, []).append(news)
@@ -222,33 +204,26 @@ class Claims:
         return None
 
     def end(self, claim: Claim, duration: float) -> Edge | None:
-        """Says that the execution of a call has ended, and that what it came to is about to be recorded.
+        """Notes that the execution of a call has ended, after `duration` seconds, and that its result will be recorded.
 
-        Of those who execute a call side by side the first is recorded, and if that is shared, the others had better go
-        on from there: they wait for it as far as they may.
-
-        Args:
-            claim: the right by which it was executed.
-            duration: seconds that it took.
+        Of several executions of one call the first is recorded. If its result is shared, the other rollouts should go
+        on from there, so they wait for it as far as they may.
 
         Returns:
-            What another execution came to, and answers the call; None if this one is to be recorded.
+            The answer that another execution gave; None if this one is to be recorded.
         """
         claim.ended = ended = time.monotonic()
         with self._lock:
             first = self._concluding.setdefault(claim.key, claim)
-        if first is claim:  # another process may have executed it beside, which takes it some time to decide
+        if first is claim:  # another process may have executed it, too, which it takes some time to find out
             return claim.wanted.look() if claim.contested or duration > patience.FREE else None
         left = claim.wanted.patience.left_after(ended, duration)
         return claim.wanted.look() if first.wait_released(max(0.0, left)) else None
 
     def release(self, claim: Claim, *, unshareable: bool = False) -> None:
-        """Gives a claim back, and its lease if that is still held, and wakes who waits; safe to repeat.
+        """Gives a claim and its lease back, and wakes all who wait for it; safe to repeat.
 
-        Args:
-            claim: the claim.
-            unshareable: the call led to something that cannot be shared, so that all who wait had better execute it
-                themselves, at once.
+        If the result is `unshareable`, all who wait should execute the call themselves at once.
         """
         claim.unshareable = claim.unshareable or unshareable
         try:
@@ -279,7 +254,7 @@ class Claims:
             watcher.set()
 
     def _agree_with_others(self, claim: Claim, cancellation: Cancellation) -> Edge | Claim | None:
-        """Agrees with other processes on who executes the call of a claim that nobody else in this one has."""
+        """Agrees with other processes on who executes a call that nobody else in this process has claimed."""
         try:
             settled = self._ask_graph(claim, cancellation)
         except BaseException:
@@ -306,7 +281,7 @@ class Claims:
                     quiet_s=wanted.quiet_s,
                 )
             except InfrastructureError:
-                return claim  # the disk is full: what comes of the call will not be recorded either
+                return claim  # the disk is full: the result of the call will not be recorded either
             if found is None:
                 return None
             if isinstance(found, Edge):  # recorded since the caller looked
@@ -337,7 +312,7 @@ class Claims:
                     break
 
     def _is_other(self, lease: Lease | None) -> bool:
-        """Whether a lease is that of another process, which lives."""
+        """Returns whether a lease belongs to another process that is alive."""
         return lease is not None and lease.owner != self._owner and self._is_alive(lease.owner)
 
     def _check_open(self) -> None:

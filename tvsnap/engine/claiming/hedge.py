@@ -1,4 +1,4 @@
-"""A call that is executed although another rollout executes it already: what comes first answers it."""
+"""A call that is executed although another rollout executes it already: the faster execution answers it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,13 @@ from tvsnap.model.errors import TvsnapError
 class Hedge:
     """Waits for the other execution of a call while this thread executes it in a sandbox of its own.
 
-    If the other comes to an answer first, it ends this thread's execution. The rollout is then shown what the other
-    execution printed, and goes on from the state that this led to; its own sandbox, where the call was cut short, is
+    If the other execution gives an answer first, this thread's execution is ended. The rollout then gets the result of
+    the other execution, and goes on from the state that it led to; its own sandbox, in which the call was cut short, is
     not used any more.
     """
 
     def __init__(self, claims: Claims, claim: Claim, keeps: Callable[[Edge], bool], cancellation: Cancellation) -> None:
-        """
-        Args:
-            claims: the calls that are being executed.
-            claim: the right to execute the call beside the other.
-            keeps: whether the rollout can do without its sandbox once it is answered so.
-            cancellation: of the call.
-        """
+        """`keeps` tells whether the rollout can do without its sandbox once an edge has answered the call."""
         self._claims = claims
         self._claim = claim
         self._keeps = keeps
@@ -40,10 +34,9 @@ class Hedge:
         self._thread.start()
 
     def end(self) -> Edge | None:
-        """Says that this thread's execution has ended.
+        """Notes that this thread's execution has ended; returns the other execution's answer, if there is one.
 
-        Returns:
-            The answer, if the other execution has come to one: this thread's may have been cut short.
+        This thread's execution may have been cut short then.
         """
         self._executed.set()
         self._stopped = True
@@ -52,11 +45,7 @@ class Hedge:
         return self._edge
 
     def outlast(self) -> Edge | None:
-        """Waits, where this thread's execution failed, for what the other comes to.
-
-        Returns:
-            The answer; None if the other comes to none, either.
-        """
+        """Waits, after this thread's execution failed, for the other's answer; returns None if that fails, too."""
         self._executed.set()
         while self._thread.is_alive() and not self._cancellation.wanted:
             self._thread.join(LAST_LOOK)

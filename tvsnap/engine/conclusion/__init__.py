@@ -1,1 +1,1 @@
-"""What a call led to, and its record."""
+"""Finds out what a call led to, and records it."""

@@ -1,4 +1,4 @@
-"""What is left of a call once its caller has the result: where it led, its record, and a snapshot where that pays."""
+"""What is done once the caller has the result: find out where the call led, record it, and maybe take a snapshot."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tvsnap.model.observations import Observation
 
 
 class Concluding(NamedTuple):
-    """A conclusion under way.
+    """A conclusion that is under way.
 
     Attributes:
-        outcome: comes to where the rollout stands.
-        freed: comes to the sandbox, once nothing is left to be done in it; to None if it must not go on.
+        outcome: becomes the position to which the call led.
+        freed: becomes the sandbox once nothing is left to be done in it; None if it must not be used any more.
     """
 
     outcome: Future[Position]
@@ -33,36 +33,27 @@ class Concluding(NamedTuple):
 
 
 class Conclusions:
-    """Concludes the calls of one rollout, by workers, while its caller thinks."""
+    """Concludes the calls of one rollout, in worker threads, while its caller thinks."""
 
     def __init__(self, context: Context, recipe: Recipe, recorder: Recorder, hold: Hold | None) -> None:
-        """
-        Args:
-            context: what the rollouts of a cache have in common.
-            recipe: of the rollout's sandboxes.
-            recorder: records its calls.
-            hold: says to other processes where it stands; None if nothing is recorded.
-        """
+        """`hold` tells other processes where the rollout stands; None if nothing is recorded."""
         self._context = context
         self._recipe = recipe
         self._recorder = recorder
         self._hold = hold
 
     def begin(self, live: LiveSandbox, executed: Executed, *, exposed: bool) -> Concluding:
-        """Lets a worker find out where a call led, record it, and snapshot that if the policy says so.
+        """Has a worker find out where a call led, record it, and take a snapshot if the policy wants one.
 
-        Args:
-            live: where it was executed.
-            executed: the call.
-            exposed: the sandbox was given out, and must not make room for others.
+        A sandbox that was given out (`exposed`) is not closed to make room for others.
 
         Raises:
             InfrastructureError: the cache is closed.
         """
         concluding = Concluding(Future(), Future())
         for future in concluding:
-            future.set_running_or_notify_cancel()  # nobody who waits for it may cancel it
-        if not executed.looked_at:  # it takes less than to wake a worker
+            future.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+        if not executed.looked_at:  # this takes less time than waking a worker
             self._conclude(concluding, live, executed, exposed)
             return concluding
         try:
@@ -72,7 +63,7 @@ class Conclusions:
         return concluding
 
     def look_again(self, live: LiveSandbox) -> bool:
-        """Sees to it that a sandbox is known as a snapshot left it; returns whether it lives."""
+        """Observes a sandbox again after a snapshot; returns whether it is alive."""
         try:
             live.look_again(self._recipe.environment.observe)
             live.sandbox.note()
@@ -81,14 +72,14 @@ class Conclusions:
         return True
 
     def _conclude(self, concluding: Concluding, live: LiveSandbox, executed: Executed, exposed: bool) -> None:
-        """What `begin` lets a worker do."""
+        """Does, in a worker, what `begin` describes."""
         outcome, freed = concluding
         usable = False
         try:
             began = time.thread_time()
             self._context.snapshotter.worked(executed.result.duration)
             if self._recorder.answers_nobody(executed):
-                self._release(executed)  # who waits need not wait for what is looked at now
+                self._release(executed)  # whoever waits for the result need not wait for the observation
             looked = time.monotonic()
             observation = self._observe_after(live, executed)
             usable = observation is not None or not executed.looked_at or _left_alone(executed)
@@ -113,9 +104,9 @@ class Conclusions:
             self._account(executed, began)
             if kept:
                 usable = self._snapshot(live, position, exposed)
-            self._release(executed)  # who waits for the call is answered only if what it led to is kept
+            self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
             usable = usable and (not executed.looked_at or self.look_again(live))
-        except BaseException as error:  # a mistake of ours: the next call tells
+        except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False
             self._release(executed)
             if not outcome.done():
@@ -128,15 +119,15 @@ class Conclusions:
             freed.set_result(live if usable else None)
 
     def _account(self, executed: Executed, began: float) -> None:
-        """Takes note of what a call took, and, from `began` by time.thread_time() on, what recording it did."""
+        """Accounts for the time that a call took, and for recording it, which `began` by time.thread_time()."""
         recording_s = time.thread_time() - began + executed.looking_s if executed.looked_at else 0.0
         image, executed_s = self._recipe.image.digest, executed.result.duration
         self._context.worth.add(image, executed_s=executed_s, recording_s=recording_s)
 
     def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
-        """Gives what a call has written the age that it has where the call was recorded before, if it was.
+        """Redates the files that a call has written to when the call was first recorded, if it was recorded before.
 
-        Where that fails, it keeps the age that it has, which is what a run without the cache would show.
+        Where that fails, the files keep their times, as in a run without the cache.
 
         Raises:
             InfrastructureError: the sandbox ended.
@@ -150,7 +141,7 @@ class Conclusions:
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
-        """Returns how the sandbox looks after a call; None if it did not survive that, or is not to be looked at."""
+        """Observes the sandbox after a call; returns None if it has ended, or if it is not to be observed."""
         if not executed.looked_at:
             return None
         if _left_alone(executed):
@@ -162,7 +153,7 @@ class Conclusions:
             return None
 
     def _aftermath(self, live: LiveSandbox, executed: Executed, after: Observation | None, seconds: float) -> Aftermath:
-        """Returns what a call left behind, as it was seen so many seconds after its end.
+        """Returns what a call left behind, as observed `seconds` after its end.
 
         Raises:
             InfrastructureError: the sandbox ended.
@@ -174,7 +165,8 @@ class Conclusions:
             return Aftermath(unchanged=True)
         if executed.before is None or after is None:
             return Aftermath(unchanged=False)
-        # What a call leaves to happen by itself, such as a port in TIME_WAIT, is a change, whatever else is as it was.
+        # What will happen by itself after a call, such as the end of a port's TIME_WAIT, is a change, even if all else
+        # is equal.
         stirred = bool(after.active) and executed.at.quiet_s == math.inf
         unchanged = not stirred and self._recipe.environment.unchanged(executed.call, executed.before, after)
         if unchanged and live.sandbox.go_back():
@@ -182,17 +174,20 @@ class Conclusions:
         live.sandbox.settle(changed=True)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
         digest = None
-        with contextlib.suppress(InfrastructureError):  # it is told of when the next call is made
+        with contextlib.suppress(InfrastructureError):  # the next call raises it
             digest = live.sandbox.digest()
         return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
 
     def _release(self, executed: Executed) -> None:
-        """Wakes who waits for a call. Who does not find it in the graph now had better execute it without waiting."""
+        """Wakes those who wait for a call. If they do not find it in the graph now, they should execute it at once."""
         if executed.claim is not None:
             self._context.claims.release(executed.claim, unshareable=True)
 
     def _snapshot(self, live: LiveSandbox, at: Position, exposed: bool) -> bool:
-        """Snapshots the state that a sandbox came to, if the policy says so; returns whether the sandbox lives on."""
+        """Takes a snapshot of a sandbox's new state if the policy wants one.
+
+        Returns whether the sandbox is still alive.
+        """
         try:
             live.expendable = self._context.snapshotter.consider(live, at.course, self._recorder.task) and not exposed
         except TvsnapError:
@@ -203,9 +198,9 @@ class Conclusions:
 
 
 def _left_alone(executed: Executed) -> bool:
-    """Whether a call is known to have changed nothing: its tool changes nothing, and nobody else was there.
+    """Returns whether a call surely changed nothing: its tool is read-only, and no other process was there.
 
-    Who waits for a file to be opened (a FIFO, a watch, a lease) wakes when it is read.
+    Processes that wait for a file to be opened (a FIFO, a watch, a lease) wake up when it is read.
     """
     alone = executed.before is None or executed.before.alone
     return executed.tool.read_only and alone and executed.at.quiet_s == math.inf

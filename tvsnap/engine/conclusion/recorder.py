@@ -1,4 +1,4 @@
-"""Recording what a call came to, which tells where its rollout goes on: on the shared graph, or in a private branch."""
+"""Records the results of calls, and decides where a rollout goes on: on the shared graph, or in a private branch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Aftermath:
     """What a call left behind.
 
     Attributes:
-        unchanged: the state is as it was.
-        digest: of the sandbox; None if it cannot be told, or is not needed.
-        quiet_s: seconds, from the call's end on, in which nothing changes by itself.
-        active: why something may; None if it may not.
-        chance, reproducible: what a service tells of it, see `Observation`.
+        unchanged: the state is the same as before.
+        digest: of the sandbox; None if there is none, or it is not needed.
+        quiet_s: seconds after the call's end during which nothing changes by itself.
+        active: why something may change by itself; None if it may not.
+        chance, reproducible: see `Observation`, of services.
     """
 
     unchanged: bool
@@ -43,12 +43,9 @@ class Recorder:
     """
 
     def __init__(self, graph: Graph, backend: str, task: str, *, timeouts: bool = False) -> None:
-        """
-        Args:
-            graph: the graph.
-            backend: whose snapshots keep states.
-            task: the task.
-            timeouts: share what timed out while it was working, too.
+        """`backend` keeps the states by its snapshots.
+
+        `timeouts` also shares calls that timed out while they worked.
         """
         self._graph = graph
         self._backend = backend
@@ -56,14 +53,9 @@ class Recorder:
         self._timeouts = timeouts
 
     def record(self, executed: Executed, left: Aftermath) -> Position:
-        """Records a call that was executed.
+        """Records a call that was executed; returns where it led.
 
-        Args:
-            executed: the call.
-            left: what it left behind.
-
-        Returns:
-            Where it led. If the graph cannot take it (it was forgotten, the disk is full), that is a private branch.
+        If the graph cannot record it (its state was forgotten, the disk is full), it leads into a private branch.
         """
         tool, result, at = executed.tool, executed.result, executed.at
         if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
@@ -92,20 +84,13 @@ class Recorder:
             return _unrecorded(at, executed.call, str(error), left, executed.ended)
 
     def answers_nobody(self, executed: Executed) -> bool:
-        """Whether a call's result is known not to be shared, whatever it left behind."""
+        """Returns whether a call's result is sure not to be shared, whatever the call left behind."""
         return _unshareable(executed, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
 
     def branch_off(self, at: Position, call: ToolCall, result: ToolResult, reason: str, left: Aftermath) -> Position:
-        """Records a call that led into a private branch, or on in it.
+        """Records a call that led into a private branch, or further along one; returns where it led.
 
-        Args:
-            at: where it was made.
-            call, result: the call.
-            reason: why what comes of it is not shared.
-            left: what it left behind.
-
-        Returns:
-            Where it led.
+        `reason` says why its result is not shared.
         """
         now = time.monotonic()
         try:
@@ -114,7 +99,7 @@ class Recorder:
             return _unrecorded(at, call, str(error), left, now)
 
     def _ungraded(self, executed: Executed) -> str | None:
-        """Returns why the grade that a call gave is not to be shared; None if it is, or the call does not grade."""
+        """Returns why the grade that a call gave cannot be shared; None if it can, or if the call does not grade."""
         grading, grade, state, call = executed.grading, executed.grade, executed.at.state, executed.call
         if grading is None or grade is None or grading.executions <= 1:
             return None
@@ -174,7 +159,7 @@ class Recorder:
         asked: tuple[str, ...] = (),
         grade: str | None = None,
     ) -> Position:
-        """Records a call for people only; returns where it led."""
+        """Records a call that is only shown to people; returns where it led."""
         if not at.recorded:
             return _unrecorded(at, call, reason, left, ended)
         after = _private_state(at, call, left)
@@ -202,12 +187,12 @@ class Recorder:
 
 
 def _wall_clock(moment: float) -> float:
-    """Returns the time of day of a moment by time.monotonic(), seconds since the epoch."""
+    """Converts a time by time.monotonic() into seconds since the epoch."""
     return time.time() - (time.monotonic() - moment)
 
 
 def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str | None:
-    """Returns why a call's result is not to be shared; None if it is."""
+    """Returns why a call's result cannot be shared; None if it can."""
     tool, result = executed.tool, executed.result
     if not tool.cacheable:
         return f"the tool {tool.name} acts on what is not in the sandbox"
@@ -225,7 +210,7 @@ def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str 
 
 
 def _unrecorded(at: Position, call: ToolCall, reason: str | None, left: Aftermath, ended: float) -> Position:
-    """Returns where a call led that the graph does not know of."""
+    """Returns where a call led that is not in the graph."""
     reason = at.private or f"could not be recorded: {reason}"
     if left.unchanged:
         return replace(at, unshared=reason)
@@ -234,5 +219,5 @@ def _unrecorded(at: Position, call: ToolCall, reason: str | None, left: Aftermat
 
 
 def _private_state(at: Position, call: ToolCall, left: Aftermath) -> str:
-    """Returns the name of a state that no other execution shares."""
+    """Returns a name for a state that no other execution shares."""
     return at.state if left.unchanged else next_state(at.state, call, identity=secrets.token_hex(16))

@@ -1,1 +1,1 @@
-"""The execution of a call in a sandbox."""
+"""Executes calls in sandboxes."""

@@ -1,4 +1,4 @@
-"""What is known of a call once it was executed."""
+"""What is known of a call after its execution."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ class Executed:
     """A call that has just been executed.
 
     Attributes:
-        tool, call: what was called.
         timeout: seconds that it was given.
-        result: what it returned.
         at: where it was called.
-        before: how the sandbox looked before; None if nobody needed to know.
-        claim: others wait for the result; None if nobody does.
-        trouble: why the result may be this machine's doing and not the call's; None if it is not.
-        age: seconds that the sandbox had been left to itself when the call began.
+        before: how the sandbox looked before; None if that was not needed.
+        claim: the right by which it was executed; None if nobody waits for the result.
+        trouble: why the result may be due to this machine and not to the call; None if it is not.
+        age: seconds for which nothing had been done in the sandbox when the call began.
         ended: when the call ended, by time.monotonic().
-        cancelled: it was ended before its time, by whoever made it.
-        asked: what it asked of the network.
-        lasts: seconds for which that answers others; None for ever.
+        cancelled: its caller ended it early.
+        asked: what it requested from the network.
+        lasts: seconds for which a result that depends on the network answers others; None for ever.
         grading: how it grades; None if it does not.
         grade: the grade that it gave.
-        looked_at: whether it is found out what it changed; else nothing of it is shared.
-        looking_s: seconds of processor time that it took to look before it.
+        looked_at: whether its changes are observed; otherwise nothing of it is shared.
+        looking_s: seconds of processor time that the observation before it took.
         reaching_s: seconds that it took to get the sandbox.
     """
 
@@ -59,6 +57,6 @@ class Executed:
 
     @property
     def waited(self) -> float:
-        """The wait that the result may rest on; 0 if nothing changed by itself before the call ended."""
+        """The wait on which the result may depend; 0 if nothing changed by itself before the call ended."""
         over = self.age + self.result.duration > self.at.quiet_s
         return max(self.age, SHORTEST_WAIT) if over else 0.0

@@ -25,12 +25,6 @@ class Execution:
     """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
 
     def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
-        """
-        Args:
-            recipe: of the rollout's sandboxes.
-            own: the one that the rollout has.
-            cursor: where it stands.
-        """
         self._recipe = recipe
         self._own = own
         self._cursor = cursor
@@ -46,24 +40,17 @@ class Execution:
         *,
         looks: bool = True,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
-        """Executes a call in a sandbox in the present state; if the sandbox dies over it, once more in another.
+        """Executes a call in a sandbox in the present state; if the sandbox dies, once more in another one.
 
-        Args:
-            tool: that the call names.
-            call: the call.
-            timeout: seconds.
-            claim: the right to execute it, if others may want its result.
-            cancellation: of the call.
-            grading: how it grades; None if it does not.
-            looks: find out what it changes.
+        `looks` is False if the changes that the call makes need not be observed.
 
         Returns:
-            The sandbox, what happened, and how the sandbox was had (None: it was there).
+            The sandbox, the executed call, and how the sandbox was acquired (None: the rollout had it).
 
         Raises:
-            StateLost: nothing leads to the state.
-            InfrastructureError: no sandbox could be had, or the call was the death of two.
-            CallCancelled: before it was executed.
+            StateLost: the state cannot be reached.
+            InfrastructureError: no sandbox could be made, or two sandboxes died during the call.
+            CallCancelled: the call was cancelled before it was executed.
         """
         try:
             return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
@@ -93,7 +80,7 @@ class Execution:
         reaching_s = time.perf_counter() - began
         at, environment = self._cursor.at, self._recipe.environment
         began = time.thread_time()
-        # Where something runs by itself or may wake, how it looked at first is what the outcome is compared with.
+        # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.
         if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
         looking_s = time.thread_time() - began
@@ -104,7 +91,7 @@ class Execution:
             looking_s += time.thread_time() - began
         if claim is not None:
             claim.begin()
-        # Looked for before, too: a disk that was full may have room again when the call ends.
+        # Checked before the call, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.machine_fault("") if looks else None
         load, age = live.sandbox.load(), live.age()
         with cancellation.executing(live.sandbox):

@@ -1,4 +1,4 @@
-"""The sandbox that one rollout has, for as long as it has one."""
+"""The sandbox of one rollout."""
 
 from __future__ import annotations
 
@@ -13,67 +13,59 @@ from tvsnap.model.stats import Way
 
 
 class OwnSandbox:
-    """Used by one thread at a time.
+    """The sandbox of one rollout, if it has one. Used by one thread at a time.
 
     Attributes:
-        exposed: it was given out by `Rollout.sandbox`, so that what is done in it is not known.
+        exposed: it was given out by `Rollout.sandbox`, so that it is not known what is done in it.
     """
 
     def __init__(self, context: Context, recipe: Recipe, root: str) -> None:
-        """
-        Args:
-            context: what the rollouts of a cache have in common.
-            recipe: of the rollout's sandboxes.
-            root: the state that fresh ones stand at.
-        """
+        """`root` is the state of fresh sandboxes."""
         self.exposed = False
         self._context = context
         self._recipe = recipe
         self._root = root
         self._live: LiveSandbox | None = None
         self._freed: Future[LiveSandbox | None] | None = None  # until it is taken into _live
-        self._ahead: LiveSandbox | None = None  # what was made before a call needed it
+        self._ahead: LiveSandbox | None = None  # a sandbox that was made before a call needed it
 
     @property
     def live(self) -> LiveSandbox | None:
-        """What the rollout has at hand; None while it has none, or while that is busy."""
+        """The sandbox; None if the rollout has none, or while it is busy with the rest of the last call."""
         return self._live
 
     @property
     def absent(self) -> bool:
-        """Whether the rollout has none, and none is busy with what is left of its last call."""
+        """Whether the rollout has none, not even one that is busy with the rest of its last call."""
         return self._live is None and self._freed is None
 
     @property
     def busy(self) -> bool:
-        """Whether it may be busy with what is left of the last call."""
+        """Whether it may be busy with the rest of the last call."""
         return self._freed is not None
 
     def take(self, live: LiveSandbox | None) -> None:
-        """Has the rollout go on with a sandbox that stands where it stands."""
+        """Gives the rollout a sandbox that stands where the rollout stands."""
         self._live = live
 
     def free_later(self, freed: Future[LiveSandbox | None]) -> None:
-        """Leaves it to whoever does what is left of a call.
+        """Leaves it to the thread that does the rest of a call.
 
-        Args:
-            freed: comes to the sandbox once nothing is left to be done in it; to None if it must not go on.
+        `freed` becomes the sandbox once nothing is left to be done in it, and None if it must not be used any more.
         """
         self._live, self._freed = None, freed
 
     def await_one(self) -> Future[LiveSandbox | None]:
-        """Has the rollout wait for one that is about to be made, when it needs one; `make_ahead` then makes it."""
+        """Makes the rollout's next call wait for a sandbox that `make_ahead` is going to make."""
         coming: Future[LiveSandbox | None] = Future()
         coming.set_running_or_notify_cancel()
         self.free_later(coming)
         return coming
 
     def make_ahead(self, at: Position, coming: Future[LiveSandbox | None]) -> None:
-        """Makes one before a call needs it, and sees to it that the call finds it as it would be after another call.
+        """Makes one before a call needs it, and prepares it as it would be after another call.
 
-        Args:
-            at: where the rollout stands.
-            coming: from `await_one`.
+        `coming` comes from `await_one`.
 
         Raises:
             TvsnapError: it could not be made. The call that needs one tries again.
@@ -98,7 +90,7 @@ class OwnSandbox:
             coming.set_result(live)
 
     def standing_at(self, state: str) -> LiveSandbox | None:
-        """Returns it if it stands at a state, once nothing of the last call is left to be done in it; else drops it."""
+        """Returns it if it stands at a state, once the last call is completely done in it; otherwise gives it up."""
         live = self._await_own()
         if live is not None and self._context.acquirer.take_back(live, state):
             return live
@@ -106,11 +98,11 @@ class OwnSandbox:
         return None
 
     def acquire(self, at: Position) -> tuple[LiveSandbox, Way | None]:
-        """Returns a sandbox in a state, and how it was had (None: it was there).
+        """Returns a sandbox in a state, and how it was acquired (None: the rollout had it).
 
         Raises:
-            StateLost: there is no way to it.
-            InfrastructureError: none could be had.
+            StateLost: the state cannot be reached.
+            InfrastructureError: no sandbox could be made.
         """
         own, self._live = self._await_own(), None
         recorded = at.recorded or at.state != self._root
@@ -126,11 +118,7 @@ class OwnSandbox:
         return live, acquired.way
 
     def leave(self, *, shared: bool) -> None:
-        """Leaves it to others, as soon as nothing of the last call is left to be done in it.
-
-        Args:
-            shared: others may have it where the rollout stands; it is ended otherwise.
-        """
+        """Gives it up once the last call is completely done in it: parks it for others if `shared`, or ends it."""
         freed, self._freed = self._freed, None
         live, self._live = self._live, None
         shared = shared and not self.exposed

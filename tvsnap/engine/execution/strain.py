@@ -1,12 +1,12 @@
-"""Whether the load of the machine may have had a part in what a call came to.
+"""Whether the load of the machine may have influenced the result of a call.
 
-A call whose time was cut, by other work or by its own limits, may fail where it would not have failed on an idle
-machine: a test with a limit of its own, a verifier that waits for a server. Its result is recorded as any other, and
-says so (`ToolResult.strain`). That is the case where
+A call that got less processor time, because of other work or of its own limits, may fail where it would not have failed
+on an idle machine: a test with a time limit, a verifier that waits for a server. Its result is recorded as usual, with
+a note (`ToolResult.strain`). The note is made where
 
-- it took `LONG` seconds or more, and for `THROTTLED` of that time its sandbox had used up what it may use of the
-  processors, or for `WAITED` of that time something waited for a processor;
-- or it took at least `NEAR` of a limit: of the timeout that it was given, or of one that its text names (`timeout 60`,
+- the call took `LONG` seconds or more, and for `THROTTLED` of that time its sandbox had used up its processor quota, or
+  for `WAITED` of that time something waited for a processor;
+- or it took at least `NEAR` of a limit: of its timeout, or of a limit that its text names (`timeout 60`,
   `--timeout=60`).
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from tvsnap.host.load import Load
 from tvsnap.model.calls import MAIN_ARGUMENTS, ToolCall, ToolResult
 
-LONG = 0.5  # seconds; of shorter calls, their own limits alone count
+LONG = 0.5  # seconds; for shorter calls, only their own limits count
 THROTTLED = 0.2  # of the call's time
 WAITED = 0.5
 NEAR = 0.5
@@ -30,15 +30,12 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def strain(call: ToolCall, result: ToolResult, timeout: float, load: Load) -> str | None:
-    """Returns, in words, why the machine's load may have had a part in a call's result; None if nothing says so.
+    """Returns, in words, why the machine's load may have influenced a call's result; None if nothing suggests it.
 
-    Args:
-        call, result: the call.
-        timeout: seconds that it was given.
-        load: what held up its sandbox while it was executed.
+    `timeout` is in seconds; `load` is what delayed its sandbox during the call.
     """
     took = result.duration
-    if result.blocked:  # it waited for what would never have come
+    if result.blocked:  # it waited for something that would never have come
         return None
     for limit in (timeout, *_named(call)):
         if NEAR * limit <= took:
@@ -52,7 +49,7 @@ def strain(call: ToolCall, result: ToolResult, timeout: float, load: Load) -> st
 
 
 def _named(call: ToolCall) -> Iterator[float]:
-    """Yields the limits that a call's text names, seconds; those of 0 stand for none."""
+    """Yields the limits that a call's text names, in seconds; 0 stands for no limit."""
     for name in MAIN_ARGUMENTS:
         text = call.arguments.get(name)
         if isinstance(text, str) and "timeout" in text:

@@ -1,9 +1,9 @@
 """The one sandbox of a rollout without the cache, in which every call is executed: for comparison.
 
-Nothing is looked at, for nobody rests on it: a rollout costs its sandbox and its calls. So nobody knows which calls
-changed something, and the ids of processes, which with the cache go by that, go by the number of calls. Where a
-comparison is to be exact to the process id (`Cache(same_ids=True)`), or where chance goes by process ids, because the
-image has a seed, the sandbox is looked at after each call.
+It is not observed, as nobody depends on its states: a rollout costs only its sandbox and its calls. So it is not known
+which calls changed something; the ids of processes, which depend on that with the cache, depend on the number of calls
+here. Where a comparison has to be exact to the process id (`Cache(same_ids=True)`), or where random numbers depend on
+process ids because the image has a seed, the sandbox is observed after each call.
 """
 
 from __future__ import annotations
@@ -20,15 +20,10 @@ from tvsnap.model.errors import InfrastructureError
 
 
 class UncachedSandbox:
-    """Started at the first call that needs it. Used by one thread at a time."""
+    """The sandbox, which is started at the first call that needs it. Used by one thread at a time."""
 
     def __init__(self, context: Context, recipe: Recipe, root: str) -> None:
-        """
-        Args:
-            context: what the rollouts of a cache have in common.
-            recipe: of the sandbox.
-            root: the state that it starts at.
-        """
+        """`root` is the state that the sandbox starts at."""
         self._context = context
         self._recipe = recipe
         self._root = root
@@ -38,10 +33,10 @@ class UncachedSandbox:
         self._noted: Future[None] | None = None  # whether the last call changed anything
 
     def live(self) -> LiveSandbox:
-        """Returns it, once nothing of the last call is left to be done in it.
+        """Returns the sandbox, once the last call is completely done in it.
 
         Raises:
-            InfrastructureError: it could not be started, or is gone.
+            InfrastructureError: it could not be started, or has ended.
         """
         if self._live is None:
             if self._started:
@@ -56,13 +51,7 @@ class UncachedSandbox:
         return self._live
 
     def execute(self, live: LiveSandbox, tool: Tool, call: ToolCall, timeout: float) -> ToolResult:
-        """Executes a call.
-
-        Args:
-            live: what `live` returned.
-            tool: the call's tool.
-            call: the call.
-            timeout: seconds.
+        """Executes a call in the sandbox that `live` returned.
 
         Raises:
             InfrastructureError: the sandbox failed, and has been ended.
@@ -92,7 +81,7 @@ class UncachedSandbox:
         before = live.observation
         if before is None or (tool.read_only and before.alone):
             return
-        with contextlib.suppress(InfrastructureError):  # the next call tells
+        with contextlib.suppress(InfrastructureError):  # the next call raises it
             live.observation = self._recipe.environment.observe(live.sandbox)
             unchanged = self._recipe.environment.unchanged(call, before, live.observation)
             live.sandbox.settle(changed=not (unchanged and live.sandbox.go_back()))

@@ -1,7 +1,8 @@
-"""What a cache may use, and how its snapshots are kept within that: the least useful ones make room for better ones.
+"""The limits of a cache, and how its snapshots are kept within them: the least useful ones make room for better ones.
 
-Several processes may use one data directory: whoever takes a snapshot evicts, and no snapshot becomes known that has no
-room, whatever others do at the same moment. A fork that is under way while its snapshot goes is begun again without it.
+Several processes may use one data directory. The process that takes a snapshot evicts others, and a snapshot for which
+there is no room is never added to the graph, whatever other processes do at the same moment. A fork whose snapshot is
+deleted meanwhile is begun again without it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from tvsnap.model.limits import MIB, Budget
 from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
 
-SPARE = 0.1  # the part of the room that is made free at once: looking at all snapshots is not for each that is taken
-SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and how long is not recorded
-REFUSING = 5.0  # seconds for which what is worth no more than one that was refused is refused unseen
+SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
+SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and that time is not recorded
+REFUSING = 5.0  # seconds for which snapshots worth no more than a refused one are refused without a look at the others
 
 
 def snapshot_limits(budget: Budget) -> SnapshotLimits:
-    """Returns what snapshots may take of a budget."""
+    """Returns the part of a budget that applies to snapshots."""
     return SnapshotLimits(budget.disk, budget.snapshots)
 
 
 def free_and_reserve(budget: Budget, home: Path) -> tuple[int, int]:
-    """Returns the bytes that are free on the file system of a data directory, and those to be left free."""
+    """Returns the bytes that are free on the file system of a data directory, and those that must be left free."""
     disk = DiskSpace.on(home, home)
     return disk.free, disk.reserve if budget.reserve is None else budget.reserve
 
@@ -51,7 +52,7 @@ def shortage(budget: Budget, home: Path) -> str | None:
 
 
 class Ledger:
-    """What the snapshots of one backend are worth, as the graph knows it. Thread-safe."""
+    """The snapshots of one backend, and their worth according to the graph. Thread-safe."""
 
     def __init__(self, graph: Graph, backend: str, holds: Holds) -> None:
         self._graph = graph
@@ -59,14 +60,14 @@ class Ledger:
         self._holds = holds
 
     def read(self) -> dict[str, tuple[Kept, Snapshot]]:
-        """Returns all snapshots, by state; those that rollouts stand on are pinned."""
-        self._graph.flush()  # the forks of this process count
+        """Returns all snapshots, by state; those that rollouts depend on are marked as pinned."""
+        self._graph.flush()  # so that the forks of this process count
         used = self.in_use(self._holds.held())
         ways = self._graph.snapshot_ways(self._backend)
         return {way.snapshot.state: (_kept(way, used), way.snapshot) for way in ways}
 
     def in_use(self, held: Iterable[str]) -> set[str]:
-        """Returns the states whose snapshots keep states that rollouts stand at: the nearest ones above these."""
+        """Returns the states whose snapshots keep the states of rollouts: the nearest snapshots above these."""
         found = set()
         for state in held:
             with contextlib.suppress(TvsnapError):  # forgotten
@@ -76,10 +77,10 @@ class Ledger:
         return found
 
     def evict(self, chosen: Iterable[Snapshot]) -> list[Snapshot]:
-        """Deletes the rows of snapshots, but not of those that a rollout has come to stand on since they were read.
+        """Deletes the rows of snapshots, except those that rollouts have come to depend on since they were read.
 
         Returns:
-            Those whose files are to be deleted.
+            The snapshots whose files are to be deleted.
         """
         with self._holds.evicting() as held:
             used = self.in_use(held)
@@ -105,14 +106,6 @@ class SnapshotBudget:
     """Keeps the snapshots of one backend within a budget. Thread-safe."""
 
     def __init__(self, home: Path, graph: Graph, backend: Backend, holds: Holds, budget: Budget, meter: Meter) -> None:
-        """
-        Args:
-            home: the data directory.
-            graph, backend: where the snapshots are.
-            holds: where rollouts stand.
-            budget: what they may take.
-            meter: counts what is evicted and what is not taken.
-        """
         self._home = home
         self._graph = graph
         self._backend = backend
@@ -125,7 +118,7 @@ class SnapshotBudget:
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-evict")
 
     def evict_excess(self) -> None:
-        """Evicts what is there beyond the budget."""
+        """Evicts the snapshots that exceed the budget."""
         count, size = self._graph.snapshot_usage(self._backend.name)
         if not self._room.holds(size, count):
             with self._lock:
@@ -133,13 +126,9 @@ class SnapshotBudget:
                 self._evict(known, choose_evicted(_all(known), self._room, time.time()))
 
     def find_room(self, new: Kept) -> str | None:
-        """Sees to it that there is room for a snapshot, by evicting others if they are worth less.
+        """Makes room for a snapshot by evicting others that are worth less; returns why there is no room, or None.
 
-        Args:
-            new: what is about to be taken; `pinned` if others are to go whatever they are worth.
-
-        Returns:
-            Why there is no room; None if there is.
+        If `new` is pinned, others are evicted whatever they are worth.
         """
         reason = shortage(self._budget, self._home) or self._find_room(new)
         if reason:
@@ -147,10 +136,9 @@ class SnapshotBudget:
         return reason
 
     def add(self, snapshot: Snapshot, new: Kept) -> bool:
-        """Adds a snapshot that was taken, if there is room for it now that its size is known.
+        """Adds a snapshot that was taken, if there is room now that its size is known; returns whether it was added.
 
-        Returns:
-            Whether it was added; else its files are to be deleted.
+        If it was not, its files are to be deleted.
         """
         while not self._graph.add_snapshot(snapshot, size=self._room.size, count=self._room.count):
             if self._graph.snapshot(snapshot.state, snapshot.backend) is not None or not self._is_known(snapshot.state):
@@ -160,7 +148,7 @@ class SnapshotBudget:
         return True
 
     def close(self) -> None:
-        """Waits until the files of what was evicted are gone; safe to repeat."""
+        """Waits until the files of evicted snapshots are deleted; safe to repeat."""
         self._deleter.shutdown()
 
     def _find_room(self, new: Kept) -> str | None:
@@ -175,7 +163,7 @@ class SnapshotBudget:
         with self._lock:
             if not new.pinned and worth <= self._bar and time.monotonic() < self._bar_until:
                 return self._refusal()
-            known = self._ledger.read()  # another thread may have made room meanwhile, or another process
+            known = self._ledger.read()  # another thread or process may have made room meanwhile
             known.pop(new.state, None)
             there = _all(known)
             if not new.pinned and new in choose_evicted([*there, new], room, now):

@@ -1,4 +1,4 @@
-"""Putting a data directory in order when it is opened: what the dead left behind, and snapshots that are half there."""
+"""Cleans a data directory up when it is opened: what dead processes left behind, and incomplete snapshots."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tvsnap.sandboxes.protocol import Backend
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where the rows and the files of snapshots do not agree."""
+    """Differences between the rows and the files of snapshots."""
 
-    rows: tuple[Snapshot, ...]  # snapshots that are gone from the disk
-    files: tuple[str, ...]  # ids of snapshots that the graph does not know, and that nobody alive is about to add to it
+    rows: tuple[Snapshot, ...]  # snapshots whose files are missing
+    files: tuple[str, ...]  # ids of snapshots that are not in the graph, and that no live process is about to add to it
 
 
 def tidy(home: Path, graph: Graph, backend: Backend) -> None:
@@ -42,8 +42,9 @@ def make_agree(graph: Graph, backend: Backend, mismatch: Mismatch) -> None:
 def find_mismatch(home: Path, graph: Graph, backend: Backend) -> Mismatch:
     """Finds rows of snapshots without files, and files without a row; changes nothing.
 
-    Others may be at work: who takes a snapshot puts its files in place and then adds its row, who deletes one drops the
-    row first. So files are without a row for good only if there still is none once their taker is seen to be dead.
+    Other processes may be at work: a process that takes a snapshot writes its files and then adds its row, one that
+    deletes a snapshot deletes the row first. So files are known to be abandoned only if there is still no row after the
+    process that wrote them is seen to be dead.
     """
     rows = graph.snapshots(backend.name)
     on_disk = set(backend.snapshots())

@@ -1,9 +1,9 @@
-"""For how long no snapshots are tried after one failed: of the sandbox where it did, of its task, or of all.
+"""For how long no snapshots are tried after a failure: of the sandbox, of its task, or of all.
 
-What a checkpoint says of its failure may be a sandbox's own doing, be it by chance or on purpose, and so may that of
-all sandboxes of a task, which run the same programs. So one sandbox delays its own snapshots only, and several of one
-task those of that task. All are delayed where the host itself has seen that there is no room, and where checkpoints of
-several tasks failed for one cause while none succeeded, of whichever sandbox.
+The cause of a failed checkpoint may lie in the sandbox itself, by chance or on purpose, and so may the same failure in
+all sandboxes of a task, which run the same programs. So the failures of one sandbox delay only its own snapshots, and
+those of several sandboxes of a task the snapshots of that task. All snapshots are delayed where the host itself found
+that there is no room, and where checkpoints of several tasks failed for the same cause while none succeeded.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from typing import TypeVar
 RETRY_AFTER = 60.0  # seconds, where there is no room; the longest delay
 SHORTEST_PAUSE = 1.0  # seconds after a failure; twice as long each time that it fails again
 INDEPENDENT = 3
-"""Sandboxes of a task after whose failures in a row, for one cause, it is taken for the task's doing; and as many tasks
-after whose failures it is taken for the machine's.
-"""
+"""Failures of so many sandboxes in a row for a cause are attributed to the task; of so many tasks, to the machine."""
 _REMEMBERED = 10_000  # sandboxes, tasks, causes
 
 K = TypeVar("K")
@@ -27,7 +25,7 @@ V = TypeVar("V")
 
 
 class _Pause:
-    """A time without tries, longer each time that it begins anew before a success."""
+    """A time without tries, which doubles with each failure until a success."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -42,7 +40,7 @@ class _Pause:
 
 
 class Pauses:
-    """When no snapshots are tried, by the ids of sandboxes and the names of tasks. Thread-safe."""
+    """When no snapshots are tried, by sandbox ids and task names. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,13 +51,13 @@ class Pauses:
         self._tasks: OrderedDict[str, set[str]] = OrderedDict()  # by cause
 
     def hold(self, sandbox: str, task: str | None) -> bool:
-        """Whether no snapshot of a sandbox is to be tried now; `task` is None where nobody knows whose it is."""
+        """Returns whether no snapshot of a sandbox is to be tried now; `task` is None if it is not known."""
         with self._lock:
             own = self._of.get(sandbox) or (task is not None and self._of_task.get(task))
             return bool(self._all or own)
 
     def failed(self, sandbox: str, task: str | None, reason: str) -> None:
-        """Says that a snapshot of a sandbox failed, for a reason that is not known to be the state's."""
+        """Notes that a snapshot of a sandbox failed, for a reason that need not lie in the state."""
         cause = re.sub(r"\d+", "", reason)
         with self._lock:
             _latest(self._of, sandbox, _Pause()).begin()
@@ -79,12 +77,12 @@ class Pauses:
                 self._all.begin()
 
     def no_room(self) -> None:
-        """Says that the host has no room for any."""
+        """Notes that the host has no room for snapshots."""
         with self._lock:
             self._all.begin(RETRY_AFTER)
 
     def succeeded(self, sandbox: str, task: str | None) -> None:
-        """Says that a snapshot of a sandbox was taken."""
+        """Notes that a snapshot of a sandbox was taken."""
         with self._lock:
             self._of.pop(sandbox, None)
             self._tasks.clear()
@@ -94,7 +92,7 @@ class Pauses:
                 self._failed.pop(task, None)
 
     def end(self) -> None:
-        """Lets snapshots be tried at once again."""
+        """Ends all pauses, so that snapshots are tried at once."""
         with self._lock:
             for table in (self._of, self._of_task, self._failed, self._tasks):
                 table.clear()
@@ -102,7 +100,7 @@ class Pauses:
 
 
 def _latest(table: OrderedDict[K, V], key: K, new: V) -> V:
-    """Returns what a table has for a key, or else `new`, from now on; the oldest is forgotten."""
+    """Returns the value of a key, after setting it to `new` if there is none; forgets the oldest keys."""
     found = table.setdefault(key, new)
     table.move_to_end(key)
     while len(table) > _REMEMBERED:

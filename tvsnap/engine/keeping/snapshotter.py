@@ -1,4 +1,4 @@
-"""Taking snapshots: asks the policy, takes the checkpoint, records it; what goes wrong never fails a rollout."""
+"""Takes snapshots: asks the policy, takes the checkpoint, records it; failures never fail a rollout."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tvsnap.model.limits import MIB
 from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
 
-LONGEST_CHECKPOINT = 60.0  # seconds to wait for one that someone else takes
-PATIENCE = 15.0  # seconds for which a snapshot that someone waits for is tried, where the machine has trouble
+LONGEST_CHECKPOINT = 60.0  # seconds to wait for a checkpoint that another thread takes
+PATIENCE = 15.0  # seconds for which a snapshot that is waited for is tried, while the machine has trouble
 PAUSE = 0.5  # seconds between two tries
-LATE = 1.0  # seconds after which a state in which something runs is no longer what it was
-FORGOTTEN_AFTER = 600.0  # seconds after which a state that could not be checkpointed is tried again
+LATE = 1.0  # seconds after which a state in which something runs has changed too much
+FORGOTTEN_AFTER = 600.0  # seconds after which a checkpoint of a state that could not be checkpointed is tried again
 REMEMBERED = 10_000  # states
-USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one was taken
+USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one has been taken
 
 _SHORT = Rebuild(from_root=False, calls=1, replay_s=0.0, proven=False)
 
@@ -43,11 +43,11 @@ V = TypeVar("V")
 
 
 class Snapshotter:
-    """Snapshots states where the policy says so. Thread-safe.
+    """Takes snapshots of states where the policy wants them. Thread-safe.
 
     Attributes:
-        trouble: why the last snapshot that was tried could not be taken, where that is not known to lie in the state;
-            None if it could.
+        trouble: why the last snapshot that was tried failed, where the cause is not known to lie in the state; None if
+            it succeeded.
     """
 
     def __init__(
@@ -65,60 +65,56 @@ class Snapshotter:
         self._lock = threading.Lock()
         self._spent: OrderedDict[str, float] = OrderedDict()
         self._rebuilds: OrderedDict[str, int] = OrderedDict()
-        self._sizes: OrderedDict[str, int] = OrderedDict()  # of those that turned out to be too big
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # of snapshots that turned out to be too big
         self._courses: OrderedDict[str, str] = OrderedDict()  # what led to a state, see Position.course
-        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by course: why, and when
+        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by course: the reason and the time
         self._expected: dict[str, threading.Event] = {}
 
     def expect(self, state: str) -> None:
-        """Says that `consider` will soon be called for a new state, so that nobody replays what leads to it meanwhile.
+        """Announces that `consider` will soon be called for a new state, so that nobody replays calls to reach it.
 
-        Whoever says so must call `has_decided` in any case.
+        The caller must call `has_decided` in any case.
         """
         with self._lock:
             self._expected.setdefault(state, threading.Event())
 
     def has_decided(self, state: str) -> None:
-        """Says that a state has its snapshot by now, or that none will be taken; safe to repeat."""
+        """Announces that a state has its snapshot, or that none will be taken; safe to repeat."""
         with self._lock:
             expected = self._expected.pop(state, None)
         if expected is not None:
             expected.set()
 
     def wait(self, states: Iterable[str]) -> None:
-        """Waits for snapshots of `states` that are expected; look after that what snapshots there are."""
+        """Waits for snapshots of `states` that are expected; after that, look up which snapshots there are."""
         with self._lock:
             expected = [self._expected[state] for state in states if state in self._expected]
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
     def worked(self, seconds: float) -> None:
-        """Takes note that a call was executed: part of the time that it took pays for snapshots.
-
-        Args:
-            seconds: how long it took.
-        """
+        """Notes that a call was executed for so many seconds: part of that time pays for snapshots."""
         self._costs.worked(seconds)
 
     @property
     def keeps_all(self) -> bool:
-        """Whether even the state that a short call leads to is likely to be kept just now."""
+        """Whether even the state after a short call is likely to be kept at the moment."""
         return self._policy.should_checkpoint(_SHORT, self._costs)
 
     def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
-        """Snapshots the state that a sandbox has just come to by a call, if the policy says so.
+        """Takes a snapshot of the state that a sandbox has just come to by a call, if the policy wants one.
 
         Args:
             live: the sandbox.
-            course: names the calls that led there: what cannot be checkpointed after them once will not be the next
-                time, though the state has another name then. Empty if only the state itself counts.
+            course: identifies the calls that led there: if a checkpoint after them failed once, it will fail the next
+                time, too, though the state has another name then. Empty if only the state itself counts.
             task: the task whose rollout made the call; None if that is not known.
 
         Returns:
             Whether the state can be reached again for certain, with or without a snapshot of its own.
 
         Raises:
-            SandboxDied: if the sandbox ended over it.
+            SandboxDied: the sandbox ended during the checkpoint.
         """
         if course:
             with self._lock:
@@ -126,14 +122,12 @@ class Snapshotter:
         return self._consider(live, task)
 
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
-        """Snapshots a state that was rebuilt by replay, or started anew, if that has cost too much by now.
+        """Takes a snapshot of a state that was replayed, or started anew, if this has cost too much so far.
 
-        Args:
-            live: the sandbox, which stands at the state.
-            seconds: what rebuilding it took.
+        `seconds` is what rebuilding it took this time.
 
         Raises:
-            SandboxDied: if the sandbox ended over it.
+            SandboxDied: the sandbox ended during the checkpoint.
         """
         with self._lock:
             _put(self._spent, live.state, self._spent.get(live.state, 0.0) + seconds)
@@ -141,16 +135,14 @@ class Snapshotter:
         self._consider(live)
 
     def take(self, live: LiveSandbox, *, pinned: bool = False) -> None:
-        """Snapshots the state that a sandbox stands at, whatever the policy says, unless it has a snapshot.
+        """Takes a snapshot of the state that a sandbox stands at, whatever the policy says, unless the state has one.
 
-        Args:
-            live: the sandbox.
-            pinned: keep it until the state is forgotten, whatever room there is.
+        A `pinned` snapshot is kept until the state is forgotten, whatever room there is.
 
         Raises:
-            NotCheckpointable: with the reason in words; also if there is no room for it, or if it would come too late:
-                a snapshot serves those, too, who have not waited as long as the sandbox has.
-            InfrastructureError: if it failed.
+            NotCheckpointable: with the reason in words; also if there is no room for it, or if it would come too late,
+                as the snapshot also serves rollouts that have not waited as long as the sandbox has.
+            InfrastructureError: it failed.
         """
         distance = self._graph.distance(live.state, self._backend.name)
         if distance.is_zero and (not pinned or self._graph.pin_snapshot(live.state, self._backend.name)):
@@ -166,7 +158,7 @@ class Snapshotter:
             raise NotCheckpointable("there is no room for a snapshot, or the state was forgotten meanwhile")
 
     def _checkpoint_patiently(self, live: LiveSandbox, new: Kept, *, pinned: bool) -> bool:
-        """Takes a snapshot that someone waits for: trouble of the machine may pass."""
+        """Takes a snapshot that is waited for: tries again, as trouble of the machine may pass."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with contextlib.suppress(CheckpointFailed):
@@ -175,25 +167,21 @@ class Snapshotter:
         return self._checkpoint(live, new, pinned=pinned)
 
     def refuse(self, state: str, reason: str) -> None:
-        """Takes note that a state cannot be checkpointed, so that it is not tried again for a while, and tells people.
-
-        Args:
-            state: the state.
-            reason: why, in words.
-        """
+        """Notes for a while, and in the graph for people, that a state cannot be checkpointed; `reason` says why."""
         self._remember(state, reason)
         self._tell(state, reason)
 
     def refusal(self, state: str) -> str | None:
-        """Returns why a state, or one that the same calls led to, could not be checkpointed when this process tried of
-        late; None if it did not, or could.
+        """Returns why a state, or another one after the same calls, recently could not be checkpointed by this process.
+
+        None if it was not tried, or succeeded.
         """
         with self._lock:
             reason, since = self._refused.get(self._courses.get(state, state), (None, 0.0))
         return reason if time.monotonic() - since < FORGOTTEN_AFTER else None
 
     def _tell(self, state: str, reason: str) -> None:
-        """Lets people find out why a state could not be checkpointed; nothing else rests on it."""
+        """Notes in the graph why a state could not be checkpointed; this is only shown to people."""
         with contextlib.suppress(TvsnapError):  # a full disk
             self._graph.note_refusal(state, self._backend.name, reason)
 
@@ -225,7 +213,7 @@ class Snapshotter:
         except NotCheckpointable as refusal:
             self.refuse(live.state, str(refusal))
         except SandboxDied as death:
-            self._remember(live.state, str(death))  # it might do so again and again
+            self._remember(live.state, str(death))  # it might do so each time
             raise
         except NoRoom as lack:
             self.trouble = str(lack)
@@ -236,7 +224,7 @@ class Snapshotter:
         return rebuild.proven
 
     def _rebuild(self, state: str, distance: Distance) -> Rebuild:
-        """Returns what it takes to rebuild a state that is so far from what it can be rebuilt from."""
+        """Returns what it costs to rebuild a state from the nearest snapshot or the root."""
         snapshot = distance.snapshot
         return Rebuild(
             snapshot is None,
@@ -256,7 +244,7 @@ class Snapshotter:
             None if above is None else above.state,
             self._sizes.get(state, self._usual_size if above is None else above.size),
             rebuild.replay_s + rebuild.calls * CALL_OVERHEAD if rebuild.calls else SERVICE_START,
-            forks=self._rebuilds.get(state, 0),  # each time that it was rebuilt, it would have been forked
+            forks=self._rebuilds.get(state, 0),  # each rebuild would have been a fork
             created=time.time(),
             proven=rebuild.proven,
         )
@@ -266,12 +254,8 @@ class Snapshotter:
     ) -> bool:
         """Takes a snapshot and adds it to the graph; returns whether the state has one now.
 
-        Args:
-            live: the sandbox.
-            new: what the snapshot is expected to be.
-            pinned: it never goes.
-            allowed: what it takes comes out of `Costs.allowance_s`.
-            task: whose rollout made the call, for `Pauses`.
+        If `allowed`, its time is taken from `Costs.allowance_s`. `task` is the task whose rollout made the call, for
+        `Pauses`.
         """
         began = time.perf_counter()
         age_s = live.age()
@@ -310,7 +294,7 @@ class Snapshotter:
 
 
 def _put(table: OrderedDict[str, V], key: str, value: V) -> None:
-    """Puts a value into a table that forgets its oldest."""
+    """Puts a value into a table that forgets its oldest entries."""
     table[key] = value
     while len(table) > REMEMBERED:
         table.popitem(last=False)

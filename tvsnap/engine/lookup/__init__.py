@@ -1,1 +1,1 @@
-"""Where a rollout stands, and what answers its calls there."""
+"""The position of a rollout, and the answers to its calls there."""

@@ -1,4 +1,4 @@
-"""Where a rollout stands in the graph, how long it has waited there, and what answers its calls there."""
+"""The position of a rollout in the graph, how long it has waited there, and the answers to its calls there."""
 
 from __future__ import annotations
 
@@ -25,20 +25,14 @@ from tvsnap.model.errors import TvsnapError
 
 
 class Cursor:
-    """Used by one thread at a time, but for `where` and `pending`.
+    """A rollout's position. Used by one thread at a time, except for `where` and `pending`.
 
     Attributes:
-        at: where it stands, as of the last `catch_up`.
-        hold: keeps the state from eviction; None if nothing is recorded, or once it is let go.
+        at: the position as of the last `catch_up`.
+        hold: keeps the state from eviction; None if nothing is recorded, or after `let_go`.
     """
 
     def __init__(self, context: Context, recipe: Recipe, at: Position) -> None:
-        """
-        Args:
-            context: what the rollouts of a cache have in common.
-            recipe: of the rollout's sandboxes.
-            at: where it begins.
-        """
         self._context = context
         self._recipe = recipe
         self.at = at
@@ -46,13 +40,13 @@ class Cursor:
         if self.hold is not None:
             self.hold.stand(at.state)
         self._ended = time.monotonic()  # the last call
-        self._not_before = 0.0  # when the clock has caught up with the waits that were said
+        self._not_before = 0.0  # when the real time will have caught up with `advance_time`
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into `at`
 
     # -- position -------------------------------------------------------------------------------------------------
 
     def where(self) -> Position:
-        """Returns where it stands, once the last call's outcome is known; for any thread."""
+        """Returns the position, once the last call's outcome is known. Any thread may call it."""
         outcome = self._outcome
         if outcome is None:
             return self.at
@@ -70,7 +64,7 @@ class Cursor:
         return self._outcome is None
 
     def lead_to(self, outcome: Future[Position]) -> None:
-        """Has it stand, from the next `catch_up` on, where a call that was executed led."""
+        """Takes over, at the next `catch_up`, the position to which an executed call led."""
         self._outcome = outcome
 
     def catch_up(self) -> None:
@@ -80,18 +74,18 @@ class Cursor:
             self._outcome = None
 
     def stand_at(self, at: Position) -> None:
-        """Takes its place at a state."""
+        """Moves to a position."""
         self.at = at
         if self.hold is not None:
             self.hold.stand(at.state)
 
     def go_on_from(self, other: Cursor) -> None:
-        """Stands where another one does, whose last call and whose waits count as its own."""
+        """Takes over the position, the last call and the waits of another one."""
         self.stand_at(other.at)
         self._ended, self._not_before = other._ended, other._not_before
 
     def let_go(self) -> None:
-        """Holds no state any more."""
+        """Stops holding a state."""
         if self.hold is not None:
             self._context.holds.remove(self.hold)
             self.hold = None
@@ -104,11 +98,11 @@ class Cursor:
         return self._ended
 
     def missing(self, after: float) -> float:
-        """Returns how many seconds are missing until so many have passed since the last call."""
+        """Returns how many seconds are missing until `after` seconds have passed since the last call."""
         return max(0.0, after - (time.monotonic() - self._ended))
 
     def advance_time(self, after: float) -> None:
-        """Sees to it that so many seconds have passed since the last call."""
+        """Makes at least `after` seconds count as passed since the last call."""
         now = time.monotonic()
         missing = after - (now - self._ended)
         if missing > 0:
@@ -117,7 +111,7 @@ class Cursor:
             self._not_before = max(self._not_before, now) + missing
 
     def make_up_time(self, live: LiveSandbox, cancellation: Cancellation) -> None:
-        """Waits until a sandbox, and the clock that programs read, are where the rollout is."""
+        """Waits until a sandbox, and the clock that programs read, have caught up with the rollout."""
         missing = max(0.0, self._not_before - time.monotonic())
         live.let_run(max(self.at.waited, live.age() + missing), cancellation.pause)
         self._not_before = 0.0
@@ -127,12 +121,9 @@ class Cursor:
     def lookup(
         self, call: ToolCall, timeout: float, grading: Grading | None = None, *, patient: bool = True
     ) -> Edge | None:
-        """Returns the recorded answer to a call, if there is one that may be given; the state it leads to is held then.
+        """Returns the recorded answer to a call, if there is one that may be used; then holds the state it leads to.
 
-        Args:
-            call, timeout: see `Rollout.call`.
-            grading: how it grades; None if it does not.
-            patient: wait for an eviction that is under way; else there is no answer.
+        If not `patient`, it does not wait for an eviction that is under way, and returns None.
         """
         at, holds = self.at, self._context.holds
         if at.private:
@@ -166,13 +157,13 @@ class Cursor:
         *,
         at_hand: bool,
     ) -> Edge | Claim | None:
-        """Returns someone else's result, or the right to execute a call; None where nothing is to be shared.
+        """Returns another rollout's result, or the right to execute a call; None where nothing is to be shared.
 
         Args:
             tool, call, timeout, cancellation: the call.
             until: when a wait for others must end, by time.monotonic().
-            able: whether there is a sandbox to execute it in, or room for one.
-            at_hand: the rollout has one that stands here.
+            able: returns whether there is a sandbox to execute it in, or room for one.
+            at_hand: the rollout has a sandbox that stands here.
         """
         at = self.at
         if at.private or tool.stochastic or not tool.cacheable:
@@ -183,7 +174,7 @@ class Cursor:
         return self._context.claims.claim(wanted, cancellation)
 
     def keeps(self, edge: Edge) -> bool:
-        """Whether the rollout can do without a sandbox of its own once an edge has answered a call."""
+        """Returns whether the rollout can do without its sandbox once an edge has answered a call."""
         try:
             return edge.changed or self._context.acquirer.is_sure(self.at.state)
         except TvsnapError:
@@ -194,7 +185,7 @@ class Cursor:
         at, graph, snapshotter = self.at, self._context.graph, self._context.snapshotter
         backend = self._context.backend.name
         lost = snapshotter.refusal(at.course_after(call))
-        if lost is None and not tool.read_only:  # what cannot be kept before a call rarely can be after it
+        if lost is None and not tool.read_only:  # where a state cannot be kept before a call, it rarely can be after it
             lost = snapshotter.refusal(at.state)
             made_by = None if lost else graph.edge_to(at.state)
             lost = lost or (made_by.refusals.get(backend) if made_by else None)
@@ -206,18 +197,18 @@ class Cursor:
         return Forecast(lost or refusals.get(backend) or cut_short, duration, cheap)
 
     def lasts(self, tool: Tool) -> float | None:
-        """Returns the seconds for which what a tool's call asked of the network answers others; None for ever."""
+        """Returns for how many seconds a result that depends on the network answers others; None for ever."""
         return self._context.network_answers if tool.time_to_live is None else tool.time_to_live
 
     def follow(self, edge: Edge) -> None:
-        """Moves along an edge, whose result answers a call."""
+        """Moves along an edge whose result answers a call."""
         at, now = self.at, time.monotonic()
         if edge.changed:
             course = at.course_after(edge.call)
-            self._not_before -= max(0.0, time.time() - edge.created)  # so long ago was the state made
+            self._not_before -= max(0.0, time.time() - edge.created)  # that is how long ago the state was made
             self.stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
-            # It has waited as long as the one whose answer it is given, and for the call's own time.
+            # It has waited as long as the rollout whose result it is given, and for the call's own time.
             self.at = replace(at, unshared=None, since=min(at.since, now - edge.waited) - edge.result.duration)
         elif at.unshared:
             self.at = replace(at, unshared=None)
@@ -233,6 +224,6 @@ class Cursor:
         lasts = self._context.network_answers if tool is None else self.lasts(tool)
         if lasts is None or edge.is_newer_than(lasts):
             return edge
-        if retire:  # an event loop that looks must not wait for a writer
+        if retire:  # an event loop that looks an answer up must not wait for a writer
             graph.retire(edge, f"what it asked of the network is older than {lasts:g} s")
         return None

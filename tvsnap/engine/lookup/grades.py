@@ -1,7 +1,7 @@
-"""Grades: calls that may have to be executed several times before what they came to answers others.
+"""Grades: calls that may have to be executed several times before their result answers others.
 
-A verifier that fails now and then would otherwise give its first grade to all who come to the state. What makes up the
-grade is the call's exit status, and what it left in some files; its output may differ from one execution to the next.
+Otherwise, a verifier that fails now and then would give its first grade to all rollouts that come to the state. A grade
+consists of the call's exit status and the contents of some files; its output may differ between executions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.sandboxes.protocol import Sandbox
 
-_SHOWN = 200  # bytes of a file that a grade holds as they are
+_SHOWN = 200  # bytes of a file up to which a grade contains its text, and not its digest
 _MOST = 1 << 20
 
 
@@ -30,7 +30,7 @@ class Grading:
     executions: int = 1
 
     def read(self, sandbox: Sandbox, result: ToolResult) -> str:
-        """Returns the grade that a call has just given in a sandbox, as a text."""
+        """Returns, as text, the grade that a call has just given in a sandbox."""
         said: dict[str, object] = {"exit_code": result.exit_code}
         for path in self.paths:
             try:
@@ -43,22 +43,18 @@ class Grading:
         return canonical_json(said)
 
     def is_settled(self, given: Mapping[str, int], grade: str | None) -> bool:
-        """Whether a grade was given often enough to answer others, and no other ever was.
+        """Returns whether a grade may answer others: it was given often enough, and no other grade ever was.
 
-        Args:
-            given: how often each grade was given.
-            grade: the one that would be the answer; None if it is not known.
+        `given` is how often each grade was given; `grade` is None if it is not known.
         """
         return self.executions <= 1 or (
             grade is not None and given == {grade: given.get(grade, 0)} and given[grade] >= self.executions
         )
 
     def not_yet(self, given: Mapping[str, int], grade: str) -> str | None:
-        """Returns why a grade is not to be shared that was just given; None if it is.
+        """Returns why a grade that was just given is not to be shared yet; None if it is.
 
-        Args:
-            given: how often each grade was given before.
-            grade: the one that was given now.
+        `given` is how often each grade was given before.
         """
         others = [other for other in given if other != grade]
         if self.executions > 1 and others:

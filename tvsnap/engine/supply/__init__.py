@@ -1,1 +1,1 @@
-"""Sandboxes that stand in the state where one is needed."""
+"""Provides sandboxes in the states in which they are needed."""

@@ -1,8 +1,8 @@
-"""Getting a live sandbox into a given state, by the cheapest way there is.
+"""Gets a live sandbox into a given state, in the cheapest way.
 
 What a rollout was shown must be the past of the state that it goes on from. So a state is reached only by a sandbox
-that stands there, by a snapshot, or by making calls again of which it is known that they lead to the same state each
-time; or if they just have, as the digests of what they left behind tell.
+that stands there, by a snapshot, or by executing calls again that are known to lead to the same state each time, or
+that just did, as the digests of what they left behind show.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tvsnap.model.stats import Meter, Way
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 LONG_REBUILD = 1.0  # seconds
-ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be snapshotting what it led to
+ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be taking a snapshot of its state
 POLL = 0.02  # seconds
 
 
@@ -41,11 +41,10 @@ class Acquired:
     """A sandbox that stands at a state.
 
     Attributes:
-        live: the sandbox.
-        way: how it was had: it was parked there, or made ready ahead of time, or forked there, started (at a root), or
-            calls were made again; None if it was the caller's own.
+        way: how it was acquired: it was parked there, or made ahead, or forked there, or started (at a root), or calls
+            were replayed in it; None if it was the caller's own.
         sure: whether the state can be reached again for certain, so that the sandbox may be closed to make room; None
-            for the caller's own, which is as it was.
+            for the caller's own, which keeps its setting.
     """
 
     live: LiveSandbox
@@ -54,7 +53,7 @@ class Acquired:
 
 
 class _ForkFailed(Exception):
-    """A backend could not fork a snapshot, after trying several times, and not because the snapshot is damaged."""
+    """A backend could not fork a snapshot in several attempts, although the snapshot is not damaged."""
 
     def __init__(self, error: InfrastructureError) -> None:
         super().__init__(str(error))
@@ -89,28 +88,28 @@ class Acquirer:
         return self._costs.fork_s
 
     def first_s(self, recipe: Recipe) -> float:
-        """Returns the seconds that the first sandbox of a rollout usually takes: a server's is forked from its root."""
+        """Returns the seconds that the first sandbox of a rollout usually takes; a server's is forked from its root."""
         return self._costs.fork_s if recipe.environment.serves else self._costs.start_s
 
     def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
-        """Returns a sandbox that stands at a state, had in the cheapest way that there is.
+        """Returns a sandbox that stands at a state, acquired in the cheapest way.
 
-        The ways are, in this order: the caller's own; a parked one; one that was made ahead of time; a fork of the
-        state's snapshot, or a fresh one at a root; and one that is brought there by making calls again.
+        The ways are, in this order: the caller's own; a parked one; one that was made ahead; a fork of the state's
+        snapshot, or a fresh one at a root; and one in which calls are replayed.
 
-        A rebuild begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a
-        fresh sandbox. It waits where the recording did.
+        A replay begins in the nearest state above for which there is a parked sandbox or a snapshot, or else in a fresh
+        sandbox. It waits where the recording did.
 
         Args:
             state: the state.
             recipe: of sandboxes at its root.
-            own: what the caller has; closed if it cannot be used.
-            recorded: whether the graph knows the state; if it does not, that is a root, where a sandbox is started.
+            own: the caller's sandbox; closed if it cannot be used.
+            recorded: whether the graph knows the state; if not, it is a root, where a sandbox is started.
 
         Raises:
-            NotFound: if the state is not in the graph.
-            StateLost: if there is no way to it.
-            InfrastructureError: if no sandbox could be had, or it failed on the way.
+            NotFound: the state is not in the graph.
+            StateLost: the state cannot be reached.
+            InfrastructureError: no sandbox could be made, or it failed on the way.
         """
         if own is not None and self.take_back(own, state):
             return Acquired(own, None, None)
@@ -122,10 +121,9 @@ class Acquirer:
         return self._reach(state, recipe)
 
     def take_back(self, own: LiveSandbox, state: str) -> bool:
-        """Takes a sandbox that rests back into use if it stands at a state; closes it if not.
+        """Takes a resting sandbox back into use if it stands at a state, and closes it if not.
 
-        Returns:
-            Whether it was taken.
+        Returns whether it was taken.
         """
         if own.state == state and self._pool.claim(own):
             return True
@@ -133,7 +131,7 @@ class Acquirer:
         return False
 
     def _reach(self, state: str, recipe: Recipe) -> Acquired:
-        """See `acquire`, where no sandbox stands at the state."""
+        """Does what `acquire` describes where no sandbox stands at the state."""
         began = time.perf_counter()
         snapshot, edges = self._way(state)
         try:
@@ -149,8 +147,8 @@ class Acquirer:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
                 return self.acquire(state, recipe)
-            # It is kept, for it may be the only way to its state and another time the fork succeeds; but what can never
-            # be brought back here must not keep on answering.
+            # It is kept, as it may be the only way to its state, and a later fork may succeed; but a snapshot that can
+            # never be restored here must not lead to answers.
             if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
                 self.drop(snapshot)
                 self._snapshotter.refuse(snapshot.state, str(failure.error))
@@ -169,38 +167,36 @@ class Acquirer:
         return Acquired(live, "replayed", self.is_sure(state))
 
     def is_sure(self, state: str) -> bool:
-        """Whether a state can be reached for certain: by its snapshot, or by calls that lead there each time.
+        """Returns whether a state can be reached for certain: by its snapshot, or by calls that lead there each time.
 
-        Raises:
-            NotFound: if the state is not in the graph.
+        Raises NotFound if the state is not in the graph.
         """
         return self._graph.distance(state, self._backend.name).proven
 
     def expect(self, state: str, recipe: Recipe) -> None:
-        """Says that a rollout begins at a state: where nothing was ever called, it will need a sandbox there."""
+        """Announces that a rollout begins at a state: if no call was ever made there, it will need a sandbox."""
         if not self._preforker.enabled:
             return
         try:
             if self._graph.has_calls(state):
                 return
             snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
-        except TvsnapError:  # nothing rests on it
+        except TvsnapError:  # it is only a prediction
             return
-        if snapshot is not None or not recipe.image.services:  # of services only one fresh start counts
+        if snapshot is not None or not recipe.image.services:  # of an image with services, only one fresh start is used
             self._preforker.expect(recipe.forked_from(snapshot))
 
     def start(self, state: str, recipe: Recipe) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.
 
-        Raises:
-            InfrastructureError: if it could not be had.
+        Raises InfrastructureError if it could not be made.
         """
 
         def make() -> Sandbox:
             began = time.perf_counter()
             sandbox = recipe.forked_from(None).make(self._backend)
             seconds = time.perf_counter() - began
-            if not recipe.environment.serves:  # a server's start says nothing of other sandboxes'
+            if not recipe.environment.serves:  # a server's start is no measure for other sandboxes
                 self._costs.add("start", seconds)
             self._meter.start(seconds)
             return sandbox
@@ -210,7 +206,7 @@ class Acquirer:
         return live
 
     def fork_beside(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
-        """Returns a fork of a live sandbox, by a snapshot that does not stay.
+        """Returns a fork of a live sandbox, by a snapshot that is deleted afterwards.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
@@ -231,22 +227,23 @@ class Acquirer:
         return fork
 
     def drop(self, snapshot: Snapshot) -> None:
-        """Deletes a snapshot that cannot be used: its row, then its files."""
+        """Deletes an unusable snapshot: its row, then its files."""
         self._graph.drop_snapshot(snapshot.state, snapshot.backend, snapshot.id)
         self._backend.delete_snapshot(snapshot.id)
 
     def _is_gone(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot is no longer the one of its state."""
+        """Returns whether a state has no snapshot any more, or another one."""
         found = self._graph.snapshot(snapshot.state, snapshot.backend)
         return found is None or found.id != snapshot.id
 
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
-        """Returns the nearest snapshot above a state and the calls from there, once no nearer one is on its way."""
+        """Returns the nearest snapshot above a state and the calls from there, after waiting for nearer ones."""
         snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
         if edges:
             self._snapshotter.wait(edge.next_state for edge in edges)
             snapshot, edges = self._graph.nearest_snapshot(state, self._backend.name)
-        # Another process may be taking one of what it has just executed: worth a moment where the rebuild is long.
+        # Another process may be taking a snapshot of a state that it has just made: it pays to wait if the rebuild is
+        # long.
         deadline = time.monotonic() + ON_ITS_WAY  # the clock may have been set back since
         while (
             sum(edge.result.duration for edge in edges) > LONG_REBUILD
@@ -278,7 +275,7 @@ class Acquirer:
         return live
 
     def _take_parked(self, state: str, recipe: Recipe) -> LiveSandbox | None:
-        """Returns a parked sandbox that still is as it was when it was parked: its processes went on running."""
+        """Returns a parked sandbox that has not changed since it was parked: its processes went on running."""
         while True:
             live = self._pool.take(state)
             if live is None:
@@ -289,7 +286,7 @@ class Acquirer:
     def _begin(
         self, state: str, snapshot: Snapshot | None, edges: list[Edge], recipe: Recipe
     ) -> tuple[LiveSandbox, Way, list[Edge]]:
-        """Returns the sandbox to rebuild in, how it was had, and which of `edges` are left to be made again in it."""
+        """Returns the sandbox to rebuild in, how it was acquired, and which of `edges` have to be replayed in it."""
         for index in range(len(edges) - 1, -1, -1):
             refuse_the_incomparable(state, edges[index])
             live = self._take_parked(edges[index].state, recipe)
@@ -318,9 +315,9 @@ class Acquirer:
         return live, "started", edges
 
     def _start_services(self, root: str, recipe: Recipe) -> tuple[LiveSandbox, Way]:
-        """Returns a sandbox at the root of an image with several services, which no two fresh starts leave alike.
+        """Returns a sandbox at the root of an image with several services: no two fresh starts of these are alike.
 
-        So there is one, whose snapshot stays; a root that cannot be snapshotted is started anew each time.
+        So there is one start, whose snapshot is kept; a root that cannot be snapshotted is started anew each time.
         """
         with self._starting_services:
             snapshot, between = self._graph.nearest_snapshot(root, self._backend.name)
@@ -337,10 +334,10 @@ class Acquirer:
             return live, "started"
 
     def _rebuild(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
-        """Makes calls again in a sandbox, one after the other, each after the wait that it was recorded with.
+        """Replays calls in a sandbox, each after the wait that it was recorded with.
 
         Raises:
-            RebuildDiffered: one did not lead to the state that it led to then.
+            RebuildDiffered: a call did not lead to the recorded state.
         """
         live.observation, live.begins_alone = None, False
         earlier = self._graph.edge_to(edges[0].state)
@@ -356,13 +353,13 @@ class Acquirer:
             self._meter.add(replayed=1, replay_time_s=seconds)
             same = result.same_value(edge.result)
             if edge.digest and not (same and edge.proven and edge is not edges[-1]):
-                # What it printed does not count then: a time of day, say, is part of no state.
+                # Then its output does not count: a time of day, for example, is not part of a state.
                 same = live.sandbox.digest() == edge.digest
             if not same:
                 words = difference(edge.result, result)
                 if edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
                 raise RebuildDiffered(state, edge, result, words)
-            # What the network says once proves nothing of another time.
+            # Equal answers of the network do not prove that later ones will be equal.
             if not (edge.proven or edge.asked) and edge.shared and time.time() - edge.created >= PROOF_APART:
                 self._graph.prove(edge)

@@ -1,11 +1,11 @@
-"""Sandboxes that run beside rollouts which were only answered, made while their models think.
+"""Companions: sandboxes that are made for rollouts whose calls were answered, while their models think.
 
-Where something runs by itself, what a rollout has waited counts: when it makes a call that nobody has made, the sandbox
-must have run as long as the rollout has waited. So a rollout that stays for a moment in such a state is given a
-sandbox, else the wait would have to be made up for when the call comes.
+Where something runs by itself, the time that a rollout has waited counts: for a call that nobody has made before, the
+sandbox must have run for as long. So a rollout that stays in such a state for a moment is given a sandbox; otherwise
+the call would have to wait for that time.
 
-Anywhere else a sandbox saves the fork that a new call would wait for. It is made where a new call is likely enough, and
-no processor is taken from calls that run now.
+In other states a sandbox saves the fork that a new call would wait for. It is made where a new call is likely enough,
+and no processor is taken from calls that run now.
 """
 
 from __future__ import annotations
@@ -21,31 +21,27 @@ from tvsnap.graph import Graph
 from tvsnap.host.load import running
 from tvsnap.model.errors import TvsnapError
 
-PATIENCE = 0.25  # seconds: a rollout that is answered at once again, as in a replay, needs no sandbox
-THINKING = 0.02  # seconds after which a rollout's model is taken to think, where a sandbox only saves a fork
-LIKELY = 0.25  # chance of a new call from which on a fork, of which idle processors do most, is worth the call's wait
-LOOK_AGAIN = 0.01  # seconds between looks at who is due
+PATIENCE = 0.25  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
+THINKING = 0.02  # seconds after which a model is assumed to think, where a sandbox only saves a fork
+LIKELY = 0.25  # chance of a new call from which on a fork, most of which idle processors do, is worth it
+LOOK_AGAIN = 0.01  # seconds between two checks which rollouts are due
 
 
 class Accompanied(Protocol):
-    """A rollout, as much of it as counts here."""
+    """The part of a rollout that is used here."""
 
     def lacks_sandbox(self, state: str) -> bool:
-        """Whether it stands in a state, without a sandbox of its own; for any thread, which may see it change."""
+        """Returns whether it stands at a state and has no sandbox. Any thread may call it; the answer may change."""
 
     def make_companion(self, state: str) -> None:
-        """Makes a sandbox that runs beside it in a state, unless it goes on meanwhile."""
+        """Makes a sandbox that runs beside it in a state, unless it has gone on."""
 
 
 class Companions:
-    """Sees to it that rollouts of one cache have their sandboxes in time. Thread-safe."""
+    """Makes sandboxes for the rollouts of one cache in time. Thread-safe."""
 
     def __init__(self, graph: Graph, *, ahead: bool = True) -> None:
-        """
-        Args:
-            graph: tells how likely a new call is.
-            ahead: make sandboxes also where they only save a fork.
-        """
+        """`graph` gives the chance of a new call; if `ahead`, sandboxes are also made where they only save a fork."""
         self._graph = graph
         self._ahead = ahead
         self._processors = len(os.sched_getaffinity(0))
@@ -56,12 +52,9 @@ class Companions:
         self._closed = threading.Event()
 
     def expect(self, rollout: Accompanied, state: str, *, stirs: bool) -> None:
-        """Says that a rollout has been answered, and stands without a sandbox.
+        """Announces that a rollout was answered, and stands without a sandbox.
 
-        Args:
-            rollout: the rollout.
-            state: where it stands.
-            stirs: something runs by itself there.
+        `stirs` is True where something runs by itself.
         """
         if not (stirs or self._ahead):
             return
@@ -72,7 +65,7 @@ class Companions:
             self._wake()
 
     def close(self) -> None:
-        """Forks no more, once the fork under way is done; safe to repeat."""
+        """Makes no more sandboxes, and waits for the one that is being made; safe to repeat."""
         with self._lock:
             self._closed.set()
             self._wanted.set()
@@ -91,16 +84,16 @@ class Companions:
             self._wanted.wait()
             if self._closed.wait(LOOK_AGAIN):
                 return
-            self._serve()  # holds no rollout while it waits for more
+            self._serve()  # holds no reference to a rollout while it waits for more
 
     def _serve(self) -> None:
         for rollout, state, stirs in self._due():
             if (stirs or self._is_likely(state)) and not self._closed.is_set():
-                with contextlib.suppress(Exception):  # it is then forked when the call comes, or the caller is told
+                with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
                     rollout.make_companion(state)
 
     def _due(self) -> list[tuple[Accompanied, str, bool]]:
-        """Returns the rollouts whose time has come and that still stand where they stood, and where that is."""
+        """Returns the rollouts that are due and have not gone on, and their states."""
         now, due = time.monotonic(), []
         with self._lock:
             waiting, self._waiting = self._waiting, {}
@@ -120,8 +113,8 @@ class Companions:
         return due
 
     def _is_likely(self, state: str) -> bool:
-        """Whether the next call in a state is likely enough to be new."""
+        """Returns whether the next call in a state is likely enough to be new."""
         try:
             return self._graph.chance_of_new_call(state) >= LIKELY
-        except TvsnapError:  # nothing rests on it
+        except TvsnapError:  # it is only a prediction
             return False

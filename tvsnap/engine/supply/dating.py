@@ -1,9 +1,9 @@
-"""Gives what a call has written the age that it has where the call was recorded.
+"""Redates the files that a call has written to when the call was recorded.
 
-States are named without times. So where a call that was recorded is executed once more and comes to the same state,
-what it has written would be younger than what others who stand there have, and have been told of: answers about times
-would not agree. And calls that are made again to rebuild a state follow one another at once, so that what one of them
-has written is no older than what the next one writes (`tvsnap.sandboxes.redating`).
+The names of states do not depend on times. So where a recorded call is executed once more and comes to the same state,
+the files that it has written would be younger than those of other rollouts in that state, and than what answers have
+shown: answers about times would not agree. And calls that are replayed to rebuild a state follow one another at once,
+so that what one of them has written is no older than what the next one writes (`tvsnap.sandboxes.redating`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,8 @@ from tvsnap.sandboxes.redating import NS, Span, recorded_span
 def redate(sandbox: Sandbox, recipe: Recipe, edge: Edge, seconds: float, earlier: Edge | None) -> None:
     """Moves the times of what a call has just written to when the call was recorded.
 
-    Nothing is done where processes live, whose view of files would change under them, or where that lies ahead.
-
-    Args:
-        sandbox: where it was executed.
-        recipe: of the sandbox.
-        edge: its record.
-        seconds: how long ago its execution began.
-        earlier: the record of the call that made the state before it; None if that is a root.
+    Nothing is done where processes live, whose view of files would change, or where the recorded time is not earlier.
+    `seconds` is how long ago the execution began; `earlier` is the record of the call before it, None after a root.
 
     Raises:
         InfrastructureError: it could not be done.

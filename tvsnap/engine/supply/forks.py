@@ -1,4 +1,4 @@
-"""Several sandboxes in one state, for whoever explores from there."""
+"""Several sandboxes in one state, for exploration from there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Forks(Sequence[Sandbox]):
-    """Sandboxes that stood in one state when they were made; each goes on by itself from there.
+    """Sandboxes that stood in one state when they were made; each goes on independently from there.
 
-    They live until `close`, until the end of a `with` block, or until the cache is closed. What is done in them is
-    recorded nowhere.
+    They live until `close`, until the end of a `with` block, or until the cache is closed. Nothing that is done in them
+    is recorded.
     """
 
     def __init__(self, sandboxes: Sequence[Sandbox], end: Callable[[], None]) -> None:

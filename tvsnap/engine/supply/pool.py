@@ -1,4 +1,4 @@
-"""The live sandboxes of one process: who stands at which state, how many may live, and which go first."""
+"""The live sandboxes of one process: which states they stand at, how many may live, and which are closed first."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Check = Literal["same", "changed", "ended"]
 CLOSERS = 4  # threads
 MEMORY_PATIENCE = 60.0  # seconds to wait for memory; then a sandbox is made in excess of the budget
 OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
-LOOK_AGAIN = 0.2  # seconds between looks at the memory while someone waits for it
-QUIET = 1  # processes: the shell alone, which does nothing unasked
+LOOK_AGAIN = 0.2  # seconds between two checks of the memory while someone waits for it
+QUIET = 1  # processes: the shell alone, which does nothing by itself
 
 
 class SandboxPool:
     """Live sandboxes by state. Thread-safe.
 
-    A sandbox is in use by one rollout, resting (its rollout is idle), parked (free for anyone who comes to its state),
-    ready (made ahead of time, used by nobody yet), or on its way out. Where room is needed, the parked ones go first,
-    then the ready ones, then the resting ones. Sandboxes are closed by threads of the pool, off the path of whoever is
-    done with them.
+    A sandbox is in use by one rollout, resting (its rollout is idle), parked (free for any rollout that comes to its
+    state), ready (made ahead of time, not used yet), or being closed. Where room is needed, the parked ones are closed
+    first, then the ready ones, then the resting ones. Threads of the pool close sandboxes, so that no rollout has to
+    wait for that.
 
     The memory that a sandbox takes is known only once it has worked, so the limit of memory can be exceeded: a caller
     that needs a sandbox waits while others work or are being closed, but not where waiting would free none.
@@ -40,7 +40,7 @@ class SandboxPool:
     def __init__(self, budget: Budget, *, patience: float = 600.0) -> None:
         """
         Args:
-            budget: how many sandboxes may live at once (who needs one more waits, first come, first served), what they
+            budget: how many sandboxes may live at once (callers that need one more wait in order of arrival), what they
                 may take, and what of that may be parked.
             patience: seconds to wait for room.
         """
@@ -48,17 +48,17 @@ class SandboxPool:
         self._budget = budget
         self._memory = budget.memory
         self._patience = patience
-        self._lock = threading.RLock()  # not taken by way of the Condition: a signal could come in between
+        self._lock = threading.RLock()  # not created by the Condition: a signal could interrupt that
         self._changed = threading.Condition(self._lock)
-        self._queue: deque[object] = deque()  # tickets of those who wait for room
-        self._opening: set[object] = set()  # tickets of those who are making a sandbox
+        self._queue: deque[object] = deque()  # tickets of the threads that wait for room
+        self._opening: set[object] = set()  # tickets of the threads that are making a sandbox
         self._live: set[LiveSandbox] = set()
         self._closing: set[LiveSandbox] = set()  # a part of _live
         self._held: set[LiveSandbox] = set()  # likewise: their rollouts are idle, but they are not expendable
         self._resting: OrderedDict[LiveSandbox, None] = OrderedDict()  # a part of _live, least recently used first
         self._parked: OrderedDict[LiveSandbox, None] = OrderedDict()  # likewise
         self._by_state: dict[str, list[LiveSandbox]] = {}  # the parked ones
-        self._ready: dict[LiveSandbox, Origin] = {}  # likewise, oldest first, each with what it was made from
+        self._ready: dict[LiveSandbox, Origin] = {}  # the ready ones, oldest first, each with what it was made from
         self._closed = False
         self._workers = ThreadPoolExecutor(CLOSERS, thread_name_prefix="tvsnap-pool")
 
@@ -76,7 +76,7 @@ class SandboxPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether another sandbox can be had without waiting for somebody to be done with one."""
+        """Whether another sandbox can be made without waiting for a rollout to give one up."""
         with self._lock:
             spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
             return not self._queue and self._excess() <= spare and not self._is_too_heavy()
@@ -90,7 +90,7 @@ class SandboxPool:
 
     @property
     def memory(self) -> int:
-        """What they take, bytes, as far as they were weighed."""
+        """The memory that they take, in bytes, as far as it was measured."""
         with self._lock:
             return self._weight()
 
@@ -107,19 +107,18 @@ class SandboxPool:
             return len(self._ready)
 
     def open(self, make: Callable[[], Sandbox], state: str) -> LiveSandbox:
-        """Makes a sandbox once there is room for it.
-
-        Args:
-            make: makes it.
-            state: the state that it stands at.
+        """Makes a sandbox that stands at `state`, once there is room for it.
 
         Raises:
-            InfrastructureError: if there was no room for too long.
+            InfrastructureError: there was no room for too long.
         """
         return self._open(self._enter(), lambda: LiveSandbox(make(), state))
 
     def open_ahead(self, make: Callable[[], LiveSandbox]) -> LiveSandbox | None:
-        """Makes a sandbox before anyone has asked for it; None if there is no room that nobody else waits for."""
+        """Makes a sandbox before it is requested.
+
+        Returns None if there is no room, or if someone waits for the room.
+        """
         ticket = object()
         with self._lock:
             if self._closed or self._queue or self._excess() > 0 or self._is_too_heavy():
@@ -128,9 +127,9 @@ class SandboxPool:
         return self._open(ticket, make)
 
     def rest(self, live: LiveSandbox) -> None:
-        """Says that its rollout does not use a sandbox just now: it may be closed to make room, if it is expendable."""
+        """Notes that a sandbox's rollout is idle: the sandbox may be closed to make room, if it is expendable."""
         if self._memory is not None:
-            with contextlib.suppress(TvsnapError, OSError):  # it has ended: whoever uses it next will see
+            with contextlib.suppress(TvsnapError, OSError):  # it has ended: the next user of it will see that
                 live.weigh()
         with self._lock:
             if live not in self._live or live in self._closing:
@@ -145,18 +144,17 @@ class SandboxPool:
                 self._changed.notify_all()
 
     def claim(self, live: LiveSandbox) -> bool:
-        """Takes a resting sandbox back into use.
-
-        Returns:
-            Whether it is still there; False if it was closed meanwhile.
-        """
+        """Takes a resting sandbox back into use; returns False if it was closed meanwhile."""
         with self._lock:
             self._resting.pop(live, None)
             self._held.discard(live)
             return live in self._live and live not in self._closing
 
     def park(self, live: LiveSandbox) -> None:
-        """Leaves a sandbox to whoever comes to its state; the least recently used ones go when too much is parked."""
+        """Parks a sandbox for rollouts that come to its state.
+
+        Closes the least recently used ones if there are too many.
+        """
         with self._lock:
             if live not in self._live or live in self._closing:
                 return
@@ -171,7 +169,7 @@ class SandboxPool:
         self._submit(self._weigh, live)
 
     def take(self, state: str) -> LiveSandbox | None:
-        """Takes a parked sandbox that stands at `state` into use, the one used last; None if there is none."""
+        """Takes a parked sandbox that stands at `state`, the one used last, into use; None if there is none."""
         with self._lock:
             found = self._by_state.get(state)
             if not found:
@@ -181,7 +179,7 @@ class SandboxPool:
             return live
 
     def check(self, live: LiveSandbox, look: Callable[[Sandbox], Observation]) -> Check:
-        """Tells if a sandbox that was left alone still is as it was seen then, if anyone looked; closes it if not."""
+        """Compares an idle sandbox with its last observation, if there is one, and closes it if they differ."""
         try:
             observation = look(live.sandbox)
         except InfrastructureError:
@@ -197,12 +195,10 @@ class SandboxPool:
         return "same"
 
     def keep_ready(self, live: LiveSandbox, origin: Origin) -> bool:
-        """Keeps a sandbox that was made ahead of time for whoever needs one of its origin.
+        """Keeps a sandbox that was made ahead of time for rollouts that need one of its origin; returns False if not.
 
-        What is ready has its part of `Budget.parked_memory`, and what is parked the rest.
-
-        Returns:
-            Whether it is kept; else it is closed: there is no memory for it, or someone waits for its room.
+        The ready and the parked sandboxes share `Budget.parked_memory`. If there is no memory for it, or someone waits
+        for its room, it is closed.
         """
         with self._lock:
             if live not in self._live or live in self._closing:
@@ -217,7 +213,7 @@ class SandboxPool:
             return live in self._ready
 
     def take_ready(self, origin: Origin) -> LiveSandbox | None:
-        """Takes a sandbox that was made ahead of time into use, the oldest of its origin; None if there is none."""
+        """Takes the oldest ready sandbox of an origin into use; None if there is none."""
         with self._lock:
             for live, known in self._ready.items():
                 if known == origin:
@@ -231,7 +227,7 @@ class SandboxPool:
             return Counter(self._ready.values())
 
     def keep_ready_at_most(self, counts: Mapping[Origin, int]) -> None:
-        """Closes what is ready beyond `counts`, by origin, the oldest first; what they do not name goes altogether."""
+        """Closes the ready sandboxes that exceed `counts`, by origin, the oldest first; and all of other origins."""
         with self._lock:
             excess = Counter(self._ready.values())
             excess.subtract(counts)
@@ -263,7 +259,7 @@ class SandboxPool:
             self._ready.clear()
             self._by_state.clear()
             self._changed.notify_all()
-            # Those that are being made now are closed by who makes them, which must still be able to.
+            # The sandboxes that are being made are closed by the threads that make them, which need the pool for that.
             self._changed.wait_for(lambda: not self._opening, OPENING_PATIENCE)
         self._workers.shutdown(wait=True)
 
@@ -278,7 +274,7 @@ class SandboxPool:
                 while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
                     if self._closed:
                         raise self._is_closed()
-                    # Memory is looked at again every now and then: no event tells that it was waited for long enough.
+                    # Memory is checked again and again: no event says that the wait for it has become too long.
                     patience = deadline - time.monotonic()
                     if self._memory is not None and patience > LOOK_AGAIN:
                         self._changed.wait(LOOK_AGAIN)
@@ -316,15 +312,15 @@ class SandboxPool:
             self._changed.notify_all()
 
     def _excess(self) -> int:
-        """How many sandboxes would be too many if there were one more."""
+        """Returns by how many sandboxes the limit would be exceeded if there were one more."""
         return len(self._live) + len(self._opening) + 1 - self._max
 
     def _weight(self) -> int:
-        """What the sandboxes take that are not on their way out, bytes."""
+        """Returns the bytes that all sandboxes take, except those that are being closed."""
         return sum(live.memory for live in self._live - self._closing)
 
     def _is_too_heavy(self) -> bool:
-        """Whether one more sandbox, of the usual weight, would be too much."""
+        """Returns whether one more sandbox of the usual memory would exceed the limit."""
         if self._memory is None:
             return False
         weights = [live.memory for live in self._live if live.memory]
@@ -333,23 +329,22 @@ class SandboxPool:
         return self._weight() + usual * (unweighed + 1) > self._memory
 
     def _spare_memory(self, began: float) -> bool:
-        """Whether to wait for memory: others will free some, and who waits has not done so for long (since `began`)."""
+        """Returns whether to wait for memory: others will free some, and the wait, since `began`, has not been long."""
         if time.monotonic() - began > MEMORY_PATIENCE:
             return False
         idle = len(self._held) + len(self._parked) + len(self._ready)
         return len(self._live) + len(self._opening) > idle
 
     def _lighten(self) -> None:
-        """Closes what is idle while all together weigh too much; one sandbox may be as heavy as it likes."""
+        """Closes idle sandboxes while all together take too much memory; a single one may take any amount."""
         while self._memory is not None and self._weight() > self._memory and len(self._live - self._closing) > 1:
             if not self._close_one():
                 return
 
     def _make_room(self, spare_memory: bool = True) -> bool:
-        """Whether one more sandbox may live; if not, begins to close one that can be spared.
+        """Returns whether one more sandbox may live; if not, begins to close one that can be spared.
 
-        Args:
-            spare_memory: whether it has to wait while there is too little memory.
+        `spare_memory` says whether to wait while there is too little memory.
         """
         excess = self._excess()
         heavy = self._is_too_heavy()
@@ -361,7 +356,7 @@ class SandboxPool:
         return False
 
     def _close_one(self) -> bool:
-        """Begins to close one that can be spared, the least recently used; returns whether there was one."""
+        """Begins to close the least recently used sandbox that can be spared; returns whether there was one."""
         if self._parked:
             live = next(iter(self._parked))
             self._pull(live)
@@ -387,7 +382,7 @@ class SandboxPool:
             del self._by_state[live.state]
 
     def _trim(self) -> None:
-        """Closes what is parked beyond the limits, least recently used first."""
+        """Closes parked sandboxes that exceed the limits, the least recently used first."""
         memory = sum(live.memory for live in (*self._parked, *self._ready))
         while len(self._parked) > self._budget.parked or (self._parked and memory > self._budget.parked_memory):
             live = next(iter(self._parked))
@@ -396,9 +391,9 @@ class SandboxPool:
             self._start_closing(live)
 
     def _weigh(self, live: LiveSandbox) -> None:
-        """Measures the memory of a parked sandbox, and closes it if it is not quiet.
+        """Measures the memory of a parked sandbox, and closes it if processes run in it.
 
-        Nothing is done if someone has taken it: it is used by one thread at a time.
+        Nothing is done if a rollout has taken it, as only one thread at a time may use it.
         """
         with self._lock:
             if live not in self._parked:

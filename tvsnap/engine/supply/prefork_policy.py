@@ -1,4 +1,4 @@
-"""What to fork ahead of time: which sandboxes will soon be needed, and how many of each are worth keeping ready."""
+"""Decides what to fork ahead of time: which sandboxes will soon be needed, and how many of each to keep ready."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-HOLD = 30.0  # seconds for which an arrival counts in full: rollouts of one batch begin side by side, batches in turn
-HALF_LIFE = 30.0  # seconds after which it then counts for half, a quarter, ...
-LIFETIME = HOLD + 6 * HALF_LIFE  # seconds after which it counts for nothing
-TOGETHER = 2.0  # seconds, at least, within which what comes comes at once: rollouts that begin together do not in step
+HOLD = 30.0  # seconds for which an arrival counts in full: rollouts of one batch begin together, batches in turn
+HALF_LIFE = 30.0  # seconds after which it then counts half, a quarter, ...
+LIFETIME = HOLD + 6 * HALF_LIFE  # seconds after which it does not count any more
+TOGETHER = 2.0  # seconds, at least, within which arrivals count as simultaneous: no two rollouts begin at one instant
 PATTERN = 2.0  # arrivals from which on more are likely: most states are needed once and never again
 REMEMBERED = 256  # arrivals of each kind
-INCUMBENT = 2.0  # how much more one that is ready counts than one to be made: to replace it costs a fork
+INCUMBENT = 2.0  # how much more a ready one counts than one to be made: replacing it costs a fork
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand(Generic[K]):
-    """What is wanted of one kind of sandbox.
+    """The demand for one kind of sandbox.
 
     Attributes:
-        key: which kind.
-        expected: how many will be needed at once, about.
-        cost_s: seconds that making one takes, and that one that is ready saves.
+        expected: how many will be needed at once, approximately.
+        cost_s: seconds that making one takes, which a ready one saves.
     """
 
     key: K
@@ -35,27 +34,27 @@ class Demand(Generic[K]):
 
 @dataclass(slots=True)
 class _History:
-    """When one kind of sandbox was needed, and when it was foretold that it would be; oldest first."""
+    """When one kind of sandbox was needed, and when it was predicted to be needed; oldest first."""
 
     needed: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     foretold: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
 
 class Needs(Generic[K]):
-    """Remembers which kinds of sandboxes were needed lately. Times are seconds of any clock that never goes back."""
+    """Remembers which kinds of sandboxes were needed lately. Times are seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self._histories: dict[K, _History] = {}
 
     def needed(self, key: K, now: float) -> None:
-        """Takes note that a sandbox of a kind was needed; it may have been foretold."""
+        """Notes that a sandbox of a kind was needed, predicted or not."""
         history = self._histories.setdefault(key, _History())
         history.needed.append(now)
         if history.foretold:
             history.foretold.popleft()
 
     def expect(self, key: K, now: float) -> None:
-        """Takes note that a sandbox of a kind will soon be needed."""
+        """Notes that a sandbox of a kind will soon be needed."""
         self._histories.setdefault(key, _History()).foretold.append(now)
 
     def forget(self, key: K) -> None:
@@ -63,13 +62,10 @@ class Needs(Generic[K]):
         self._histories.pop(key, None)
 
     def expected(self, now: float, refill_s: float) -> dict[K, float]:
-        """Returns how many of each kind will soon be needed at once, about; forgets what was long ago.
+        """Returns approximately how many of each kind will soon be needed at once; forgets old arrivals.
 
-        As many as lately were, if they were needed more than once at all; and as many as were foretold.
-
-        Args:
-            now: the present time.
-            refill_s: seconds in which those that were taken are made again: what comes in that time comes at once.
+        These are as many as lately were, if any were needed more than once, plus those that were predicted. Arrivals
+        within `refill_s`, the seconds in which taken sandboxes are replaced, count as simultaneous.
         """
         expected = {}
         for key, history in list(self._histories.items()):
@@ -87,12 +83,7 @@ class Needs(Generic[K]):
 
 
 def _peak(arrivals: list[tuple[float, float]], within_s: float) -> float:
-    """Returns the greatest sum of weights of arrivals that came within some seconds.
-
-    Args:
-        arrivals: the time and the weight of each, oldest first.
-        within_s: seconds.
-    """
+    """Returns the greatest sum of weights of arrivals (time, weight; oldest first) within `within_s` seconds."""
     peak = total = 0.0
     first = 0
     for time, weight in arrivals:
@@ -112,14 +103,9 @@ def _weight(age: float) -> float:
 def plan(demands: Iterable[Demand[K]], budget: int, ready: Mapping[K, int] | None = None) -> dict[K, int]:
     """Returns how many sandboxes of each kind to keep ready, the most useful kind first.
 
-    The places are dealt out one by one, each to the kind for which one more is worth most, as seats are by the method
-    of D'Hondt: a kind's n-th is worth the time it saves, times the number expected, by n. No kind gets more than are
-    expected of it.
-
-    Args:
-        demands: what is wanted.
-        budget: how many to keep ready in all.
-        ready: how many are ready now.
+    The `budget` is distributed one by one, each time to the kind for which one more is worth most, as seats are by the
+    method of D'Hondt: the n-th sandbox of a kind is worth the time it saves, times the number expected, divided by n.
+    No kind gets more than are expected of it.
     """
     ready = ready or {}
     wanted = {demand.key: demand for demand in demands}

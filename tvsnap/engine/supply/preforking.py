@@ -1,10 +1,10 @@
-"""Keeps sandboxes ready for states that will soon be needed: made by threads of its own before anyone asks for them.
+"""Keeps sandboxes ready for states that will soon be needed: its own threads make them before they are requested.
 
-A sandbox that is ready must be what a fork made on demand would be. It is known by the very snapshot or image that it
-was made from. A fork stands still until it is handed out (`Staging.stage`); as its clocks and timers go on meanwhile,
-none is made of a state in which something happens by itself. What cannot stand still, as a fresh sandbox, is kept only
-if nothing runs in it but its idle shell (programs would go on, and age), and handed out only if it still looks as it
-did when it was new.
+A ready sandbox must be what a fork made on demand would be, so it is identified by the very snapshot or image that it
+was made from. A fork is stopped until it is used (`Staging.stage`); as its clocks and timers go on meanwhile, none is
+made of a state in which something happens by itself. A sandbox that cannot be stopped, such as a fresh one, is kept
+only if nothing but its idle shell runs in it (programs would go on, and age), and used only if it still looks as it did
+when it was new.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tvsnap.model.errors import InfrastructureError, NotRestorable, SnapshotUnus
 from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
 
-USUAL = 4  # sandboxes that are kept ready if nobody says how many, and only of what is ...
-SLOW = 0.1  # seconds or more in the making: less is hardly felt, and is not worth memory that nobody asked to give
-TRIAL = 8  # sandboxes, where nobody said how many to keep ready, after which their use is judged: of each so ...
-LEAST_USE = 0.25  # ... many, this share must be taken, or no more are made for some time
-WORKERS = min(4, os.cpu_count() or 1)  # threads: an engine makes several at once sooner than one after the other
-LOOK_AGAIN = 0.5  # seconds after which room, demand and snapshots are looked at even if nothing is heard of them
-SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for want of memory; twice as long ...
-LONGEST_PAUSE = 60.0  # ... each time that happens again
-MISTAKES = 3  # times in a row that one of an origin had changed when it was wanted; then no more are made of it ...
-FORGIVEN = 600.0  # ... for so many seconds: it may have been this machine's doing; so, too, after a trial that failed
-REMEMBERED = 10_000  # origins of which there were mistakes
-LAST_FORK = 30.0  # seconds that closing waits for the one that is being made
+USUAL = 4  # sandboxes that are kept ready if no number was given, and only those that take ...
+SLOW = 0.1  # ... so many seconds or more to make: less is hardly noticed, and not worth memory that nobody asked for
+TRIAL = 8  # sandboxes, where no number was given, after which their use is checked: of each so ...
+LEAST_USE = 0.25  # ... many, this share must be used, or no more are made for some time
+WORKERS = min(4, os.cpu_count() or 1)  # threads: several sandboxes are made faster at once than one after the other
+LOOK_AGAIN = 0.5  # seconds between two checks of room, demand and snapshots, if no event happens
+SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for lack of memory; twice as long ...
+LONGEST_PAUSE = 60.0  # ... with each repetition
+MISTAKES = 3  # times in a row that one of an origin had changed when it was needed; then no more are made of it ...
+FORGIVEN = 600.0  # ... for so many seconds, as this machine may be the cause; also the pause after a trial that failed
+REMEMBERED = 10_000  # origins with mistakes
+LAST_FORK = 30.0  # seconds that closing waits for a sandbox that is being made
 
 
 class Preforker:
@@ -45,15 +45,7 @@ class Preforker:
     def __init__(
         self, graph: Graph, backend: Backend, pool: SandboxPool, costs: Costs, meter: Meter, count: int | None
     ) -> None:
-        """
-        Args:
-            graph: says which snapshots there are.
-            backend: makes sandboxes.
-            pool: keeps them.
-            costs: what making them costs.
-            meter: counts them.
-            count: how many to keep ready in all; None for `USUAL`, of what is slow in the making.
-        """
+        """`count` is how many to keep ready in all; None for `USUAL`, of those that take long to make."""
         self._graph = graph
         self._backend = backend
         self._pool = pool
@@ -62,15 +54,15 @@ class Preforker:
         self._budget = USUAL if count is None else count
         self._worth_s = SLOW if count is None else 0.0
         self._asked_for = count is not None
-        self._trial = self._used = 0  # sandboxes made in the present trial, and taken meanwhile
+        self._trial = self._used = 0  # sandboxes made in the present trial, and used of these
         self._needs: Needs[Origin] = Needs()
         self._recipes: dict[Origin, Recipe] = {}
-        self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and when the last was
+        self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and the time of the last
         self._pause = 0.0  # seconds, the latest
         self._paused_until = 0.0
-        self._lock = threading.RLock()  # guards all of this; not taken by way of the Condition, see SandboxPool
+        self._lock = threading.RLock()  # guards all of this; not created by the Condition, see SandboxPool
         self._changed = threading.Condition(self._lock)
-        self._news = 0  # how often there was something for the workers to look at
+        self._news = 0  # how often there was something for the workers to check
         self._making: Counter[Origin] = Counter()
         self._planning = threading.Lock()
         self._closed = False
@@ -78,25 +70,22 @@ class Preforker:
 
     @property
     def enabled(self) -> bool:
-        """Whether any may be kept ready."""
+        """Whether any sandboxes are kept ready."""
         return self._budget > 0
 
     def wants(self, recipe: Recipe) -> bool:
-        """Whether sandboxes made from this may be kept ready at all."""
+        """Returns whether sandboxes of this recipe may be kept ready."""
         return self._budget > 0 and self._cost(recipe) >= self._worth_s and self._mistaken(recipe.origin) < MISTAKES
 
     def take(self, recipe: Recipe) -> LiveSandbox | None:
-        """Takes one that is ready into use, and has it replaced; None if none is.
+        """Takes a ready sandbox of a recipe into use, and has it replaced; None if there is none.
 
-        Its `state` is for the caller to set: a fresh sandbox stands at the root of whatever salt.
-
-        Args:
-            recipe: what it must have been made from.
+        The caller must set its `state`: a fresh sandbox may stand at the root of any salt.
         """
         if not self.wants(recipe):
             return None
         origin = recipe.origin
-        with self._lock:  # or who plans meanwhile would close it, as one that is needed no more
+        with self._lock:  # else a thread that plans meanwhile could close it, as no longer needed
             if not self._note_demand(recipe):
                 return None
             self._needs.needed(origin, time.monotonic())
@@ -108,15 +97,15 @@ class Preforker:
                 self._meter.add(preforks_used=1)
                 with self._lock:
                     self._used += 1
-                    self._wake()  # who looked before it was taken found none missing
+                    self._wake()  # a thread that looked before it was taken found none missing
                 return live
-            if found == "changed":  # though it was left alone
+            if found == "changed":  # although nobody used it
                 self._note_mistake(origin)
             live = self._pool.take_ready(origin)
         return None
 
     def _begin(self, live: LiveSandbox, recipe: Recipe) -> Check:
-        """Lets one run that is wanted; returns whether it is as it was when it was made."""
+        """Lets a ready sandbox run; returns whether it is as it was when it was made."""
         if live.staged is None:
             return self._pool.check(live, recipe.environment.observe)
         try:
@@ -128,14 +117,14 @@ class Preforker:
         return "same"
 
     def expect(self, recipe: Recipe) -> None:
-        """Says that someone will soon come for a sandbox made from this."""
+        """Announces that a sandbox of this recipe will soon be needed."""
         if self.wants(recipe):
             with self._lock:
                 if self._note_demand(recipe):
                     self._needs.expect(recipe.origin, time.monotonic())
 
     def close(self) -> None:
-        """Makes no more; safe to repeat. Those that are ready are the pool's to close."""
+        """Makes no more sandboxes; safe to repeat. The ready ones are closed by the pool."""
         with self._lock:
             self._closed = True
             self._changed.notify_all()
@@ -147,7 +136,7 @@ class Preforker:
         return self._costs.start_s if recipe.snapshot is None else self._costs.fork_s
 
     def _note_demand(self, recipe: Recipe) -> bool:
-        """Wakes the workers for a recipe that is in demand; returns whether there are any still."""
+        """Wakes the workers for a recipe that is in demand; returns False once this is closed."""
         if self._closed:
             return False
         self._recipes[recipe.origin] = recipe
@@ -163,7 +152,7 @@ class Preforker:
         self._changed.notify_all()
 
     def _note_mistake(self, origin: Origin, mistakes: int = 1) -> None:
-        """Takes note that one of an origin was not to be used; after some in a row no more are made for a while."""
+        """Notes that a sandbox of an origin could not be used; after some in a row no more are made for a while."""
         with self._lock:
             mistakes += self._mistaken(origin)
             self._mistakes.pop(origin, None)
@@ -175,7 +164,7 @@ class Preforker:
                 self._wake()
 
     def _mistaken(self, origin: Origin) -> int:
-        """Returns how many mistakes there were of late."""
+        """Returns how many recent mistakes there were."""
         mistakes, latest = self._mistakes.get(origin, (0, 0.0))
         return mistakes if time.monotonic() - latest < FORGIVEN else 0
 
@@ -199,7 +188,7 @@ class Preforker:
                 return
 
     def _next(self) -> Recipe | None:
-        """Closes those that are no longer wanted; returns what to make one more of, if anything."""
+        """Closes sandboxes that are no longer needed; returns the recipe of one to make, if any."""
         with self._planning:
             with self._lock:
                 there = self._making + Counter(self._pool.ready_by_origin())
@@ -225,10 +214,10 @@ class Preforker:
             return recipes[missing]
 
     def _is_of_use(self) -> bool:
-        """Whether enough of those that were made were taken; if not, there is a pause.
+        """Returns whether enough of the sandboxes that were made were used; if not, begins a pause.
 
-        Where all processors are busy, for one, a sandbox made ahead takes them from a call that is being made, and
-        comes too late itself.
+        For example, where all processors are busy, making a sandbox ahead slows down calls that are being executed, and
+        it comes too late itself.
         """
         with self._lock:
             if self._asked_for or self._trial < TRIAL:
@@ -240,10 +229,7 @@ class Preforker:
             return of_use
 
     def _can_be_made(self, recipe: Recipe) -> bool:
-        """Whether the snapshot is still the one of its state, and time does not count in that.
-
-        It may have been evicted, or the state forgotten.
-        """
+        """Returns whether the snapshot still exists, and time does not count in its state."""
         snapshot = recipe.snapshot
         if snapshot is None:
             return True
@@ -272,7 +258,7 @@ class Preforker:
             if live is None:
                 return False
             kept = self._keep_if_fit(live, recipe)
-        except (SnapshotUnusable, NotRestorable):  # whoever comes to its state will find out, and what to do about it
+        except (SnapshotUnusable, NotRestorable):  # a rollout that comes to its state will find out, and handle it
             self._note_mistake(recipe.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):
@@ -280,13 +266,13 @@ class Preforker:
         with self._lock:
             if kept:
                 self._pause = 0.0
-            elif time.monotonic() >= self._paused_until:  # not while those fail that were begun before
+            elif time.monotonic() >= self._paused_until:  # not while others fail that were begun earlier
                 self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
                 self._paused_until = time.monotonic() + self._pause
         return True
 
     def _keep_if_fit(self, live: LiveSandbox, recipe: Recipe) -> bool:
-        """Looks at a new sandbox and keeps it ready if it is fit for that; returns whether there may be more of them.
+        """Checks a new sandbox and keeps it ready if it is suitable; returns whether more of them may be made.
 
         Raises:
             InfrastructureError: it has ended.

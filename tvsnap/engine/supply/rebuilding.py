@@ -1,4 +1,4 @@
-"""Making recorded calls again, and telling whether what comes of them is what was recorded."""
+"""Makes recorded calls again, and compares the results with the records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
 REBUILD_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
-SLOWER = 10.0  # or so many times what it took then
+SLOWER = 10.0  # or so many times its recorded duration
 
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """What a recorded call came to when it was made once more.
+    """The result of a recorded call that was made again.
 
     Attributes:
         result: what it returned.
@@ -28,7 +28,7 @@ class Remade:
     digest: str | None = None
 
     def difference(self, edge: Edge) -> str | None:
-        """Returns in words how it differs from what was recorded; None if it does not.
+        """Returns in words how it differs from the record; None if it does not.
 
         Args:
             edge: the recorded call.
@@ -43,7 +43,7 @@ WAY_OUT = "a rollout that is begun anew makes its calls afresh"
 
 
 class RebuildDiffered(StateLost):
-    """A call that was made again did not lead to the state that it led to when it was recorded.
+    """A call that was made again did not lead to the recorded state.
 
     Attributes:
         edge: the call.
@@ -60,10 +60,7 @@ class RebuildDiffered(StateLost):
 
 
 def refuse_the_incomparable(state: str, edge: Edge) -> None:
-    """
-    Raises:
-        StateLost: a call is not known to lead to the same state each time, and it would not show whether it did.
-    """
+    """Raises StateLost if a call may lead to different states, and the record has no digest that would show it."""
     if not (edge.proven or edge.digest):
         raise StateLost(
             f"state {state[:12]} can no longer be reached: it has no snapshot, and whether "
@@ -72,11 +69,11 @@ def refuse_the_incomparable(state: str, edge: Edge) -> None:
 
 
 def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
-    """Makes a recorded call in a sandbox that stands where it was made; returns what it returns now.
+    """Makes a recorded call in a sandbox that stands where it was made; returns the new result.
 
     Raises:
-        StateLost: what was put into the sandbox is not in the data directory any more.
-        InfrastructureError: what was recorded is no call of a tool, or the sandbox failed.
+        StateLost: a content that was put into the sandbox is no longer in the data directory.
+        InfrastructureError: the record is no call of a tool, or the sandbox failed.
     """
     try:
         recipe.environment.tool(edge.call)
@@ -99,7 +96,7 @@ def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
 def difference(recorded: ToolResult, seen: ToolResult) -> str:
     """Returns in words how two executions of a call differ: `printed "b" where "a" was recorded (line 3)`.
 
-    Where their results do not, what they left behind does.
+    If their results are the same, they differ in what they left behind.
     """
     if recorded.same_value(seen):
         return "left something else behind"

@@ -1,4 +1,4 @@
-"""What a sandbox is made of: the one place where all of them are made."""
+"""Recipes of sandboxes: the one place where sandboxes are made."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ class Recipe:
     """What a sandbox is made of.
 
     Attributes:
-        image: its files, below what is written, and what it may reach.
-        environment: what calls mean in it.
-        limits: what it may use.
-        lent: what the host lends to those that have a network.
-        snapshot: what it is forked from; None if it is started afresh.
+        image: its files, and what it may reach.
+        environment: defines what calls mean in it.
+        lent: the network settings that the host provides to sandboxes with a network.
+        snapshot: the snapshot to fork; None for a fresh sandbox.
     """
 
     image: Image
@@ -34,16 +33,16 @@ class Recipe:
 
     @property
     def origin(self) -> Origin:
-        """How sandboxes made from this are known."""
+        """Identifies what sandboxes of this recipe are made from."""
         snapshot = "" if self.snapshot is None else self.snapshot.id
         return Origin(self.image.digest, self.limits, snapshot, self.image.network)
 
     def forked_from(self, snapshot: Snapshot | None) -> Recipe:
-        """Returns the recipe of a fork of a snapshot, or (None) of a fresh sandbox, that is else like this."""
+        """Returns the same recipe with another snapshot; None for a fresh sandbox."""
         return replace(self, snapshot=snapshot)
 
     def stage(self, backend: Backend) -> Staged | None:
-        """Returns a new fork that stands still; None if there can be none. Raises what `Staging.stage` does."""
+        """Returns a new fork that is stopped; None if that is not possible. Raises what `Staging.stage` does."""
         if self.snapshot is None or not isinstance(backend, Staging):
             return None
         return backend.stage(self.snapshot.id, self.image, self.limits)

@@ -1,4 +1,4 @@
-"""Of what the sandboxes of an image, or of a state of the graph, are made."""
+"""Finds the recipe of the sandboxes of an image, or of a state of the graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tvsnap.sandboxes.network.settings import NetworkSettings
 
 
 class ImageSource(Protocol):
-    """Where images come from: an `ImageStore`, or what stands in for one."""
+    """A source of images: an `ImageStore`, or an object with the same method."""
 
     def get(self, name: str) -> Image:
         """Returns an image.
@@ -55,13 +55,13 @@ class Recipes:
     ) -> None:
         """
         Args:
-            graph: where roots are.
+            graph: has the roots.
             images: where images come from.
-            environments: those that come before the ones that are installed.
-            limits: what every sandbox may use; None where the limits of each image apply.
+            environments: take precedence over the installed ones.
+            limits: for all sandboxes; None where the limits of each image apply.
             platform: what commands can see of the machine, see `Backend.platform`.
-            lent: what the host lends to sandboxes that have a network.
-            contents: what is put into sandboxes, and fetched out of them.
+            lent: the network settings that the host provides to sandboxes with a network.
+            contents: what is put into sandboxes and fetched from them.
 
         Raises:
             UsageError: one of the environments cannot be used.
@@ -74,18 +74,18 @@ class Recipes:
         self._lent = lent
         self._contents = contents
         self._with_files: dict[str, FilesEnvironment] = {}
-        self._by_digest: dict[str, Image] = {}  # those that rollouts use: removing one takes nothing from them
+        self._by_digest: dict[str, Image] = {}  # images that rollouts use; they may be removed from the store
 
     def of_image(
         self, image: str | Image, limits: Limits | None = None, network: NetworkLike = None, salt: str = ""
     ) -> Recipe:
-        """Returns of what fresh sandboxes of an image are made.
+        """Returns the recipe of fresh sandboxes of an image.
 
         Args:
             image: the image, or its name or digest.
-            limits: what they may use; None for what all sandboxes of the image may.
-            network: what they may reach; None for what the image says.
-            salt: of the rollouts that they are for.
+            limits: what they may use; None for the limits of all sandboxes of the image.
+            network: what they may reach; None for the image's setting.
+            salt: of their rollouts.
 
         Raises:
             NotFound: there is no such image.
@@ -96,11 +96,9 @@ class Recipes:
         return self._recipe(found, found.environment, limits or self.limits_for(found), its, salt)
 
     def of_state(self, state: str, network: NetworkLike = None) -> Recipe:
-        """Returns of what the sandboxes at the root of a state are made.
+        """Returns the recipe of fresh sandboxes at the root of a state.
 
-        Args:
-            state: the state.
-            network: what they may reach; None for what rollouts there may.
+        `network` is what they may reach; None for what rollouts there may reach.
 
         Raises:
             UsageError: no sandbox can be in that state.
@@ -117,7 +115,7 @@ class Recipes:
         return self._recipe(image, root.environment, limits, its, root.salt)
 
     def root(self, recipe: Recipe, salt: str) -> RootInfo:
-        """Returns the root that a fresh sandbox made by a recipe stands at, for rollouts of one salt."""
+        """Returns the root at which a fresh sandbox of a recipe stands, for rollouts with a salt."""
         image, environment = recipe.image, recipe.environment
         limits = environment.behaviour(recipe.limits)
         shown = identity(self._lent) if image.network.attached else ""
@@ -134,7 +132,7 @@ class Recipes:
         return RootInfo(hash, image.name, image.digest, environment.name, limits, salt, time.time(), network)
 
     def root_of(self, state: str) -> RootInfo:
-        """Returns the root that a state descends from.
+        """Returns the root above a state.
 
         Raises:
             UsageError: `state` is not the hash of a state.
@@ -143,10 +141,10 @@ class Recipes:
         return self._graph.root_of(state)
 
     def limits_for(self, image: Image) -> Limits:
-        """Returns the limits that sandboxes of an image have.
+        """Returns the limits of an image's sandboxes.
 
         Raises:
-            UsageError: the image asks for limits that make no sense, and the cache was given none.
+            UsageError: the image's limits make no sense, and the cache has none.
         """
         if self._limits is not None:
             return self._limits
@@ -176,7 +174,7 @@ class Recipes:
 
 
 def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:
-    """Returns `limits` with those that a root was recorded with.
+    """Returns `limits`, updated with the recorded limits of a root.
 
     A limit that this version does not have any more is left out. Processor time without a limit is not recorded.
     """

@@ -1,1 +1,1 @@
-"""The databases of images: what descriptions say of them, and how they are loaded when an image is built."""
+"""The databases of images: their keys in descriptions, and how they are loaded when an image is built."""

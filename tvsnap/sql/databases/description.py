@@ -1,6 +1,6 @@
-"""What the keys `databases` and `database` of image.yaml may say, as pydantic checks it.
+"""The keys `databases` and `database` of image.yaml, as pydantic checks them.
 
-Imported only where a description is read: pydantic takes as long to import as the rest of a short command.
+Imported only where a description is read: importing pydantic takes as long as the rest of a short command.
 """
 
 from __future__ import annotations

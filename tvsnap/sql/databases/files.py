@@ -33,10 +33,10 @@ class DataFile:
     """One file to be loaded.
 
     Attributes:
-        path: on this machine; gzip'ed if its name ends in .gz.
+        path: on this machine; compressed with gzip if its name ends in .gz.
         format: a script of SQL, a table as CSV, or a SQLite database.
-        dialect: of a script: "mysql", or the database system's own; None to tell by its looks.
-        table: that a CSV becomes; "" otherwise.
+        dialect: of a script: "mysql", or the database system's own; None to detect it.
+        table: the table that a CSV becomes; "" otherwise.
     """
 
     path: Path
@@ -46,12 +46,12 @@ class DataFile:
 
     @property
     def stem(self) -> str:
-        """The file's name without what tells its format."""
+        """The file's name without the suffixes of its format."""
         return Path(self.path.name.removesuffix(".gz")).stem
 
     @property
     def database(self) -> str:
-        """The name that a database has for the file's name."""
+        """The database's name if it is derived from the file's."""
         return re.sub(r"[^A-Za-z0-9_$-]+", "_", self.stem).lstrip("$-")[:63] or "data"
 
 
@@ -60,7 +60,7 @@ class Database:
     """Files that are loaded one after the other.
 
     Attributes:
-        name: of the database; "" for the ones that a script names itself, or else for the file's own name.
+        name: of the database; "" for those that a script names itself, or else for the file's own name.
         files: at least one.
     """
 
@@ -74,10 +74,9 @@ class Database:
 
 
 def data_file(path: Path, dialect: str | None = None, table: str | None = None) -> DataFile:
-    """A file to be loaded, its format told by its name.
+    """Returns a file to be loaded, with the format that its name shows; raises UsageError with the reason.
 
-    Raises:
-        UsageError: with the reason; the file itself is not looked at.
+    The file itself is not read.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     format = _FORMATS.get(suffix)
@@ -92,21 +91,17 @@ def data_file(path: Path, dialect: str | None = None, table: str | None = None) 
 
 
 def check_database_name(name: str) -> str:
-    """Returns the name if a database can have it.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Returns the name, or raises UsageError if a database cannot have it."""
     if not _NAME.fullmatch(name):
         raise UsageError(f'"{name}" cannot be the name of a database: {_NAME_RULE}')
     return name
 
 
 def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tuple[Database, ...]:
-    """Returns what a command line names; files of one name that follow each other go into one database.
+    """Returns the databases that a command line names; successive files with the same name go into one database.
 
     Raises:
-        UsageError: naming the option, and what is wrong with which.
+        UsageError: with the option, and what is wrong.
     """
     if dialect is not None and dialect not in DIALECTS:
         raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')

@@ -1,4 +1,4 @@
-"""Loads an image's databases, by its own database system in its own tree, when it is built."""
+"""Loads an image's databases when it is built, by its own database system in its own tree."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tvsnap.sql.inside.system import CONFIGURATION
 from tvsnap.sql.program import sql_program
 
 STAGE = "/.tvsnap-load"
-"""Inside, for the time of loading."""
+"""Inside, while loading."""
 
 _PROGRAM = f"{STAGE}/sql.pyz"
 _PLAN = f"{STAGE}/plan.json"
 _LOADED = f"{STAGE}/{LOADED}"
 _HEAD = 1 << 16
-"""Bytes of a script by whose looks its dialect is told."""
+"""Bytes of a script from which its dialect is detected."""
 
 _CHOICES = {
     "mariadb": re.compile(rb"\s*(/\*!\d*\s*)?(use[\s`]|create\s+(or\s+replace\s+)?(database|schema)\b)", re.IGNORECASE),
     "postgres": re.compile(rb"\s*\\c(onnect)?\s"),
 }
-"""How a line begins by which a script in the database system's own dialect chooses its database itself."""
+"""Beginnings of lines by which a script in the database system's own dialect chooses its database itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class _Load:
     """One file of the plan that the database system's loader reads.
 
     Attributes:
-        database: to load it into; "" where it names its own.
+        database: to load it into; "" if it names its own.
         path: on this machine.
         format, table: see `DataFile`.
         first: the first database that it fills, as far as that is known.
-        title: what its file is called; "" for its own name.
+        title: the name of its copy; "" for its own name.
     """
 
     database: str
@@ -110,9 +110,9 @@ class DatabaseLoader:
     def load(
         self, data: Data, root: Path, work: Path, shell: Callable[[str], None], note: Callable[[str], None]
     ) -> Loaded:
-        """See `ImageLoader.load`: makes the database system's data directory, and fills it.
+        """See `ImageLoader.load`: creates the database system's data directory, and fills it.
 
-        By the variables, the database system's client in the terminal begins where the session does.
+        The variables make the database system's client in the terminal begin in the session's database.
         """
         with _swept(root):
             loads = [
@@ -133,7 +133,7 @@ class DatabaseLoader:
             chosen = data.get("database") or next((load.database or load.first for load in loads), "") or None
             write_file(root, _PLAN, json.dumps({"database": chosen, "databases": plan}).encode())
             write_file(root, _PROGRAM, sql_program())
-            # The shell stays, as the first process, for those that nobody else waits for.
+            # The shell stays the first process, for orphans that nobody else waits for.
             shell(
                 'command -v python3 > /dev/null || { echo "databases need python3: add it to packages"; exit 1; }\n'
                 f"python3 -I {_PROGRAM} load {self._system} {_PLAN} || exit $?"
@@ -147,7 +147,7 @@ class DatabaseLoader:
 
 
 sqlite, postgres, mariadb = DatabaseLoader("sqlite"), DatabaseLoader("postgres"), DatabaseLoader("mariadb")
-"""What the entry points in the group `tvsnap.image_loaders` name."""
+"""The objects that the entry points in the group `tvsnap.image_loaders` name."""
 
 
 def _databases(data: Data) -> tuple[Database, ...]:
@@ -156,9 +156,9 @@ def _databases(data: Data) -> tuple[Database, ...]:
 
 
 def _journals(path: Path, format: Format) -> list[tuple[str, Path]]:
-    """The journal and the write-ahead log that lie beside a SQLite file, each with what its name has more.
+    """Returns the journal and the write-ahead log beside a SQLite file, each with its suffix.
 
-    They hold what was committed last, or what has to be taken back, where the file was copied while it was in use.
+    They contain what was committed last, or must be rolled back, if the file was copied while it was in use.
     """
     if format != "sqlite":
         return []
@@ -169,7 +169,7 @@ def _journals(path: Path, format: Format) -> list[tuple[str, Path]]:
 
 @contextlib.contextmanager
 def _swept(root: Path) -> Iterator[None]:
-    """A block with the stage in the tree; at its end that is gone, and what else has come to /tmp and /run."""
+    """A block with the stage in the tree; at its end the stage is removed, and all new files in /tmp and /run."""
     remove_entry(root / STAGE.lstrip("/"))
     before = set(_passing(root))
     try:
@@ -181,14 +181,14 @@ def _swept(root: Path) -> Iterator[None]:
 
 
 def _passing(root: Path) -> Iterator[Path]:
-    """What is in the directories for what does not last. Links are not followed: they may lead out of the tree."""
+    """Yields the contents of temporary directories. Links are not followed: they may lead out of the tree."""
     for place in (root / "tmp", root / "run"):
         if place.is_dir() and not place.is_symlink():
             yield from place.iterdir()
 
 
 def _loads(system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
-    """What a file comes to: several scripts where one names several databases that the database system keeps apart."""
+    """Returns what to load for a file: several scripts if it names several databases that the system separates."""
     if file.format != "sql":
         return [_Load(entry.name or file.database, file.path, file.format, file.table)]
     try:
@@ -207,7 +207,7 @@ def _scripts(
 
 
 def _read(system: SystemName, entry: Database, file: DataFile, work: Path, note: Callable[[str], None]) -> list[_Load]:
-    """What a dump of MySQL comes to, as far as the system can load it."""
+    """Returns what to load for a dump of MySQL, as far as the system can load it."""
     try:
         read = dumps.read_mysql(file.path, work / f"dump-{len(list(work.iterdir()))}", system)
     except UsageError as error:
@@ -219,7 +219,7 @@ def _read(system: SystemName, entry: Database, file: DataFile, work: Path, note:
             f"failed: {file.path.name} names its databases itself ({', '.join(read.databases)}); give it without "
             f"a name instead of as {entry.name}"
         )
-    if system == "mariadb":  # the lines that it complains of are those of the dump
+    if system == "mariadb":  # MariaDB's errors then name the lines of the dump
         (script,) = [path for _, path in read.scripts]
         first = next(iter(read.databases), "")
         return [

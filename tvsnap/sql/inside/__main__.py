@@ -14,7 +14,7 @@ import time
 from .system import DatabaseSystem, SystemFailed
 
 END_SECONDS = 5.0
-"""That a session has to end by itself."""
+"""Seconds that a session has to end by itself."""
 SYSTEMS = {"postgres": "Postgres", "mariadb": "MariaDB", "sqlite": "SQLite"}
 
 
@@ -28,7 +28,7 @@ def system(name: str) -> DatabaseSystem:
 def start(name: str, path: str) -> None:
     """Starts the database system and a process that serves its session; returns once that answers.
 
-    A process that listens there already, and has been given up, is ended.
+    An earlier process that listens there, and has been given up, is ended.
     """
     from .session import Session
 
@@ -64,10 +64,10 @@ def start(name: str, path: str) -> None:
 
 
 def shorten_command_line() -> None:
-    """Has `ps` and `pgrep -f` show only the first word of this process's command line, and not where our files are.
+    """Makes `ps` and `pgrep -f` show only the first word of this process's command line, and not our files' paths.
 
-    Where the last byte of the arguments is not NUL, the kernel takes it that they were overwritten, and shows the first
-    string of them.
+    If the last byte of the arguments is not NUL, the kernel assumes that they were overwritten, and shows only their
+    first string.
     """
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat", "rb") as stat:
         end = int(stat.read().rpartition(b")")[2].split()[46])
@@ -90,7 +90,7 @@ def end_listener(path: str) -> None:
 
 
 def end_with_statement(system: DatabaseSystem) -> None:
-    """Has this process, where it is told to end, end what it waits for in the database system first."""
+    """Makes this process, when it is terminated, first end its statement in the database system."""
 
     def end(*_: object) -> None:
         try:

@@ -1,7 +1,7 @@
-"""What the words of each system mean: functions that change nothing, what is left to chance or the clock, and grammar.
+"""The words of each system: functions that change nothing, words that depend on chance or the clock, and grammar.
 
-The lists were made from the systems' own catalogues. What they lack (a system's later functions, extensions) is
-taken for a function that may do anything.
+The lists were made from the systems' own catalogues. Functions that are missing in them (of later versions, or of
+extensions) are assumed to do anything.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from .lexemes import SystemName
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one database system's words mean. All names are in lower case.
+    """The words of one database system. All names are in lower case.
 
     Attributes:
         parser: sqlglot's name for the dialect.
         functions: built in, and without any effect of their own.
-        chance: functions whose value is left to chance, the clock or what else no state holds.
-        arguments: functions that take the clock or chance in the place of arguments: the least number without.
+        chance: functions whose value depends on chance, the clock or anything else that is not in a state.
+        arguments: functions that use the clock or chance if they have fewer than this number of arguments.
         bare: functions that have an effect if they are given arguments.
         clock: words that stand for the time, without parentheses.
         moments: strings that stand for the time.
-        timeless: types to which anything may be converted without a look at the clock; None if no conversion looks.
-        converts: functions that make of text, or of a time of day, a value that may hang on the clock.
-        relations: names of tables, as written, that show the server at work.
-        variables: system variables that are left to chance or the clock.
-        grammar: words, or the last two, that may stand before a parenthesis and are no function.
-        into: what INTO makes of a statement, where it does not follow INSERT or REPLACE.
+        timeless: types to which anything can be converted without reading the clock; None if no conversion reads it.
+        converts: functions that turn text, or a time of day, into a value that may depend on the clock.
+        relations: names of tables, as written, that show the server's activity.
+        variables: system variables that depend on chance or the clock.
+        grammar: words, or pairs of words, that may stand before a parenthesis and are no function.
+        into: the kind of a statement with INTO that does not follow INSERT or REPLACE.
         assigns: `:=` sets a variable.
     """
 
@@ -52,7 +52,7 @@ class Dialect:
 
     @cached_property
     def doubtful(self) -> re.Pattern[str]:
-        """Finds in a text that cannot be read what may be left to chance or the clock."""
+        """Finds, in a text that cannot be read, what may depend on chance or the clock."""
         words = (self.chance | self.clock | self.moments | self.arguments.keys()) - {"default"}
         return re.compile(rf"\b({'|'.join(sorted(words))})\b|{self.relations.pattern}", re.IGNORECASE)
 
@@ -95,10 +95,10 @@ journal_mode journal_size_limit legacy_alter_table locking_mode max_page_count m
 query_only read_uncommitted recursive_triggers reverse_unordered_selects schema_version secure_delete synchronous
 temp_store threads trusted_schema user_version wal_autocheckpoint writable_schema
 """)
-"""SQLite's pragmas that change nothing when they are given no argument."""
+"""SQLite's pragmas that change nothing without an argument."""
 
 PRAGMA_LOOKUPS = _READING_PRAGMAS
-"""Those that change nothing when they are given one in parentheses."""
+"""Those that change nothing with an argument in parentheses."""
 
 _POSTGRES = _names("""
 abbrev abs aclcontains acldefault aclexplode acos acosd acosh age area array_agg array_append array_cat array_dims
@@ -167,9 +167,10 @@ variance version websearch_to_tsquery width width_bucket xid xml xml_is_well_for
 xml_is_well_formed_document xmlagg xmlattributes xmlcomment xmlconcat xmlelement xmlexists xmlforest xmlnamespaces
 xmlparse xmlpi xmlroot xmlserialize xmltable xmlvalidate xpath xpath_exists
 """)
-"""`pg_proc` of PostgreSQL 15: what is stable and of use in a query, what is volatile and yet has no effect, and what
-the grammar adds. Not here: `txid_current`, which takes a transaction id, and what reads or runs what a text names, as
-`table_to_xml`, `query_to_xml`, `ts_stat` and `ts_rewrite`: nobody sees what lies behind that name."""
+"""`pg_proc` of PostgreSQL 15: the stable functions that are useful in a query, the volatile ones without an effect, and
+those of the grammar. Not included: `txid_current`, which takes a transaction id, and functions that read or run
+something
+named by a text, such as `table_to_xml`, `query_to_xml`, `ts_stat` and `ts_rewrite`, as it is not known what that is."""
 
 _POSTGRES_CHANCE = _names("""
 clock_timestamp gen_random_uuid inet_client_port mxid_age now pg_backend_pid pg_blocking_pids pg_conf_load_time
@@ -184,7 +185,7 @@ txid_status
 _POSTGRES_EXTENSIONS_CHANCE = _names(
     "gen_random_bytes gen_salt uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 pg_stat_statements"
 )
-"""Of pgcrypto and the like."""
+"""Of extensions such as pgcrypto."""
 
 _POSTGRES_LATER_CHANCE = _names("array_sample array_shuffle random_normal uuidv4 uuidv7")
 
@@ -195,8 +196,10 @@ jsonpath line lseg macaddr macaddr8 money name national nchar numeric nummultira
 pg_snapshot point polygon real refcursor regclass regcollation regconfig regdictionary regnamespace regoper regoperator
 regproc regprocedure regrole regtype smallint text tid tsquery tsvector txid_snapshot uuid varbit varchar xid xid8 xml
 """)
-"""Types to which PostgreSQL converts anything without a look at the clock, also arrays of them. Any other may be a
-time, or hold one: in text that is converted to it the word `now` may stand."""
+"""Types to which PostgreSQL converts anything without reading the clock, and arrays of them.
+
+Any other may be a time, or contain one: the text that is converted to it may contain the word `now`.
+"""
 
 _POSTGRES_CONVERTS = _names("""
 date datemultirange daterange json_populate_record json_populate_recordset json_to_record json_to_recordset
@@ -204,7 +207,7 @@ jsonb_path_exists_tz jsonb_path_match_tz jsonb_path_query_array_tz jsonb_path_qu
 jsonb_populate_record jsonb_populate_recordset jsonb_to_record jsonb_to_recordset time timestamp timestamptz timezone
 tsmultirange tsrange tstzmultirange tstzrange xmltable
 """)
-"""Those that are called as a type are conversions if they have one argument."""
+"""Those that have the name of a type are conversions if they have one argument."""
 
 _GEOMETRY = _names("""
 area asbinary astext aswkb aswkt boundary buffer centroid contains convexhull crosses dimension disjoint endpoint
@@ -215,7 +218,7 @@ mpointfromtext mpointfromwkb mpolyfromtext mpolyfromwkb multilinestringfromtext 
 multipolygonfromtext multipolygonfromwkb numgeometries numinteriorrings numpoints overlaps pointfromtext pointfromwkb
 pointn pointonsurface polyfromtext polyfromwkb polygonfromtext polygonfromwkb srid startpoint touches within x y
 """)
-"""Functions of MariaDB, each of which it also has under a name with `st_` before it."""
+"""Functions of MariaDB, each of which also exists with the prefix `st_`."""
 
 _MARIADB = (
     _names("""
@@ -248,7 +251,7 @@ variance version week weekday weekofyear weight_string year yearweek
     | _GEOMETRY
     | {f"st_{name}" for name in _GEOMETRY}
 )
-"""`information_schema.sql_functions` and the help tables of MariaDB 10.11, each seen to exist."""
+"""`information_schema.sql_functions` and the help tables of MariaDB 10.11, each checked to exist."""
 
 _MARIADB_CHANCE = _names("""
 connection_id curdate current_date current_time current_timestamp curtime default is_free_lock is_used_lock localtime
@@ -256,13 +259,13 @@ localtimestamp now random_bytes sys_guid sysdate utc_date utc_time utc_timestamp
 """)
 
 MARIADB_TIMES = _names("addtime json_table maketime sec_to_time str_to_date subtime timediff")
-"""Functions of MariaDB of which the value may be a time of day: as a date and time, it is one of today."""
+"""Functions of MariaDB whose value may be a time of day: converted to a date and time, it is today's."""
 
 STABLE_SHOWS = _names("""
 authors character charset collation columns contributors count create databases engines errors fields function grants
 index indexes keys locales package plugins privileges procedure schemas tables triggers warnings
 """)
-"""What MariaDB's SHOW lists without a look at the server's work or the clock."""
+"""What MariaDB's SHOW lists independently of the server's activity and the clock."""
 
 FILE_TIMES = _names("""
 avg_row_length check_time create_time data_free data_length index_length max_data_length table_rows update_time
@@ -304,7 +307,7 @@ DIALECTS: dict[SystemName, Dialect] = {
     "mariadb": Dialect(
         parser="mysql",
         functions=_MARIADB | _MARIADB_CHANCE,
-        chance=_MARIADB_CHANCE | _names("uuid_short uuid_v4 uuid_v7"),  # the first counts in the server, too
+        chance=_MARIADB_CHANCE | _names("uuid_short uuid_v4 uuid_v7"),  # the first changes a counter in the server, too
         relations=re.compile(
             r"(performance_schema|sys)\..*|information_schema\.(events|files|profiling|tablespaces)|processlist|innodb_.*"
             r"|(global|session)_(status|variables)|system_variables|(client|user|index|table)_statistics"

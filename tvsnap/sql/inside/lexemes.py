@@ -1,8 +1,8 @@
-"""Cuts SQL into words and signs exactly as a database system does: what is a comment to one is executed by another.
+"""Splits SQL into words and signs exactly as a database system does: a comment in one system is executed by another.
 
-The one place where SQL is cut: on the host, to tell what statements do and where those of a dump end; inside, to tell
-where SQLite's end. sqlglot's tokenizer would not do: it passes over comments that MariaDB executes (`/*! ... */`), and
-over what is a comment to itself alone (`{# ... #}`).
+This is the only place where SQL is split: on the host, to find out what statements do and where those of a dump end;
+inside, to find where SQLite's end. sqlglot's tokenizer is not suitable: it skips comments that MariaDB executes
+(`/*! ... */`), and others that only it treats as comments (`{# ... #}`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Lexeme(NamedTuple):
 
     Attributes:
         kind: `word` (also numbers), `quoted` (a quoted name), `string`, `variable` (`@name`, `@@name`) or `sign`.
-        text: in lower case; names and strings without their quotes, doubled or escaped characters as they stand.
-        start, end: where it begins in the query, and where it ends.
+        text: in lower case; names and strings without their quotes, but with doubled or escaped characters.
+        start, end: its position in the query, from its beginning to its end.
     """
 
     kind: str
@@ -28,19 +28,19 @@ class Lexeme(NamedTuple):
     end: int
 
     def is_word(self, *texts: str) -> bool:
-        """Whether this is one of these words, unquoted."""
+        """Returns whether this is one of these words, unquoted."""
         return self.kind == "word" and self.text in texts
 
 
 class Unreadable(Exception):
-    """The text cannot be cut up with certainty: the system may read it in another way, or refuse it."""
+    """The text cannot be split with certainty: the system may read it in another way, or refuse it."""
 
 
 class Grammar(NamedTuple):
-    """How a system writes what consists of neither words nor signs, as regular expressions.
+    """The syntax, as regular expressions, of everything that is no word.
 
     Attributes:
-        comment: without those of PostgreSQL that are nested.
+        comment: without the nested ones of PostgreSQL.
         quoted: names in quotes.
         executed: the beginning of a comment that is executed, or of one without an end.
         sign: a sign of one character.
@@ -102,10 +102,10 @@ def lexemes(query: str, system: SystemName) -> List[Lexeme]:
 
 
 def cut(query: str, system: SystemName) -> Iterator[Lexeme]:
-    """Cuts a query up, comments left out.
+    """Yields the lexemes of a query, without comments.
 
     Settings of a session that change how text is read (`sql_mode` of MariaDB, `standard_conforming_strings` of
-    PostgreSQL) are taken to be as a system has them by itself.
+    PostgreSQL) are assumed to have the system's defaults.
 
     Raises:
         Unreadable: at a string or comment without end, a NUL, or a comment that MariaDB executes.
@@ -136,7 +136,7 @@ def _content(kind: str, text: str) -> str:
         text = text[1:-1]
     elif kind == "string":
         text = text.strip("$") if text[0] == "$" else text[2:-1]
-    # Only ASCII has capitals to a system's grammar: a Kelvin sign is no k.
+    # In a system's grammar, only ASCII letters have capitals: a Kelvin sign is no k.
     return text.lower() if text.isascii() else text
 
 

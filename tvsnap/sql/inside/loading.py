@@ -2,9 +2,9 @@
 
     {"database": name or null, "databases": [{"name": name, "files": [{"path", "format", "table"}]}]}
 
-`database` is the one in use from the start. A name is empty where a script names its own databases. A path is absolute,
-inside; a format is `sql`, `csv` (into `table`) or `sqlite`; what ends in `.gz` is unpacked first. What came of it is in
-LOADED beside the plan: {"databases": the names of those that there are in the end, "notes": what was passed over}.
+`database` is the one in use from the start. A name is empty if a script names its own databases. A path is absolute,
+inside; a format is `sql`, `csv` (into `table`) or `sqlite`; files with the suffix `.gz` are unpacked first. The result
+is written to LOADED beside the plan: {"databases": the names of all databases at the end, "notes": what was skipped}.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LOADED = "loaded.json"
 
 
 def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURATION) -> None:
-    """Makes and fills databases by a plan, printing a line for each file, and leaves the database system stopped.
+    """Creates and fills databases by a plan, printing a line for each file, and leaves the database system stopped.
 
-    Which one is in use, the configuration says then. SystemFailed holds the file, the line or row, and the reason.
+    Then the configuration names the one in use. SystemFailed has the file, the line or row, and the reason.
     """
     with open(plan_file, encoding="utf-8") as stream:
         plan = json.load(stream)
@@ -45,7 +45,7 @@ def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURAT
         with open(os.path.join(os.path.dirname(plan_file), LOADED), "w", encoding="utf-8") as stream:
             json.dump({"databases": system.databases(), "notes": notes}, stream)
     except BaseException:
-        with contextlib.suppress(Exception):  # the first trouble is what counts
+        with contextlib.suppress(Exception):  # the first error is the one that counts
             system.stop()
         raise
     system.stop()
@@ -95,7 +95,7 @@ _FORMATS: Dict[str, Callable[[DatabaseSystem, str, str, Dict[str, Any]], str]] =
 
 @contextlib.contextmanager
 def _unpacked(path: str) -> Iterator[str]:
-    """A file, unpacked for the time being if it is compressed."""
+    """A block with a file, temporarily unpacked if it is compressed."""
     if not path.endswith(".gz"):
         yield path
         return
@@ -111,7 +111,7 @@ def _unpacked(path: str) -> Iterator[str]:
 
 
 def _in_use(system: DatabaseSystem, plan: Dict[str, Any]) -> Optional[str]:
-    """Returns the database in use from the start: the plan's, else its first, else the first that there is."""
+    """Returns the database in use from the start: the plan's, else its first, else the first that exists."""
     there = system.databases()
     named = (one["name"] for one in plan["databases"] if one["name"])
     wanted: Optional[str] = plan["database"] or next(named, None) or next(iter(there), None)

@@ -1,7 +1,8 @@
-"""What a statement may reach beyond its words: views, defaults, triggers and functions over the clock or chance.
+"""What a statement may use besides its words: views, defaults, triggers and functions with chance or the clock.
 
-The host says which names a statement holds (`Words`), a database system which of those stand for what is left to chance
-(`Definitions`). A name counts wherever it stands: that a column may be called as a view is costs a snapshot at most.
+The host says which names a statement contains (`Words`), a database system which of those depend on chance
+(`Definitions`). A name counts wherever it stands: if a column has the same name as a view, that costs a snapshot at
+most.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ NONE: FrozenSet[str] = frozenset()
 
 @dataclass(frozen=True)
 class Words:
-    """What the words of a request name.
+    """The names in a request.
 
     Attributes:
-        names: all names and words in it, in lower case; None if they cannot be told.
-        calls: of those, functions that are not known to be the database system's own and to leave nothing to chance.
+        names: all names and words in it, in lower case; None if they are not known.
+        calls: of those, functions that are not known to be the database system's own and independent of chance.
         called: all that stand where a function's name may stand.
-        defined: what it makes or alters by what may be left to chance.
-        made: what it makes or alters.
-        timed: what it makes or alters may hold a time of day, or a time that stands where nothing is written.
-        defines: it makes or alters something.
-        executes: it may execute what its words do not show, or draws a salt, or notes down the time.
-        unseen: it may define what its words do not show.
-        plain: it changes rows, or tables and their like, and nothing in its words is left to chance.
+        defined: what it creates or alters, if that may depend on chance.
+        made: what it creates or alters.
+        timed: what it creates or alters may hold a time of day, or a time that is set where nothing is written.
+        defines: it creates or alters something.
+        executes: it may execute something that its words do not show, or draws a salt, or records the time.
+        unseen: it may define something that its words do not show.
+        plain: it changes rows, or tables and the like, and nothing in its words depends on chance.
     """
 
     names: Optional[FrozenSet[str]] = NONE
@@ -42,19 +43,19 @@ class Words:
 
     @classmethod
     def of(cls, said: Dict[str, Any]) -> Words:
-        """Returns them as a request says them."""
+        """Converts them from the JSON of a request."""
         sets: Dict[str, Any] = {name: frozenset(value) for name, value in said.items() if isinstance(value, list)}
         return cls(**{**said, **sets})
 
     def said(self) -> Dict[str, Any]:
-        """Returns them as JSON, for a request."""
+        """Converts them to the JSON of a request."""
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(self).items()}
 
 
 ENDS = frozenset({"commit", "end", "constraints"})
 """Words of the statements at which deferred triggers are run."""
 ANY = "*"
-"""Stands among names for all of them: an operator or a cast is executed though nobody names it."""
+"""Stands for all names: an operator or a cast is executed although no statement names it."""
 _STIRRING = frozenset({"update", "delete", "merge"})
 
 UNKNOWN = Words(names=None, executes=True, unseen=True)
@@ -62,22 +63,22 @@ UNKNOWN = Words(names=None, executes=True, unseen=True)
 
 @dataclass(frozen=True)
 class Definitions:
-    """Which names stand for what is left to chance, the clock, or what else no state holds.
+    """Which names stand for something that depends on chance, the clock, or anything else that is not in a state.
 
     Attributes:
-        reads: those of which reading is.
-        runs: those of which reading runs functions of which nobody knows what they do; functions that may be called as
-            a column is read are among them.
-        swept: those of which reading cleans up in passing, so that it decides where later rows are put.
-        writes: those to which writing is: by a default, a trigger, a rule, a constraint, a table that follows.
-        timed: those of which a value may be written as another each day or second, though reading it is not: a time of
-            day that becomes a date and time is one of today.
-        pure: functions somebody has made that leave nothing to chance.
-        impure: those that may do anything, whatever function of the database system's own has the same name.
-        everything: any statement may meet it: an operator or a cast does it.
-        seeds: a function may set the beginning of the session's random numbers.
-        complete: nothing is defined but what these tell of.
-        version: is another whenever something may have been defined that these do not tell of.
+        reads: names whose reading depends on it.
+        runs: names whose reading runs functions with unknown effects; including functions that may be called as a
+            column is read.
+        swept: names whose reading also cleans up, and so decides where later rows are put.
+        writes: names whose writing depends on it: by a default, a trigger, a rule, a constraint, a dependent table.
+        timed: names of which a value may be written differently each day or second, though reading it does not differ:
+            a time of day that is converted to a date and time is today's.
+        pure: user-defined functions that do not depend on chance.
+        impure: functions that may do anything, even if one of the database system's own has the same name.
+        everything: any statement may depend on it, because of an operator or a cast.
+        seeds: a function may set the seed of the session's random numbers.
+        complete: nothing is defined besides what is listed here.
+        version: changes whenever something may have been defined that is not listed here.
     """
 
     reads: FrozenSet[str] = NONE
@@ -94,7 +95,7 @@ class Definitions:
 
 
 def together(parts: Iterable[object]) -> Dict[str, Any]:
-    """Returns what several tell together, by its name: names that any of them has, and what any of them says."""
+    """Returns the union of several: names that any of them has, and the disjunction of their flags."""
     told: Dict[str, Any] = {}
     for part in parts:
         for name, value in vars(part).items():
@@ -104,7 +105,7 @@ def together(parts: Iterable[object]) -> Dict[str, Any]:
 
 
 def closed(found: Iterable[str], edges: Iterable[Tuple[str, str]]) -> Set[str]:
-    """Returns what was found, and what stands on it: of each edge, the first does on the second."""
+    """Returns what was found, and everything that depends on it: in each edge, the first depends on the second."""
     known, edges = set(found), list(edges)
     more = known
     while more:
@@ -114,7 +115,7 @@ def closed(found: Iterable[str], edges: Iterable[Tuple[str, str]]) -> Set[str]:
 
 
 class Reach:
-    """Tells of requests whether chance may have entered them, by what is defined before and after."""
+    """Decides whether chance may have influenced requests, by what is defined before and after."""
 
     def __init__(self, known: Optional[Definitions]) -> None:
         self._known = known
@@ -135,11 +136,11 @@ class Reach:
         if known.complete:
             self._marked.clear()
         elif self._unread and (before is None or before.version != known.version):
-            self._unknown = True  # a table by text that nobody saw, of which nobody will tell
+            self._unknown = True  # a table with an unknown definition, of which nothing will be reported
         self._unread = False
 
     def note(self, words: Words, kind: str) -> None:
-        """Takes note of what a request has defined, which the database system may not tell of at once."""
+        """Notes what a request has defined, as the database system may not report it at once."""
         names = words.names
         if names is None or words.executes or words.calls or not names.isdisjoint(_STIRRING):
             self._stirred = True  # there are rows to be cleaned up
@@ -153,7 +154,7 @@ class Reach:
                 self._timed |= made
 
     def is_doubtful(self, words: Words, kind: str) -> bool:
-        """Whether chance may enter a request of a kind (`read`, `write` or `other`), by what lies behind its words."""
+        """Returns whether chance may influence a request of a kind (`read`, `write` or `other`) behind its words."""
         return self._may_meet(words, kind) or (kind != "read" and (self._unknown or self._meets_times(words)))
 
     def _meets_times(self, words: Words) -> bool:
@@ -161,7 +162,7 @@ class Reach:
         return not (words.names or NONE).isdisjoint(known | self._timed)
 
     def _may_meet(self, words: Words, kind: str) -> bool:
-        """Whether what is left to chance may be met by names."""
+        """Returns whether names may stand for something that depends on chance."""
         known = self._known
         if known is None or known.everything or words.executes or words.names is None or words.calls - known.pure:
             return True
@@ -171,7 +172,7 @@ class Reach:
         return not words.names.isdisjoint(met if kind == "read" else met | known.writes)
 
     def may_change(self, words: Words) -> bool:
-        """Whether mere reading may change something: it runs what nobody knows the effects of, or cleans up."""
+        """Returns whether mere reading may change something: it runs functions with unknown effects, or cleans up."""
         known = self._known
         if known is None or words.names is None:
             return True

@@ -1,8 +1,9 @@
 """Results as compact JSON, for agents to read.
 
-Rows are lists in the order of the columns. NULL is null; integers and finite floats are numbers; booleans are
-true and false where the system has them; decimals, dates, times, and all that JSON has no type for are text in the
-system's own words, so that nothing is rounded; binary data is `{"base64": "..."}`; a float that is not finite is text.
+Rows are lists in the order of the columns. NULL is null; integers and finite floats are numbers; booleans are true and
+false if the system has them; decimals, dates, times, and values of other types without an equivalent in JSON are text
+in the system's own format, so that nothing is rounded; binary data is `{"base64": "..."}`; a float that is not finite
+is text.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ _FRAME = 40
 
 
 def binary(data: bytes) -> Dict[str, str]:
-    """Returns what stands in a row for binary data."""
+    """Returns the JSON of binary data in a row."""
     return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def render(answer: Answer, limit: int) -> Tuple[str, bool]:
     """Returns an answer as one line of JSON of at most `limit` bytes, and whether anything was left out for that.
 
-    One result is `{"columns": [...], "rows": [[...], ...]}`, `{"affected": n}`, or `{"ok": true}` where the system says
+    One result is `{"columns": [...], "rows": [[...], ...]}`, `{"affected": n}`, or `{"ok": true}` if the system reports
     no more; several are `{"results": [...]}`; an error is `{"error": text, "code": text}`, after the results of earlier
     statements if there are any. `more` says that there were more rows, or more results, `note` that the first row alone
-    was too large; `messages` holds notices and warnings.
+    was too large; `messages` contains notices and warnings.
     """
     error, cut = shorten(answer.error, limit // 2)
     messages, left_out = fitting(answer.messages, limit // 4)
@@ -63,7 +64,7 @@ def render(answer: Answer, limit: int) -> Tuple[str, bool]:
 
 
 def shorten(text: str, limit: int) -> Tuple[str, bool]:
-    """Returns a text without its middle, if it takes more than `limit` bytes of JSON, and whether it did."""
+    """Returns a text, without its middle if it takes more than `limit` bytes of JSON, and whether that was so."""
     kept = len(text)
     shown = text
     while kept and _size(shown) > limit:

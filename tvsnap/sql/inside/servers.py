@@ -1,4 +1,4 @@
-"""What the servers of database systems have in common: large files, directories of their users, logs."""
+"""Common functions for the servers of database systems: large files, directories of their users, logs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import shutil
 
 LARGE = 256 * 1024
-"""Bytes. Smaller ones are copied quickly enough when a server first opens them, and each that is there costs a little
+"""Bytes. Smaller files are copied fast enough when a server first opens them, and each copied file costs a little
 whenever the sandbox is observed: a server with many databases has tens of thousands."""
 LOG_LINES = 15
 
 
 def copy_up(directory: str) -> None:
-    """Opens the large files below a directory for writing, upon which an overlay copies what lies in the image.
+    """Opens the large files below a directory for writing, which makes an overlay copy those of the image.
 
     So they are in a sandbox's own layer before its first snapshot, and not copied in each fork.
     """
@@ -26,7 +26,7 @@ def copy_up(directory: str) -> None:
 
 
 def make_directory(path: str, user: str, mode: int) -> None:
-    """Makes a directory that belongs to a server's user, and to the group of that name."""
+    """Creates a directory that belongs to a server's user, and to the group of that name."""
     os.makedirs(path, exist_ok=True)
     shutil.chown(path, user, user)
     os.chmod(path, mode)

@@ -1,4 +1,4 @@
-"""Answers requests on a Unix socket, one a connection, and keeps track of whether anything changed.
+"""Answers requests on a Unix socket, one per connection, and keeps track of whether anything changed.
 
 A request is a line of JSON with `op`, and so is the answer:
 
@@ -7,13 +7,14 @@ A request is a line of JSON with `op`, and so is the answer:
     schema   database, table, limit       -> output, failed, truncated, duration
     observe                               -> token, processes, directories, chance, reproducible
 
-Where the session itself fails, the answer is `broken`, with what it met.
+If the session itself fails, the answer is `broken`, with the error.
 
-`kind` says what the statements do by their words: `read` (nothing), `write` (what the system's facts tell) or `other`
-(anything); `chance`, that they name what is left to chance or the clock; `words`, what else they name (`reach.py`). The
-token is the same as before if nothing changed since the last `observe`, and new if anything may have. The observed
-`chance` says that what was done since then was, or may have been, left to chance, the clock or the like by what lies
-behind the words, and `reproducible` that it was one request that changed something and is known not to have been.
+`kind` is what the statements do according to their words: `read` (nothing), `write` (what the system's facts show) or
+`other` (anything). `chance` means that they name something that depends on chance or the clock; `words` is what else
+they name (`reach.py`). The token is the same as before if nothing changed since the last `observe`, and new if anything
+may have. The observed `chance` means that the requests since then depended, or may have depended, on chance, the clock
+or the like, by something behind their words, and `reproducible` that it was one request that changed something and is
+known not to depend on these.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from .system import DatabaseSystem, Facts, StatementFailed
 
 LONGEST_REQUEST = 64 * 1024 * 1024
 LARGE = 256 * 1024
-"""Bytes of an answer after which there is memory to give back: what a process holds is in each snapshot of it."""
+"""Bytes of an answer after which memory is returned, as all memory of a process is in each snapshot of it."""
 _DEFINING = frozenset(("create", "alter", "drop", "rename", "comment"))
 
 
 @dataclass(frozen=True)
 class Done:
-    """A request since the last look: what it names, what it did at most, and whether it ended with an error.
+    """A request since the last observation: what it names, what it did at most, and whether it ended with an error.
 
-    If it is `hidden`, chance may have entered it by what was defined before.
+    If it is `hidden`, chance may have influenced it by what was defined before.
     """
 
     words: Words
@@ -53,13 +54,13 @@ class Done:
 
 
 class Session:
-    """The requests of one rollout, and what the database system knew at the last look."""
+    """The requests of one rollout, and the database system's facts at the last observation."""
 
     def __init__(self, system: DatabaseSystem) -> None:
         self._system = system
         self._known: Optional[Facts] = system.facts()
         self._token = secrets.token_hex(8)
-        self._unsure = False  # anything may have been done since the last look
+        self._unsure = False  # anything may have been done since the last observation
         self._reach = Reach(system.definitions())
         self._done: List[Done] = []
         self._heavy = False
@@ -77,7 +78,7 @@ class Session:
     def serve(self, listener: socket.socket) -> None:
         while True:
             connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):  # whoever asked has gone
+            with connection, contextlib.suppress(OSError):  # the client has gone
                 self.answer(connection)
 
     def answer(self, connection: socket.socket) -> None:
@@ -89,7 +90,7 @@ class Session:
         request = json.loads(asked)
         try:
             said = self._operations[request["op"]](request)
-        except Exception:  # a mistake of ours must not pass for a result, nor end what the session holds
+        except Exception:  # a mistake of ours must not look like a result, nor end the session
             said, self._unsure = {"broken": traceback.format_exc(limit=-3)}, True
         connection.sendall(dump(said).encode("utf-8", "surrogatepass"))
 
@@ -104,7 +105,7 @@ class Session:
         answer = self._system.run(request["query"], request["database"], request["timeout"], request["max_rows"])
         duration = time.perf_counter() - began
         if suspect and (self._reach.seeds or self._system.seeded(request["database"])):
-            kind = "other"  # what is drawn moves on a row of numbers that is the session's own
+            kind = "other"  # drawing random numbers changes the session's own sequence
         if answer.lost or answer.counted or (kind == "other" and not answer.unparsed):
             self._unsure = True
         if not answer.unparsed:
@@ -152,14 +153,14 @@ class Session:
         }
 
     def _nature(self) -> Tuple[bool, bool]:
-        """Returns whether chance may have entered what was done since the last look, and whether it surely did not."""
+        """Returns whether chance may have influenced what was done since the last observation, and whether not."""
         done, self._done = self._done, []
         rows = all(one.kind == "read" or _changes_rows(one) for one in done)
         self._reach.learn(self._system.definitions(rows=rows))
         drew = self._system.drew()
         if drew is None:
             drew = False
-            for one in done:  # what they defined themselves counts, and what they dropped
+            for one in done:  # what they defined and dropped themselves counts
                 drew = drew or one.hidden or self._reach.is_doubtful(one.words, one.kind)
                 if one.kind == "read" and self._reach.may_change(one.words):
                     self._unsure = True
@@ -172,6 +173,6 @@ def _changes_rows(done: Done) -> bool:
 
 
 def _give_memory_back() -> None:
-    """Returns what freed objects held to the kernel; 2 ms."""
-    with contextlib.suppress(OSError, AttributeError):  # a C library that has no such function
+    """Returns the memory of freed objects to the kernel; takes 2 ms."""
+    with contextlib.suppress(OSError, AttributeError):  # a C library without this function
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""What every system does for a session: serve, run statements within a time, and tell what may have changed."""
+"""The interface of every system: serve, run statements within a time, and report what may have changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIGURATION = "/etc/tvsnap/sql.json"
 
 
 def configured_database(configuration: str = CONFIGURATION) -> str:
-    """Returns the database that the image says is in use from the start; empty if it says none."""
+    """Returns the database that is in use from the start according to the image; empty if it names none."""
     try:
         with open(configuration, encoding="utf-8") as stream:
             return json.load(stream)["database"] or ""
@@ -24,13 +24,13 @@ def configured_database(configuration: str = CONFIGURATION) -> str:
 
 @dataclass
 class Result:
-    """What one statement came to.
+    """The result of one statement.
 
     Attributes:
         columns: names; None if the statement returns no rows.
-        rows: values that JSON has (see `results.py` for those that it has not).
-        more: there were more rows than were asked for.
-        affected: rows that were changed; None if the database system does not say.
+        rows: values as JSON can express them (see `results.py` for other types).
+        more: there were more rows than requested.
+        affected: rows that were changed; None if the database system does not report it.
     """
 
     columns: Optional[List[str]] = None
@@ -41,19 +41,19 @@ class Result:
 
 @dataclass
 class Answer:
-    """What one request came to.
+    """The answer to one request.
 
     Attributes:
         results: of its statements, up to the one that failed.
-        messages: notices and warnings, as the database system words them.
-        error: of the statement that failed, as the database system words it; empty if none did.
+        messages: notices and warnings in the database system's words.
+        error: of the statement that failed, in the database system's words; empty if none did.
         code: the database system's name for the error: an SQLSTATE, or SQLite's as SQLITE_CONSTRAINT.
-        unparsed: the database system could not even read the text, so that nothing of it was executed.
-        timed_out: the statement was cancelled at its deadline; or no server could be had, for which another machine may
-            be quick enough.
-        lost: the connection is gone, with all that it held; a fresh one has taken its place.
-        told: its messages are not of the statements alone: they hold times, or came from somebody else.
-        counted: the session has kept account of it in a place that no fact shows.
+        unparsed: the database system could not parse the text, so that nothing of it was executed.
+        timed_out: the statement was cancelled at its deadline; or no server was available, for which another machine
+            may be fast enough.
+        lost: the connection has ended, with its session's state; a new one has taken its place.
+        told: its messages do not depend only on the statements: they contain times, or came from another client.
+        counted: the session has counted it in a place that the facts do not show.
     """
 
     results: List[Result] = field(default_factory=list)
@@ -68,10 +68,10 @@ class Answer:
 
 
 Facts = Tuple[Any, ...]
-"""What the database system knows that tells whether anything changed: two that are equal say that nothing did.
+"""The database system's facts that show whether anything changed: equal ones mean that nothing did.
 
-They change with the data, the schema, and what the session holds: its transaction, variables, temporary tables,
-prepared statements, cursors, locks, sequences, the database in use.
+They change with the data, the schema, and the session's state: its transaction, variables, temporary tables, prepared
+statements, cursors, locks, sequences, the database in use.
 """
 
 
@@ -85,7 +85,7 @@ class StatementFailed(Exception):
 
 @dataclass(frozen=True)
 class Column:
-    """A column to be made, of kind `integer`, `real`, `decimal`, `boolean`, `date`, `timestamp`, `binary` or `text`."""
+    """A column of kind `integer`, `real`, `decimal`, `boolean`, `date`, `timestamp`, `binary` or `text`."""
 
     name: str
     kind: str
@@ -94,7 +94,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be made and filled.
+    """A table to create and fill.
 
     Attributes:
         rows: each as long as `columns`; None for NULL, bytes for binary, numbers or text in the system's own notation.
@@ -106,12 +106,12 @@ class Table:
     primary_key: Tuple[str, ...] = ()
 
     def definition(self, quote: Callable[[str], str], kinds: Mapping[str, str], in_keys: Mapping[str, str] = {}) -> str:
-        """Returns what stands in a CREATE TABLE, in parentheses.
+        """Returns the columns and keys of a CREATE TABLE, in parentheses.
 
         Args:
             quote: writes a name.
-            kinds: types by the kinds of columns; what is missing has the type of `text`.
-            in_keys: types in place of those that a primary key cannot have.
+            kinds: types by the kinds of columns; others have the type of `text`.
+            in_keys: replacements for types that a primary key cannot have.
         """
         parts = []
         for one in self.columns:
@@ -131,27 +131,24 @@ def quoted(name: str) -> str:
 
 
 class DatabaseSystem(ABC):
-    """One database system, and the session that it holds open. Used by one thread.
+    """One database system, and its open session. Used by one thread.
 
-    What initialises, starts, stops or loads raises `SystemFailed`, with the row or the end of the server's log.
+    Methods that initialise, start, stop or load raise `SystemFailed`, with the row or the end of the server's log.
     """
 
     directories: Tuple[str, ...] = ()
-    """Those that only the server writes; absolute, inside."""
+    """Directories that only the server writes; absolute, inside."""
 
     @abstractmethod
     def initialise(self) -> None:
-        """Makes an empty data directory, unless there is one; when an image is built."""
+        """Creates an empty data directory if there is none; when an image is built."""
 
     @abstractmethod
     def start(self, *, loading: bool = False) -> None:
         """Starts the server if it does not run, opens the session, and warms both up.
 
-        The large files of the data directory are opened for writing once: what is copied up from the image need not be
-        in each fork.
-
-        Args:
-            loading: an image is being filled: what is set for the sake of sessions only is left out.
+        The large files of the data directory are opened for writing once, so that they are copied from the image now,
+        and not in each fork. When an image is filled (`loading`), settings for sessions are omitted.
         """
 
     @abstractmethod
@@ -159,7 +156,7 @@ class DatabaseSystem(ABC):
         """Closes the session and shuts the server down cleanly; when an image has been loaded."""
 
     def abandon(self) -> None:
-        """Ends the session's connections in the system, and with them what runs there; called amid anything else.
+        """Ends the session's connections in the system, and their statements; may be called during anything else.
 
         It may raise anything.
         """
@@ -168,73 +165,68 @@ class DatabaseSystem(ABC):
     @property
     @abstractmethod
     def processes(self) -> List[int]:
-        """The ids of the server's first process; what descends from it belongs to it. Empty without a server."""
+        """The ids of the server's first process, whose descendants belong to it. Empty without a server."""
 
     @abstractmethod
     def databases(self) -> List[str]:
-        """The databases that there are, sorted, without the database system's own."""
+        """Returns the databases, sorted, without the database system's own."""
 
     @abstractmethod
     def run(self, query: str, database: str, timeout: float, max_rows: int) -> Answer:
-        """Runs one or more statements in the session, of which diagnostics (its warnings, say) do not outlive this.
+        """Runs one or more statements in the session, whose diagnostics (such as warnings) do not outlive this call.
 
         Args:
             query: the text, as it came.
             database: for this request only; empty for the one that is in use.
-            timeout: seconds, for all of it; what runs longer is cancelled in the database system.
-            max_rows: rows that are kept of each result.
+            timeout: seconds, for all of it; after that it is cancelled in the database system.
+            max_rows: the most rows that are kept of each result.
         """
 
     @abstractmethod
     def reseed(self, database: str) -> None:
-        """Gives the session's random numbers a new beginning, unless the session has set one of its own.
+        """Sets a new seed for the session's random numbers, unless the session has set one itself.
 
-        Forks of one state would else draw the same.
+        Otherwise, forks of one state would draw the same numbers.
         """
 
     @abstractmethod
     def facts(self) -> Optional[Facts]:
-        """Returns what the system knows now; None if that cannot be told at present, and anything may have changed.
+        """Returns the system's present facts; None if they are not available at present, and anything may have changed.
 
-        Must itself leave everything as it is, for later statements to see.
+        It must not change anything that later statements could see.
         """
 
     def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
-        """Returns what is defined that is left to chance or the clock; None if that cannot be told at present.
+        """Returns the definitions that depend on chance or the clock; None if they are not available at present.
 
-        Asked after `facts`.
-
-        Args:
-            rows: since this was asked last, the session has surely changed nothing but rows.
+        Called after `facts`. `rows` means that the session has surely changed only rows since the last call.
         """
         return Definitions()
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        """Makes ready for statements, so that what the system says of those before them does not hang on mere reads.
+        """Prepares for statements, so that the system's reports on earlier ones do not depend on mere reads.
 
-        Args:
-            kind: what they do by their words: `read`, `write` or `other`.
-            query, database: as of `run`.
+        `kind` is what the statements do according to their words: `read`, `write` or `other`.
         """
         return
 
     def drew(self) -> Optional[bool]:
-        """Whether chance or the clock was asked for since this was asked last; None if the system cannot say."""
+        """Returns whether chance or the clock was used since the last call; None if the system cannot tell."""
         return None
 
     def seeded(self, database: str) -> bool:
-        """Whether the session has set the beginning of its random numbers, or may have."""
+        """Returns whether the session has set the seed of its random numbers, or may have."""
         return False
 
     def alone(self) -> bool:
-        """Whether it is known that nobody else is connected, and that what was written is kept without chance."""
+        """Returns whether surely nobody else is connected, and what was written is stored without chance."""
         return False
 
     def timers(self) -> str:
-        """Returns in words what the system does by itself once some time has passed, as of the last look at its facts.
+        """Returns in words what the system does by itself after some time, according to its last facts.
 
-        Such as an event that is due, or the end of a transaction that has been idle for too long. Images switch all of
-        it off; the agent may switch it on.
+        Examples are an event that is due, or the end of a transaction that has been idle for too long. Images switch
+        all of this off; the agent may switch it on.
         """
         return ""
 
@@ -245,8 +237,8 @@ class DatabaseSystem(ABC):
         Returns:
             `{"database": name, "tables": [{"name", "kind" ("table", "view", ...), "columns": [{"name", "type",
             "nullable", "default" (text, if there is one)}], "primary_key": [column...], "foreign_keys": [{"columns",
-            "table", "references"}], "indexes": [{"name", "columns", "unique"}]}]}`. What is empty is left out but for
-            `columns`; tables in the order of their names.
+            "table", "references"}], "indexes": [{"name", "columns", "unique"}]}]}`. Empty lists are omitted, except
+            `columns`; tables are in the order of their names.
 
         Raises:
             LookupError: no such database or table; the message says so, and which there are.
@@ -255,19 +247,19 @@ class DatabaseSystem(ABC):
 
     @abstractmethod
     def create_database(self, name: str) -> None:
-        """Makes an empty database, unless it is there already; when an image is loaded."""
+        """Creates an empty database if it does not exist; when an image is loaded."""
 
     def adopt(self, path: str, database: str) -> bool:
-        """Takes a SQLite file over as a database, as it is; returns whether it did. Only SQLite itself can."""
+        """Takes a SQLite file over as a database, unchanged; returns whether it did. Only SQLite itself can."""
         return False
 
     @abstractmethod
     def load_script(self, path: str, database: str) -> List[str]:
         """Runs a file of SQL with the system's own client, in a database (empty: the file names its own).
 
-        Returns what of it was passed over, a line each.
+        Returns what was skipped, a line each.
         """
 
     @abstractmethod
     def load_table(self, database: str, table: Table) -> None:
-        """Makes a table, unless there is one of that name, and puts rows into it."""
+        """Creates a table, unless there is one of that name, and inserts rows into it."""

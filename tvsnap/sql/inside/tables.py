@@ -1,4 +1,4 @@
-"""Reads CSV and SQLite files as tables that any system can load: what kinds of values each column holds, then the rows.
+"""Reads CSV and SQLite files as tables that any system can load: first the kinds of columns, then the rows.
 
 Files are read twice, row by row. Kinds are those of `system.Column`; a value that fits none of the narrower ones makes
 its column text. Errors name the line or the table, not the file.
@@ -25,12 +25,12 @@ from .system import Column, SystemFailed, Table, quoted
 
 DELIMITERS = ",;\t|"
 SAMPLE = 200
-"""Lines that tell the delimiter."""
+"""Lines from which the delimiter is detected."""
 LONGEST_FIELD = 1 << 30
 REMEMBERED = 4096
-"""Dates and times of which it is known if they exist: they come again and again."""
+"""Dates and times whose validity is cached, as they occur again and again."""
 EXACT_DIGITS = 15
-"""Decimal digits that a double holds whatever they are."""
+"""Decimal digits that a double always represents exactly."""
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _REAL = re.compile(r"-?(?:(0|[1-9][0-9]*)?\.([0-9]+)|(0|[1-9][0-9]*))(?:[eE][+-]?[0-9]{1,2})?")
@@ -42,13 +42,12 @@ _BOOLEANS = {"true": 1, "false": 0}
 
 
 def read_csv(path: str, name: str) -> Table:
-    """Reads a CSV file with a header line as a table of a name.
+    """Reads a CSV file with a header line as a table with a name.
 
-    The delimiter is found out: a comma, semicolon, tab or vertical bar. Text is UTF-8, or UTF-16 with a byte order
-    mark. An empty field is NULL, quoted or not; a blank line is nothing. Columns without a name are called `column_N`,
-    and later ones of the same name get a number. Kinds are integer (of 64 bits, without leading zeros), real (of up to
-    15 digits), boolean (`true` and `false`, given as 1 and 0), date and timestamp (as ISO 8601, without a zone), and
-    text.
+    The delimiter is detected: a comma, semicolon, tab or vertical bar. Text is UTF-8, or UTF-16 with a byte order mark.
+    An empty field is NULL, quoted or not; a blank line is skipped. Columns without a name are called `column_N`, and
+    later ones of the same name get a number. Kinds are integer (of 64 bits, without leading zeros), real (of up to 15
+    digits), boolean (`true` and `false`, given as 1 and 0), date and timestamp (as ISO 8601, without a zone), and text.
 
     Raises:
         SystemFailed: with the line and the reason.
@@ -68,7 +67,7 @@ def read_csv(path: str, name: str) -> Table:
 
 @dataclass
 class _Rows:
-    """Rows that can be read more than once, and how many they are."""
+    """Rows that can be read more than once, and their number."""
 
     read: Callable[[], Iterator[Sequence[Any]]]
     count: int
@@ -91,7 +90,7 @@ def _csv_rows(source: _CSV, kinds: List[str]) -> Iterator[Sequence[Any]]:
 
 
 class _CSV:
-    """A CSV file: how it is written, the names of its columns, and its records."""
+    """A CSV file: its format, the names of its columns, and its records."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -113,7 +112,7 @@ class _CSV:
             yield record
 
     def _read(self) -> Generator[Tuple[int, List[str]], None, None]:
-        """Yields all records, the header too, with the line that each ends in."""
+        """Yields all records, including the header, with the line in which each ends."""
         with contextlib.closing(self._lines()) as lines:
             reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
             try:
@@ -141,7 +140,7 @@ class _CSV:
                 raise SystemFailed(f"it is not {error.encoding}: {error.reason}") from None
 
     def _sniff(self) -> str:
-        """Returns the delimiter that splits the first lines alike, or else the header best."""
+        """Returns the delimiter that splits the first lines equally, or else the header best."""
         with contextlib.closing(self._lines()) as lines:
             sample = list(islice(lines, SAMPLE))
         best = (False, 1, ",")
@@ -159,7 +158,7 @@ def _fields(record: List[str]) -> str:
 
 
 def _names(header: List[str]) -> List[str]:
-    """Returns the names of columns, each its own in whatever case."""
+    """Returns distinct names of columns, ignoring case."""
     names: List[str] = []
     taken = set()
     for number, field in enumerate(header, 1):
@@ -210,7 +209,7 @@ _KINDS: Dict[str, Callable[[str], bool]] = {
     "date": _is_date,
     "timestamp": _is_timestamp,
 }
-"""From narrow to wide; what is none of them is text."""
+"""From narrow to wide; everything else is text."""
 
 
 # -- SQLite -----------------------------------------------------------------------------------------------------------
@@ -224,21 +223,21 @@ _FAMILIES = {
     "timestamp": ("DATETIME", "TIMESTAMP"),
     "date": ("DATE",),
 }
-"""Kinds by what is in a declared type, the first that is found: SQLite's own rule, and names that people use."""
+"""Kinds by parts of a declared type, of which the first match counts: SQLite's own rule, and names that people use."""
 _FITS = {
     "boolean": "{0} IN (0, 1)",
     "real": f"typeof({{0}}) = 'real' OR {{0}} BETWEEN {-(2**53)} AND {2**53}",
     "date": "is_date({0})",
     "timestamp": "is_timestamp({0})",
 }
-"""What is true of values that fit a kind."""
+"""A condition that values of a kind meet."""
 
 
 def read_sqlite(path: str) -> List[Table]:
     """Reads the tables of a SQLite file, in the order of their names.
 
-    The kind of a column is that of its declared type if all of its values fit that, else what they are, else text. A
-    primary key that has NULLs is none. Foreign keys, indexes, views and virtual tables are left out.
+    A column has the kind of its declared type if all of its values fit that, else the kind of its values, else text. A
+    primary key that has NULLs is dropped. Foreign keys, indexes, views and virtual tables are left out.
 
     Raises:
         SystemFailed: it is not a sound database, with the reason.
@@ -255,10 +254,10 @@ def read_sqlite(path: str) -> List[Table]:
 
 
 def merge_journal(path: str) -> None:
-    """Has a SQLite file hold all that was committed, where a journal or a write-ahead log lies beside it.
+    """Merges a journal or a write-ahead log beside a SQLite file into the file, so that it has all that was committed.
 
     Raises:
-        SystemFailed: they do not go together, with the reason.
+        SystemFailed: they do not belong together, with the reason.
     """
     if not any(os.path.exists(path + suffix) for suffix in ("-wal", "-journal")):
         return

@@ -1,4 +1,4 @@
-"""When to snapshot a state, and what to record, from what that costs on this machine."""
+"""When to take a snapshot of a state, and what to record, depending on the costs on this machine."""
 
 from tvsnap.engine.keeping.policy.balance import Balance
 from tvsnap.engine.keeping.policy.costs import Costs

@@ -1,4 +1,4 @@
-"""What checkpoints, forks and fresh starts of one backend cost on this machine, learned while it works."""
+"""What checkpoints, forks and fresh starts of one backend cost on this machine, measured during operation."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Kind = Literal["checkpoint", "fork", "start"]
 
 # Seconds until something has been measured: those of a shell sandbox on a 2-core virtual machine.
 DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0.008}
-WINDOW = 101  # samples that a median is made of
-ENOUGH = 5  # samples from which on the defaults count for nothing
-OUTLIER = 10.0  # what is handed on to other processes is at most so many medians
-SHARE = 0.15  # of the time that calls take, for which the unproven state that they lead to is kept
-SAVED = 0.01  # of the time that calls take, for keeping what is not worth it by itself
-BURST = 1.0  # seconds of that which are there at the start, and which are saved up at most
+WINDOW = 101  # samples of which the median is taken
+ENOUGH = 5  # samples after which the defaults are no longer used
+OUTLIER = 10.0  # what other processes are told is at most so many medians
+SHARE = 0.15  # of the time of calls: a checkpoint of the unproven state that they lead to may take that much
+SAVED = 0.01  # of the time of calls: goes to checkpoints that are not worth it by themselves
+BURST = 1.0  # seconds of such time that are available at the start, and that are saved up at most
 
 
 class Costs:
     """Running medians, in seconds. Thread-safe.
 
-    What earlier processes measured comes in as sums kept in the graph's counters, and is the first value here.
+    The measurements of earlier processes are read as sums from the graph's counters, and give the first values.
     """
 
     def __init__(self, backend: str, counters: Mapping[str, float] | None = None) -> None:
         """
         Args:
-            backend: the backend's name: what costs nothing in one may be dear in another.
+            backend: the backend's name: backends differ in their costs.
             counters: the graph's counters.
         """
         counters = counters or {}
@@ -63,13 +63,13 @@ class Costs:
     def allowance_s(self) -> float:
         """Seconds of checkpoints of unproven states that this process' calls have paid for; below 0 if overdrawn.
 
-        A token bucket: each executed call pays in `SAVED` of its duration, and each such checkpoint takes out what it
-        took. It lets a few short rollouts be kept whole, which is what people expect who try something.
+        A token bucket: each executed call adds `SAVED` of its duration, and each such checkpoint takes its duration
+        out. It allows a few short rollouts to be kept completely, as people who try the cache out expect.
         """
         return self._allowance_s
 
     def worked(self, seconds: float) -> None:
-        """Takes note that a call was executed.
+        """Notes that a call was executed.
 
         Args:
             seconds: how long it took.
@@ -78,7 +78,7 @@ class Costs:
             self._allowance_s = min(self._allowance_s + SAVED * seconds, BURST)
 
     def spent(self, seconds: float) -> None:
-        """Takes note that a checkpoint of an unproven state was taken.
+        """Notes that a checkpoint of an unproven state was taken.
 
         Args:
             seconds: how long it took.
@@ -87,7 +87,7 @@ class Costs:
             self._allowance_s -= seconds
 
     def add(self, kind: Kind, seconds: float) -> None:
-        """Takes a measurement in.
+        """Adds a measurement.
 
         Args:
             kind: what was measured: `checkpoint`, `fork` or `start`.
@@ -103,7 +103,7 @@ class Costs:
                 self._unsaved[name] = self._unsaved.get(name, 0.0) + value
 
     def take_unsaved(self) -> Mapping[str, float]:
-        """Returns what to add to the graph's counters since the last time."""
+        """Returns what must be added to the graph's counters since the last time."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, {}
         return unsaved

@@ -1,8 +1,8 @@
-"""What to evict when snapshots reach their limits: what saves least time for what it takes, counted anew with each.
+"""Chooses what to evict when snapshots reach their limits: what saves least time for its size, computed anew each time.
 
-A snapshot saves the replay from the nearest one above it, each time that its state is needed. If it goes, whoever
-needed it needs the one above, and those below it have a longer way: both become worth more. So the least useful one is
-found again after each that goes. Nothing here touches a disk or a graph.
+A snapshot saves the replay from the nearest snapshot above, each time that its state is needed. If it is evicted, the
+one above is needed instead, and the replay to the states below gets longer: both the one above and those below become
+worth more. So the least useful one is determined again after each eviction. Nothing here touches a disk or a graph.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-UNPROVEN_S = 1.0  # seconds of replay that a snapshot is worth beyond its own where nothing else leads to its state
-YOUTH = 600.0  # seconds: what is younger is not thought of as seldom used
+UNPROVEN_S = 1.0  # seconds of replay that are added to a snapshot's worth where nothing else leads to its state
+YOUTH = 600.0  # seconds: a younger snapshot is not considered as seldom used
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +30,35 @@ class SnapshotLimits:
     count: int | None = None
 
     def holds(self, size: int, count: int) -> bool:
-        """Whether so many bytes in so many snapshots fit."""
+        """Returns whether so many bytes in so many snapshots fit."""
         return (self.size is None or size <= self.size) and (self.count is None or count <= self.count)
 
     def price(self, size: int) -> float:
-        """Returns what a snapshot of `size` bytes takes: its part of the bytes, and of the number."""
+        """Returns what a snapshot of `size` bytes takes: its share of the bytes, plus its share of the count."""
         parts = [] if self.size is None else [max(size, 1) / max(self.size, 1)]
         parts += [] if self.count is None else [1 / max(self.count, 1)]
         return sum(parts) or 1.0
 
     def part(self, fraction: float) -> SnapshotLimits:
-        """Returns a part of this room, 0 to 1, in whole snapshots, rounded up."""
+        """Returns a fraction of these limits, 0 to 1; the count is rounded up."""
         size = None if self.size is None else int(self.size * fraction)
         return SnapshotLimits(size, None if self.count is None else math.ceil(self.count * fraction))
 
 
 class Kept(NamedTuple):
-    """A snapshot as its worth is told from.
+    """A snapshot, with the facts that determine its worth.
 
     Attributes:
-        state: the state that it is of.
-        above: the nearest state above that has a snapshot; None if the way begins in a fresh sandbox.
+        state: its state.
+        above: the nearest state above that has a snapshot; None if the replay would begin in a fresh sandbox.
         size: bytes.
-        rebuild_s: seconds that the way from `above` takes.
+        rebuild_s: seconds that the replay from `above` takes.
         forks: how often it was forked.
         created: when it was taken, seconds since the epoch.
         reached: False if rollouts do not come here any more, as a call above is no longer answered.
-        pinned: it never goes.
+        pinned: it is never evicted.
         proven: the calls from `above` are known to lead to the state each time. If not, nothing that follows from it is
-            answered once the snapshot is gone: that counts for some seconds more.
+            answered without the snapshot: that counts as some more seconds.
     """
 
     state: str
@@ -73,32 +73,32 @@ class Kept(NamedTuple):
 
     @property
     def way_s(self) -> float:
-        """Seconds that doing without it costs whoever comes to its state."""
+        """Seconds that it costs to come to its state without it."""
         return self.rebuild_s + (0.0 if self.proven else UNPROVEN_S)
 
     def demand(self, now: float) -> float:
-        """Returns how often it is likely to be needed, in forks a second.
+        """Returns how often it is likely to be needed, in forks per second.
 
-        As often as so far, with one fork to its credit, since it was taken (hyperbolic caching: Blankstein et al.,
-        USENIX ATC 2017). No time has to be chosen after which a fork is forgotten, and rollouts that come round after
-        an hour find what those of a minute ago did not drive out.
+        That is the rate since it was taken, with one fork to its credit (hyperbolic caching: Blankstein et al., USENIX
+        ATC 2017). So no time has to be chosen after which forks are forgotten, and what rollouts use again after an
+        hour is not evicted in favour of what others used a minute ago.
         """
         return (self.forks + 1) / (max(now - self.created, 0.0) + YOUTH) if self.reached else 0.0
 
     def worth(self, room: SnapshotLimits, now: float) -> float:
-        """Returns what keeping it saves while all others stay, in seconds a second for all the room."""
+        """Returns what keeping it saves while all others stay, in seconds per second, per share of the room."""
         return self.demand(now) * self.way_s / room.price(self.size)
 
 
 def choose_evicted(kept: Iterable[Kept], room: SnapshotLimits, now: float) -> list[Kept]:
-    """Returns the snapshots that are to go so that the others fit, the least useful first.
+    """Returns the snapshots to evict so that the others fit, the least useful first.
 
-    A snapshot's worth is how often it is likely to be needed (itself, or one below that has gone), times the seconds
-    that this saves, for its part of the room. Of equals, the one goes whose state's name comes first.
+    A snapshot's worth is how often it is likely to be needed (itself, or an evicted one below), times the seconds that
+    it saves, divided by its share of the room. Of equals, the one whose state's name comes first is evicted.
 
     Args:
-        kept: all that there are.
-        room: what the others may take; if it is not enough for what is pinned, all but that goes.
+        kept: all snapshots.
+        room: the limits; if the pinned ones alone exceed them, all others are evicted.
         now: seconds since the epoch.
     """
     shelf = _Shelf(kept, room, now)
@@ -109,7 +109,7 @@ def choose_evicted(kept: Iterable[Kept], room: SnapshotLimits, now: float) -> li
     while queue and not room.holds(size, count):
         known, state = heapq.heappop(queue)
         now_worth = shelf.worth(state)
-        if now_worth > known:  # a worth never falls: this is no longer the least
+        if now_worth > known:  # a worth never falls, so this may no longer be the least
             heapq.heappush(queue, (now_worth, state))
             continue
         shelf.remove(state)
@@ -120,7 +120,7 @@ def choose_evicted(kept: Iterable[Kept], room: SnapshotLimits, now: float) -> li
 
 
 class _Shelf:
-    """Snapshots and what each is worth while some of them go.
+    """Snapshots, and what each is worth while some of them are evicted.
 
     Attributes:
         kept: all, by state.
@@ -138,21 +138,21 @@ class _Shelf:
         self._gone: set[str] = set()
 
     def worth(self, state: str) -> float:
-        """Returns what keeping a snapshot saves by now; see `Kept.worth`."""
+        """Returns the present worth of a snapshot; see `Kept.worth`."""
         self._climb(state)
         return self._demand[state] * self._way_s[state] / self._room.price(self.kept[state].size)
 
     def remove(self, state: str) -> None:
-        """Lets a snapshot go; who needed it needs the one above from now on."""
+        """Removes a snapshot; its demand goes to the one above."""
         above = self._climb(state)
         self._gone.add(state)
         if above is not None and above in self._demand:
             self._demand[above] += self._demand[state]
 
     def _climb(self, state: str) -> str | None:
-        """Joins a state to the nearest one above that is left; returns that.
+        """Links a state to the nearest one above that is left, and returns that.
 
-        Ways over what has gone are shortened for all who come there later, as in a union-find forest.
+        Links across removed states are shortened for later calls, as in a union-find forest.
         """
         trail = [state]
         while (above := self._above[trail[-1]]) in self._gone:

@@ -1,4 +1,4 @@
-"""When to snapshot a state: rules that a `Cache` asks once a new state is known."""
+"""When to take a snapshot of a state: the rules that a `Cache` uses for each new state."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from tvsnap.engine.keeping.policy.costs import SHARE, Costs
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
-UNPROVABLE_WORTH = 10.0  # seconds that the checkpoint of a state may take that only a snapshot can ever keep
+UNPROVABLE_WORTH = 10.0  # seconds that a checkpoint may take if only a snapshot can ever keep the state
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
-RECORD_SHARE = 0.1  # of the time that calls take, which the cache may cost beyond what it saves
+RECORD_SHARE = 0.1  # of the time that calls take: the cache may cost that much beyond what it saves
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """What it takes to rebuild a state that has no snapshot.
+    """What it costs to rebuild a state that has no snapshot.
 
     Attributes:
         from_root: the replay begins in a fresh sandbox, not in a fork of a snapshot.
         calls: how many calls to replay.
         replay_s: seconds that they took when they were executed.
-        spent_s: seconds that this process has already spent on rebuilding this very state.
+        spent_s: seconds that this process has already spent on rebuilding this state.
         proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
-            without one, nothing that follows from it is answered, and whoever comes next executes the calls anew.
-        provable: executing the calls again can prove that. If not, as processes live that cannot be compared, whoever
-            executes them again comes to a state that nobody else has, and shares nothing from there on.
-        checkpoint_s: seconds that a checkpoint took just above; 0 if there was none. A sandbox with much in memory
-            stays expensive.
-        fork_s: seconds that a fork took just above; 0 if there was none.
+            without one, nothing that follows from it is answered, and the next rollout that comes there executes the
+            calls anew.
+        provable: executing the calls again can prove that. If not, because of living processes that cannot be compared,
+            a rollout that executes them again comes to a state of its own, and shares nothing from there on.
+        checkpoint_s: seconds that the nearest checkpoint above took; 0 if there was none. Checkpoints of a sandbox with
+            much memory stay expensive.
+        fork_s: seconds that the nearest fork above took; 0 if there was none.
     """
 
     from_root: bool
@@ -47,11 +48,11 @@ class Rebuild:
 class Policy(Protocol):
     """The rule that decides which states get a snapshot; a protocol. Many threads may use one at once.
 
-    It is also asked of states that there are not yet, to foresee whether they would be kept: an answer does nothing.
+    It is also asked about hypothetical states, to predict whether they would be kept, so it must have no side effects.
 
-    A policy may have a method `should_record`, too, which is given the `Balance` of an image, and returns whether to
-    record the next call in its sandboxes. A rollout whose call is not recorded goes on in a private branch, which costs
-    what a rollout without the cache does. Where there is no such method, all is recorded.
+    A policy may also have a method `should_record`, which gets the `Balance` of an image, and returns whether to record
+    the next call in its sandboxes. A rollout whose call is not recorded goes on in a private branch, at the cost of a
+    rollout without the cache. Without this method, all calls are recorded.
     """
 
     @property
@@ -61,14 +62,14 @@ class Policy(Protocol):
         """Returns whether to take a snapshot of a state that has none.
 
         Args:
-            rebuild: what it takes to rebuild the state without a snapshot of it.
+            rebuild: what it costs to rebuild the state without a snapshot of it.
             costs: how long checkpoints, forks and starts take on this machine.
         """
         ...
 
 
 class Eager:
-    """Snapshots every state: for debugging, and as a yardstick."""
+    """Takes a snapshot of every state: for debugging, and for comparison."""
 
     name = "eager"
 
@@ -78,7 +79,7 @@ class Eager:
 
 
 class Never:
-    """Snapshots nothing: every state is rebuilt by replay."""
+    """Takes no snapshots: every state is rebuilt by replay."""
 
     name = "never"
 
@@ -88,20 +89,20 @@ class Never:
 
 
 class BreakEven:
-    """Snapshots a state once rebuilding it costs more time than a checkpoint and a fork of it.
+    """Takes a snapshot of a state once rebuilding it costs more time than a checkpoint and a fork of it.
 
-    What rebuilding it has cost so far counts too, as in the ski-rental problem: so a state that is cheap to rebuild
-    but rebuilt often costs at most twice what the best choice in hindsight would have.
+    The time that was already spent on rebuilding it counts, too, as in the ski-rental problem: a state that is cheap to
+    rebuild, but often rebuilt, costs at most twice as much as the best choice in hindsight.
 
-    A state that is not known to be reproducible cannot be rebuilt: without a snapshot, the calls that led there are
-    executed again by whoever comes next, which is what they cost without a cache. It is kept where the work since the
-    last snapshot is worth it: where a checkpoint takes less than the share `SHARE` of that time. Beyond that, a second
-    or so is spent at the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states hardly take
-    more than that share of what calls take. One that can never be proven is kept at once.
+    A state that is not known to be reproducible cannot be rebuilt: without a snapshot, the next rollout that comes
+    there executes the calls again, which is what they cost without a cache. It is kept if a checkpoint takes less than
+    the share `SHARE` of the time that the calls since the last snapshot took. In addition, about a second is spent at
+    the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states take hardly more than that
+    share of the time of calls. A state that can never be proven is kept at once.
 
-    Calls are recorded as long as what the cache costs (looks, forks) is brought back by what it answers, but for a
-    tenth of what calls take. Whether it will be is tried in a twentieth of the time of all processors, so that where
-    callers think, and nothing is lost by it, all is recorded.
+    Calls are recorded as long as the cache costs (observations, forks) no more than its answers save, plus a tenth of
+    the time of calls. A twentieth of the time of all processors is spent on finding that out, so that everything is
+    recorded where callers think and nothing is lost by it.
 
     Of 91 recorded rollouts with 1,659 commands of terminal-bench, most of them short, some 170 states are then kept in
     the first pass instead of 780; some 790 commands are answered in the second one instead of 1,381, and as many as
@@ -133,13 +134,12 @@ _POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
 
 
 def policy(name: str) -> Policy:
-    """Returns a policy by name: ours, or a package's with an entry point in `tvsnap.policies`.
+    """Returns a policy by name: ours, or one of a package with an entry point in `tvsnap.policies`.
 
-    Args:
-        name: the name, or `package.module:attribute`; of another package it names a policy, or a class of them.
+    `name` may also be `package.module:attribute`, for a policy of another package, or a class of policies.
 
     Raises:
-        UsageError: if there is no such policy, or it is none.
+        UsageError: there is no such policy, or the object is no policy.
     """
     found = _POLICIES.get(name) or plugins.find("policy", name, _POLICIES)
     made: Policy = found() if isinstance(found, type) else found

@@ -1,4 +1,4 @@
-"""A dump of MySQL 8 for MariaDB 10.10 or newer, which loads it as it is but for a few words that only MySQL knows."""
+"""Adapts a dump of MySQL 8 to MariaDB 10.10 or newer, by replacing the few words that only MySQL knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import mmap
     from pathlib import Path
 
-# MySQL 8's collations follow Unicode 9 and count spaces at the end (NO PAD). MariaDB's nearest are those of Unicode 14
+# MySQL 8's collations follow Unicode 9 and count trailing spaces (NO PAD). MariaDB's nearest are those of Unicode 14
+# that do so as well; general_ci would ignore such spaces, and distinguish letters that MySQL's treats as equal.
 # that do so as well; general_ci would ignore such spaces, and tell letters apart that MySQL's takes for equal.
 _LANGUAGES = {
     "cs": "czech", "da": "danish", "de_pb": "german2", "eo": "esperanto", "es": "spanish", "es_trad": "spanish2",
@@ -24,7 +25,7 @@ _USER = r"(?:`[^`]*`|'[^']*'|\w+)"
 _EDITED = re.compile(
     rf"{PART}"
     r"|\butf8mb4_(?:(?P<language>[a-z]+(?:_[a-z]+)?)_)?0900_(?P<sensitivity>ai_ci|as_ci|as_cs|bin)\b"
-    rf"|(?P<definer>\bDEFINER\s*=\s*{_USER}(?:@{_USER})?)"  # whoever loads views and routines owns them
+    rf"|(?P<definer>\bDEFINER\s*=\s*{_USER}(?:@{_USER})?)"  # the user who loads views and routines owns them
     r"|(?P<gtid>@@GLOBAL\.GTID_PURGED)".encode("latin-1"),
     re.DOTALL | re.IGNORECASE,
 )
@@ -32,10 +33,7 @@ _ROWS = (b"insert", b"replac")
 
 
 def write_for_mariadb(dump: bytes | mmap.mmap, script: Path) -> list[str]:
-    """Writes a dump as MariaDB can load it, each statement on the line where it was.
-
-    Args:
-        script: the file to be written.
+    """Writes a dump in a form that MariaDB can load to `script`, each statement on its original line.
 
     Returns:
         The databases that the dump names, in order.
@@ -61,7 +59,7 @@ def _edited(part: re.Match[bytes]) -> bytes:
     if part["definer"]:
         return b""
     if part["gtid"]:
-        return b"@gtid_purged"  # MariaDB's numbers of transactions are others
+        return b"@gtid_purged"  # MariaDB numbers transactions differently
     if not part["sensitivity"]:
         return part[0]
     sensitivity = part["sensitivity"].decode().lower()

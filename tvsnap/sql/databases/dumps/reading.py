@@ -1,4 +1,4 @@
-"""Reads a dump of MySQL or MariaDB, and writes what the database system of an image can load of it."""
+"""Reads a dump of MySQL or MariaDB, and writes scripts that the database system of an image can load."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a dump became.
+    """The scripts made of a dump.
 
     Attributes:
-        databases: those that the dump names, in its order and as the system names them; none for mere tables.
-        scripts: files of SQL, each with the database to run it in. That is empty where the script names its own, which
-            is always so for MariaDB, and where the dump names none: any database will do then.
-        notes: what was left out or changed, one line a kind.
+        databases: those that the dump names, in its order and as the system names them; none if it has only tables.
+        scripts: files of SQL, each with the database to run it in. That is empty if the script names its own, which is
+            always so for MariaDB, and if the dump names none: then any database will do.
+        notes: what was left out or changed, one line per kind.
     """
 
     databases: tuple[str, ...]
@@ -42,10 +42,9 @@ class Read:
 
 
 def looks_like_mysql(head: bytes) -> bool:
-    """Whether a file of SQL was written by MySQL or for it.
+    """Returns whether a file of SQL was written by MySQL or for it.
 
-    Args:
-        head: its beginning, some kilobytes; may be compressed by gzip.
+    `head` is its beginning, possibly compressed by gzip.
     """
     if head.startswith(_GZIP):
         try:
@@ -56,18 +55,13 @@ def looks_like_mysql(head: bytes) -> bool:
 
 
 def read_mysql(source: Path, target: Path, system: SystemName) -> Read:
-    """Reads a dump; memory holds one statement of it at a time.
+    """Reads a dump, of which memory contains one statement at a time; writes scripts to the directory `target`.
 
     MariaDB gets one script, with the lines of the dump. PostgreSQL and SQLite, which cannot change databases within a
     script, get one for each database, in one transaction.
 
-    Args:
-        source: a file of SQL, or the same through gzip.
-        target: a directory for the scripts; made if need be.
-        system: that is to load them.
-
     Raises:
-        DumpError: the dump cannot be read, or holds what cannot be translated.
+        DumpError: the dump cannot be read, or contains something that cannot be translated.
     """
     target.mkdir(parents=True, exist_ok=True)
     try:
@@ -78,7 +72,7 @@ def read_mysql(source: Path, target: Path, system: SystemName) -> Read:
         if system == "mariadb":
             script = target / "000.sql"
             return Read(tuple(write_for_mariadb(dump, script)), (("", script),))
-        # Deferred: sqlglot takes a tenth of a second to import, and few images need it.
+        # Imported late: importing sqlglot takes a tenth of a second, and few images need it.
         from tvsnap.sql.databases.dumps.translating import Translation
 
         translation = Translation(target, system)

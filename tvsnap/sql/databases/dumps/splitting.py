@@ -1,4 +1,4 @@
-"""A dump of MySQL or MariaDB, statement by statement, as their command-line client would send them."""
+"""Splits a dump of MySQL or MariaDB into statements, as their command-line client would."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _OWN = {"mysql", "sys", "performance_schema", "information_schema", "ndbinfo"}
 
 
 class DumpError(UsageError):
-    """A dump that cannot be read or translated; the message names the line, the reason and the way out."""
+    """A dump that cannot be read or translated; the message names the line, the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement as it stands in the dump.
+    """A statement of the dump.
 
     Attributes:
         line: where it begins, from 1.
@@ -43,10 +43,10 @@ class Statement:
 
     @property
     def database(self) -> str:
-        """The database that it makes or puts in use; empty if it does neither.
+        """The database that it creates or selects; empty if it does neither.
 
         Raises:
-            DumpError: it is the server's own, which cannot be replaced by another's.
+            DumpError: it is the server's own, which cannot be replaced by another one.
         """
         found = _CHOOSES.match(self.text)
         name = (found[1] or found[2]).decode("utf-8", "replace") if found else ""
@@ -59,11 +59,7 @@ class Statement:
 
 
 def statements(dump: bytes | mmap.mmap) -> Iterator[Statement]:
-    """Yields the statements of a dump.
-
-    Raises:
-        DumpError: it ends within a string or comment.
-    """
+    """Yields the statements of a dump; raises DumpError if it ends within a string or comment."""
     try:
         for line, start, end in cut_script(dump):
             yield Statement(line, start, end, dump[start:end])

@@ -1,6 +1,6 @@
-"""A dump of MySQL for PostgreSQL or SQLite: tables, rows and views, as sqlglot translates them. All else is refused.
+"""Translates a dump of MySQL for PostgreSQL or SQLite: tables, rows and views, with sqlglot. All else is refused.
 
-What stays behind is noted: users, which belong to the server, full-text indexes, and what only MySQL does by itself.
+What is left out is noted: users, which belong to the server, full-text indexes, and automatic actions of MySQL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tvsnap.sql.inside.lexemes import SystemName
 
-logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot read, is refused here
+logging.getLogger("sqlglot").addHandler(logging.NullHandler())  # what it cannot parse is refused here
 
 _TYPES = {
     "TINYINT UTINYINT SMALLINT YEAR BOOLEAN": ("INTEGER", "smallint"),
@@ -39,9 +39,9 @@ _TYPES = {
     "BINARY VARBINARY BLOB TINYBLOB MEDIUMBLOB LONGBLOB": ("BLOB", "bytea"),
     "DATE": ("TEXT", "date"),
     "DATETIME TIMESTAMP TIMESTAMPTZ": ("TEXT", "timestamp{}"),
-    "TIME": ("TEXT", "interval"),  # MySQL's go from -838 to 838 hours
+    "TIME": ("TEXT", "interval"),  # MySQL's range is from -838 to 838 hours
 }
-"""Types of MySQL, and what they are in SQLite and in PostgreSQL; `{}` stands for their arguments."""
+"""Types of MySQL, and their equivalents in SQLite and in PostgreSQL; `{}` stands for their arguments."""
 _TYPE = {name: to for names, to in _TYPES.items() for name in names.split()}
 
 _NOT_KEPT = (
@@ -54,7 +54,7 @@ _PASSED_OVER = re.compile(
     r"(?is)(?:SET|USE|LOCK|UNLOCK|BEGIN|START|COMMIT|ANALYZE|OPTIMIZE)\b|(?:CREATE|DROP|ALTER)\s+(?:DATABASE|SCHEMA)\b"
     r"|ALTER\s+TABLE\s+\S+\s+(?:DISABLE|ENABLE)\s+KEYS"
 )
-"""What has nothing to tell another system."""
+"""Statements that mean nothing to another system."""
 _USERS = re.compile(r"(?is)(?:CREATE|ALTER|DROP|RENAME)\s+(?:USER|ROLE)\b|GRANT\b|REVOKE\b|FLUSH\b|SET\s+PASSWORD\b")
 _VIEW = re.compile(r"(?is)CREATE\s+(?:ALGORITHM\s*=\s*\w+\s+|DEFINER\s*=\s*\S+\s+|SQL\s+SECURITY\s+\w+\s+)+VIEW\b")
 _CHECKED_VIEW = re.compile(r"(?is)\s+WITH\s+(?:CASCADED\s+|LOCAL\s+)?CHECK\s+OPTION\s*\Z")
@@ -66,12 +66,7 @@ _WAY_OUT = "load the dump in an image of mariadb, and what is needed of it as CS
 
 
 class Translation:
-    """Writes what a dump becomes.
-
-    Args:
-        directory: for the scripts.
-        system: `sqlite` or `postgres`.
-    """
+    """Translates a dump for `sqlite` or `postgres`, into scripts in a directory."""
 
     def __init__(self, directory: Path, system: SystemName) -> None:
         self._directory = directory
@@ -84,14 +79,14 @@ class Translation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out or changed, one line a kind."""
+        """What was left out or changed, one line per kind."""
         return tuple(f"{what}: {count}" for what, count in self._notes.items())
 
     def run(self, dump: bytes | mmap.mmap) -> list[tuple[str, Path]]:
         """Translates a dump; returns its databases and a script for each.
 
         Raises:
-            DumpError: it holds what cannot be translated.
+            DumpError: it contains something that cannot be translated.
         """
         try:
             for statement in statements(dump):
@@ -109,7 +104,7 @@ class Translation:
         raise DumpError(f"line {self._line}: this cannot be translated for {self._system}: {reason}; {_WAY_OUT}")
 
     def _script(self, name: str | None = None) -> _Script:
-        """The script of a database, which is in use from now on; without a name, of the one in use."""
+        """Returns the script of a database, which is in use from now on; without a name, of the one in use."""
         name = name if name is not None else self._name or ""
         self._name = name = name.lower() if self._postgres else name
         if name not in self._scripts:
@@ -146,7 +141,10 @@ class Translation:
             self._fail(f"a statement of this kind ({kind or tree.sql('mysql')[:40]})")
 
     def _check_bytes(self, tree: exp.Insert, script: _Script) -> None:
-        """Sees to it that no text goes where bytes belong, but for the empty one, which is never in hexadecimal."""
+        """Fails if text goes into a binary column.
+
+        The empty text, never written in hexadecimal, becomes empty bytes.
+        """
         into = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
         columns = script.columns.get(into.name.lower(), {})
         if not any(columns.values()):
@@ -160,7 +158,7 @@ class Translation:
                     value.replace(exp.HexString(this=""))
 
     def _text(self, tree: exp.Expr) -> str:
-        """Returns a statement in the system's words."""
+        """Returns a statement in the system's dialect."""
         for node in list(tree.walk()):
             if isinstance(node, exp.National):
                 node = node.replace(exp.Literal.string(node.name))
@@ -180,7 +178,7 @@ class Translation:
             elif isinstance(node, exp.Literal) and "\0" in node.name:
                 self._fail("a NUL character in a text")
             elif isinstance(node, exp.Literal) and "\r" in node.name and not self._postgres:
-                # SQLite's shell takes it for a part of the line's end.
+                # SQLite's shell takes it for part of the line end.
                 text = exp.HexString(this=node.name.encode().hex())
                 node.replace(exp.Cast(this=text, to=exp.DataType.build("text")))
         return tree.sql(dialect=self._system, unsupported_level=sqlglot.ErrorLevel.RAISE, comments=False)
@@ -256,18 +254,18 @@ class Translation:
         if kind.this.name in ("ENUM", "SET"):
             self._notes["columns of type enum or set that became text"] += 1
         arguments = f"({', '.join(one.sql() for one in kind.expressions)})" if kind.expressions else ""
-        default = "(0)" if known[1].startswith("timestamp") else ""  # MySQL keeps no fractions unless told to
+        default = "(0)" if known[1].startswith("timestamp") else ""  # MySQL stores fractions of seconds only on request
         to = known[self._postgres].format(arguments or default)
         column.set("kind", exp.DataType(this=exp.DType.USERDEFINED, kind=to))
         column.set("constraints", constraints)
 
 
 class _Script:
-    """The script of one database, and what it is to end with.
+    """The script of one database, and the statements at its end.
 
     Attributes:
         columns: of each table, in lower case, and whether they hold bytes.
-        later: what needs all tables, or their rows.
+        later: statements that need all tables, or their rows.
         views: by their names, each with the names of what it reads; they come last.
     """
 
@@ -279,7 +277,7 @@ class _Script:
         path.write_text("BEGIN;\n")
 
     def write(self, *statements: str) -> None:
-        """Appends statements. The file is not kept open: many databases need not be many files."""
+        """Appends statements. The file is not kept open, as there may be many databases."""
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.writelines(f"{statement};\n" for statement in statements)
 
@@ -293,14 +291,14 @@ def _ordered(views: dict[str, tuple[set[str], str]]) -> Iterator[str]:
 
 
 def _executed(text: str) -> str:
-    """Returns a statement with what stands in comments that MySQL executes."""
+    """Returns a statement with the contents of comments that MySQL executes."""
     if "/*!" not in text and "/*M!" not in text:
         return text
     return _PARTS.sub(lambda part: " " if part["mark"] else part[0], text)
 
 
 def _is_change(tree: exp.Expr) -> bool:
-    """Whether it changes rows, in a way that both know."""
+    """Returns whether it changes rows, in a way that both systems know."""
     if isinstance(tree, exp.Insert):
         return isinstance(tree.expression, exp.Values) and not tree.args.get("conflict") and not tree.args.get("ignore")
     return isinstance(tree, exp.Update | exp.Delete)

@@ -1,1 +1,1 @@
-"""MariaDB: its server, the session's connection, and what the server says of both."""
+"""MariaDB: its server, the session's connection, and the server's facts about both."""

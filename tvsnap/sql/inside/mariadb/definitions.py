@@ -1,8 +1,8 @@
-"""What MariaDB's databases define that is left to chance, the clock or the server at work: told by the text of it.
+"""Finds the definitions in MariaDB's databases that depend on chance, the clock or the server's activity.
 
 The system stores the text of a view, a trigger, a routine, a default and a constraint, in its own words, and shows all
-of it. What text may be left to chance is looked for in that, and what stands on it by the names in it. A name counts
-whatever database it is in.
+of it. The text is searched for what may depend on chance, and for names, which connect definitions. A name counts in
+whatever database it is.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ AND (data_type = 'time' OR (data_type = 'timestamp' AND is_nullable = 'NO')) LIM
 SELECT 'timed', routine_name, '' FROM information_schema.ROUTINES
 WHERE routine_schema NOT IN {OWN} AND data_type = 'time' LIMIT {_MOST}
 """
-"""Kind, name and text of each. A system-versioned table keeps the time at which a row was written. What is `timed`
-holds a time of day, or a time that is that of writing where NULL is written."""
+"""Kind, name and text of each.
+
+A system-versioned table stores the time at which a row was written. `timed` ones contain a time of day, or a time that
+is set to that of writing where NULL is written.
+"""
 
 _EXECUTES = re.compile(r"\b(execute|call|load|handler)\b", re.IGNORECASE)
 _FILES = re.compile(rf"\b({'|'.join(sorted(FILE_TIMES))})\b", re.IGNORECASE)
@@ -54,17 +57,17 @@ Definition = Tuple[str, str, str]
 _READ, _RUN, _WRITTEN = "read ", "run ", "written "
 _READING = ((_READ, (_READ, _RUN)), (_WRITTEN, (_WRITTEN,)))
 _MEETING = {kind: ((how, (_READ, _RUN, _WRITTEN)),) for kind, how in (("routine", _RUN), ("write", _WRITTEN))}
-"""How chance is met by a definition, and how it must be met by what that names. Nobody knows what a routine does."""
+"""How chance enters by a definition, and how it must enter by what that names. The effects of a routine are unknown."""
 
 
 def definitions(monitor: Connection, version: str) -> Definitions:
-    """Returns what is defined now, which is of a version; asked over a connection of our own."""
+    """Returns the present definitions, which have a version; queried over a connection of our own."""
     rows = ([text(value) for value in row] for reply in monitor.run(_ALL) for row in reply.rows)
     return replace(told_by((kind, name.lower(), body) for kind, name, body in rows), version=version)
 
 
 def told_by(found: Iterable[Definition]) -> Definitions:
-    """Returns what definitions tell of chance."""
+    """Returns what definitions mean with regard to chance."""
     said = list(found)
     bodies = [(kind, name, body, set(_NAME.findall(body.lower()))) for kind, name, body in said if kind != "timed"]
     edges = [

@@ -1,4 +1,4 @@
-"""What MariaDB knows that tells whether anything changed."""
+"""The facts of MariaDB that show whether anything changed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .values import text
 
 _ALL = 1 << 62
 
-# They move by themselves, or with reads.
+# They change by themselves, or with reads.
 _RESTLESS = ("TIMESTAMP", "RAND_SEED1", "RAND_SEED2", "WARNING_COUNT", "ERROR_COUNT", "LAST_GTID")
 
-# How often the session did what leaves no other trace.
+# How often the session did things that leave no other trace.
 _TRACELESS = (
     *("COM_PREPARE_SQL", "COM_DEALLOC_SQL", "COM_HA_OPEN", "COM_HA_READ", "COM_HA_CLOSE"),
     *("COM_SAVEPOINT", "COM_RELEASE_SAVEPOINT", "COM_ROLLBACK_TO_SAVEPOINT"),
@@ -23,10 +23,10 @@ _TRACELESS = (
 _OWN = ("COM_SELECT", "OPENED_VIEWS")
 
 _ROWS = ("HANDLER_WRITE", "HANDLER_DELETE")
-"""Rows written by statements, in tables of all kinds but those that the database system makes for itself."""
+"""Rows written by statements, in tables of all kinds except those that the database system creates for itself."""
 
 _UPDATED = "HANDLER_UPDATE"
-"""Rows updated; window functions count here too, for the database system's own tables."""
+"""Rows updated; window functions are counted here, too, because of the database system's own tables."""
 
 _UPDATES = (
     *("COM_INSERT", "COM_INSERT_SELECT", "COM_REPLACE", "COM_REPLACE_SELECT"),
@@ -44,9 +44,9 @@ _HARMLESS = (
     "|CALL_PROCEDURE|COMPOUND_SQL|SIGNAL|RESIGNAL|GET_DIAGNOSTICS"
     "|PREPARE_SQL|EXECUTE_SQL|EXECUTE_IMMEDIATE|DEALLOC_SQL|STMT_.*)$"
 )
-"""Statements that change nothing but rows, or what only their own session holds, or nothing at all.
+"""Statements that change only rows, or only the state of their own session, or nothing at all.
 
-All others count, those that failed too.
+All others are counted, even if they failed.
 """
 
 _SESSION = f"""
@@ -79,7 +79,7 @@ _TIMERS = {
     "IDLE_READONLY_TRANSACTION_TIMEOUT": b"0",
     "IDLE_WRITE_TRANSACTION_TIMEOUT": b"0",
 }
-"""Settings that have the server do something by itself, and the values with which it does not."""
+"""Settings that make the server do something by itself, and the values with which it does not."""
 
 _SEQUENCES = f"""
 SELECT EXISTS (SELECT 1 FROM information_schema.TABLES WHERE table_type = 'SEQUENCE'
@@ -88,11 +88,11 @@ AND table_schema NOT IN {schema.OWN})
 
 
 class Witness:
-    """Looks at a session and its server.
+    """Collects facts about a session and its server.
 
-    Rows are told by the server's count of those written, all else by its count of statements: whatever a function,
-    a trigger or another client does is counted in the same place. What a session holds is in its variables and its
-    locks, and in InnoDB's account of its transaction.
+    Changes of rows are detected by the server's count of rows written, all others by its count of statements: effects
+    of functions, triggers and other clients are counted in the same place. A session's state is in its variables and
+    its locks, and in InnoDB's report on its transaction.
     """
 
     def __init__(self, session: Connection) -> None:
@@ -106,18 +106,18 @@ class Witness:
         self._before: Counter[str] = Counter()
         self._flushes = 0
         self.clients = 0
-        """How many were connected at the last look, our own included."""
+        """How many clients were connected at the last look, including our own."""
         self.counting = False
-        """The server keeps account of each statement, reads too, in a place that another can look at."""
+        """The server counts each statement, including reads, in a place that other statements can read."""
         self.timers = ""
         """See `DatabaseSystem.timers`."""
         self.definitions: Optional[str] = None
-        """What changes whenever something may have been defined; None before the first look."""
+        """Changes whenever something may have been defined; None before the first look."""
 
     def begin_anew(self) -> None:
-        """Sets the session's counters to nought, so that they tell of what comes next alone; not in a transaction.
+        """Resets the session's counters, so that they count only what comes next; not in a transaction.
 
-        What was counted before may have been fewer statements than the agent's rollout made, and some of our own.
+        The counts so far may include fewer statements than the agent's rollout made, and some of our own.
         """
         (place,), counts, *_ = _asked(self._session, _SESSION)
         if _plain(place[3]) != b"1":
@@ -129,7 +129,7 @@ class Witness:
         self._idle += not affected
 
     def facts(self, monitor: Connection) -> Facts:
-        """Returns what is known now, and leaves all of it as it is but for the session's diagnostics."""
+        """Returns the present facts, and changes nothing except the session's diagnostics."""
         (place,), counts, variables, settings = _asked(self._session, _SESSION)
         self.counting = _plain(place[4]) == b"1"
         self.timers = ", ".join(sorted(_timers(settings)))
@@ -138,7 +138,7 @@ class Witness:
         definitions, counts, selects, clients, locks = _asked(monitor, _SERVER)
         self.clients = int(clients[0][0] or 0)
         everyone = _numbers(counts)
-        self.definitions = repr(  # but for flushes of our own
+        self.definitions = repr(  # without flushes of our own
             [(name, int(_plain(n)) - self._flushes * (_plain(name).upper() == b"COM_FLUSH")) for name, n in definitions]
         )
         rows = (*(everyone[name] for name in _ROWS), self._updated(everyone), self._emptyings(everyone))
@@ -146,11 +146,11 @@ class Witness:
         if self._sequences[0] != definitions:
             self._sequences = (definitions, monitor.rows(_SEQUENCES) == [[b"1"]])
         if self._sequences[1]:
-            # A value drawn from a sequence leaves no trace until the next batch of them is set aside. In the session
-            # the statement says it, unless a view does; of other clients nobody has seen the statements.
+            # A value drawn from a sequence leaves no trace until the next batch of them is reserved. In the session,
+            # the statement shows it, unless a view hides it; statements of other clients are not known.
             others = everyone[_SELECTS] - own[_SELECTS] - int(selects[0][0] or 0)
             hidden = (others, own["OPENED_VIEWS"])
-        # Which rows InnoDB shows to the session's transaction, what that has written, and locked.
+            # Which rows InnoDB shows to the session's transaction, and what the transaction has written and locked.
         report = monitor.rows("SHOW ENGINE INNODB STATUS")[0][2] if _plain(place[3]) == b"1" else b""
         return (
             tuple(place),
@@ -176,7 +176,7 @@ class Witness:
     def _emptyings(self, counts: Dict[str, int]) -> int:
         """Returns how often rows may have been deleted without being counted.
 
-        Some kinds of tables are emptied at one go by a DELETE without a condition. It tells how many rows there were,
+        Some kinds of tables are emptied at once by a DELETE without a condition. It reports how many rows there were,
         so that only the session's own statements are known to have deleted none.
         """
         if counts[_DELETES] - self._deletes > self._idle:
@@ -186,7 +186,7 @@ class Witness:
 
 
 def transaction(report: str, session: int) -> Tuple[str, ...]:
-    """Returns what InnoDB's report says of a session's transaction, without what moves by itself."""
+    """Returns the part of InnoDB's report about a session's transaction, without what changes by itself."""
     for block in report.split("\n---TRANSACTION ")[1:]:
         if f"\nMariaDB thread id {session}," in block:
             lines = block.split("\n")
@@ -196,7 +196,7 @@ def transaction(report: str, session: int) -> Tuple[str, ...]:
 
 
 def _timers(settings: List[Row]) -> Iterator[str]:
-    """Yields the names of those settings, of all that have not their default, that have the server do something."""
+    """Yields the names of non-default settings that make the server do something by itself."""
     for name, value, everywhere in settings:
         at_rest = _TIMERS.get(_plain(name).upper().decode("latin-1"))
         if at_rest is not None and _plain(value if value is not None else everywhere) not in (at_rest, b""):
@@ -212,5 +212,5 @@ def _numbers(rows: List[Row]) -> Dict[str, int]:
 
 
 def _plain(value: Optional[bytes]) -> bytes:
-    """Returns a number or a name, also of a session that wants its results in UTF-16."""
+    """Returns a number or a name, even for a session that wants its results in UTF-16."""
     return (value or b"").replace(b"\0", b"")

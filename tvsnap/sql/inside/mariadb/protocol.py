@@ -1,9 +1,9 @@
-"""MariaDB's client protocol, as much of it as a session needs: raw values, deadlines, the server's own words.
+"""MariaDB's client protocol, as far as a session needs it: raw values, deadlines, the server's own words.
 
-A driver would keep 7 MB more resident, in every snapshot, and none tells the SQLSTATE, skips rows without decoding
-them, or stops waiting at a deadline and goes on later. After
-https://mariadb.com/kb/en/clientserver-protocol/ (text protocol, Unix socket, a user without a password). All
-that asks the server raises `Refused` or `Lost`.
+A driver would keep 7 MB more resident, in every snapshot, and none reports the SQLSTATE, skips rows without decoding
+them, or stops waiting at a deadline and goes on later. Implemented after
+https://mariadb.com/kb/en/clientserver-protocol/ (text protocol, Unix socket, a user without a password). All queries to
+the server raise `Refused` or `Lost`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Callable, Iterator, List, Optional, Tuple
 
 _UTF8MB4 = 45
 
-# What the client asks for: long passwords and flags, protocol 4.1 with transactions and the
-# modern handshake, several statements and results, authentication plugins, and word of a change of the database.
+# The client's capabilities: long passwords and flags, protocol 4.1 with transactions and the modern handshake, several
+# statements and results, authentication plugins, and reports of a change of the database.
 _CAPABILITIES = 0x1 | 0x4 | 0x200 | 0x2000 | 0x8000 | 0x10000 | 0x20000 | 0x80000 | 0x800000
 _MORE_RESULTS, _SESSION_CHANGED = 0x8, 0x4000
 _SCHEMA_CHANGED = 1
@@ -34,7 +34,7 @@ Row = List[Optional[bytes]]
 
 
 class Refused(Exception):
-    """The server's word that something failed: its own number of the error, the SQLSTATE and the message."""
+    """An error that the server reports: its number of the error, the SQLSTATE and the message."""
 
     def __init__(self, number: int, state: str, text: str) -> None:
         super().__init__(f"ERROR {number} ({state}): {text}")
@@ -57,11 +57,11 @@ class Field:
 
 @dataclass
 class Reply:
-    """What the server sent for one statement; see `Result`.
+    """The server's reply to one statement; see `Result`.
 
     Attributes:
         warnings: how many there were.
-        database: the one that came into use by it; None if that did not change.
+        database: the one that was selected by it; None if that did not change.
     """
 
     fields: Optional[List[Field]] = None
@@ -76,7 +76,7 @@ class Connection:
     """One connection to a server, as `root`. `Lost` ends it, `Refused` does not."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Connects to the server that listens at `path`; it has `timeout` seconds for each answer, if not told else."""
+        """Connects to the server that listens at `path`; `timeout` is the default number of seconds for each answer."""
         self._timeout = timeout
         self._data = bytearray()
         self._at = 0
@@ -97,7 +97,7 @@ class Connection:
         hello = struct.pack("<IIB23x", _CAPABILITIES, _LONGEST_PART, _UTF8MB4)
         self._send(hello + b"root\0" + b"\0" + b"mysql_native_password\0", self._sequence)
         while self._answer(patience)[0]:
-            self._send(b"", self._sequence)  # it wants another method: no password looks alike in each
+            self._send(b"", self._sequence)  # it wants another method: the empty password is the same in each
 
     def close(self) -> None:
         with contextlib.suppress(Lost):
@@ -109,7 +109,10 @@ class Connection:
         return self._reply(Patience(self._timeout), 0, 0)[0]
 
     def rows(self, query: str, timeout: float = 0.0) -> List[Row]:
-        """Runs statements, and returns the rows of all their results; 0 seconds stand for the connection's own."""
+        """Runs statements, and returns the rows of all their results.
+
+        0 seconds stand for the connection's own timeout.
+        """
         patience = Patience(timeout or self._timeout)
         return [row for reply in self.run(query, patience) for row in reply.rows]
 
@@ -120,14 +123,14 @@ class Connection:
         max_rows: int = 1 << 62,
         max_bytes: int = 1 << 62,
     ) -> Iterator[Reply]:
-        """Runs one or more statements, and yields what each came to as it ends.
+        """Runs one or more statements, and yields the reply to each as it ends.
 
         Args:
             query: the text.
-            patience: called whenever the server has sent nothing; returns for how many seconds to wait until it is
-                called again, or raises to give up. By default `Lost` after the connection's own timeout.
-            max_rows: rows to keep of each result.
-            max_bytes: bytes to keep of all of them.
+            patience: called whenever the server has sent nothing; returns for how many seconds to wait until the next
+                call, or raises to give up. By default `Lost` after the connection's own timeout.
+            max_rows: the most rows to keep of each result.
+            max_bytes: the most bytes to keep of all of them.
         """
         patience = patience or Patience(self._timeout)
         self._send(bytes([_QUERY]) + query.encode("utf-8", "surrogatepass"), 0)
@@ -138,7 +141,7 @@ class Connection:
             yield reply
 
     def _reply(self, patience: Callable[[], float], max_rows: int, max_bytes: int) -> Tuple[Reply, bool]:
-        """Returns what one statement came to, and whether another follows."""
+        """Returns the reply to one statement, and whether another follows."""
         first = self._answer(patience)
         if first[0] == 0:
             return _done(first)
@@ -160,7 +163,7 @@ class Connection:
                 max_bytes -= len(packet)
 
     def _answer(self, patience: Callable[[], float]) -> bytes:
-        """Returns a packet that is no error."""
+        """Returns a packet; raises an error that it reports."""
         packet = self._packet(patience)
         if packet[0] != 0xFF:
             return packet
@@ -193,7 +196,7 @@ class Connection:
             self._sequence = data[at + 3] + 1 & 0xFF
             parts.append(bytes(data[at + 4 : end]))
             if size < _LONGEST_PART:
-                return b"".join(parts)  # of one, itself
+                return b"".join(parts)  # a single part is not copied
 
     def _receive(self, patience: Callable[[], float]) -> None:
         try:
@@ -205,7 +208,7 @@ class Connection:
             if not more:
                 raise Lost("the server closed it")
         except (OSError, Lost) as error:
-            self._socket.close()  # what comes later would be taken for the answer to something else
+            self._socket.close()  # later data would be taken for the answer to something else
             raise Lost(str(error)) from error
         del self._data[: self._at]
         self._at = 0
@@ -213,7 +216,7 @@ class Connection:
 
 
 class Patience:
-    """Waits so many seconds from now on, cancels what runs if it can, and takes the connection for lost in the end."""
+    """Waits for some seconds, then cancels the statement if it can, and finally gives the connection up as lost."""
 
     def __init__(self, timeout: float, cancel: Optional[Callable[[], None]] = None) -> None:
         self.timeout = timeout

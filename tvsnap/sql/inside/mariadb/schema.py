@@ -1,4 +1,4 @@
-"""What MariaDB's information_schema says of a database and its tables."""
+"""Describes databases and tables by MariaDB's information_schema."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def describe(connection: Connection, database: str, table: str) -> Dict[str, Any
 
 
 def _last(of: Dict[str, Any], what: str, name: str, **more: Any) -> Dict[str, Any]:
-    """Returns the index or key of a name, which is the last of a table's or the next."""
+    """Returns the index or key of a name: the last one of a table, or a new one."""
     found: List[Dict[str, Any]] = of.setdefault(what, [])
     if not found or found[-1]["name"] != name:
         found.append({"name": name, "columns": [], **more})

@@ -1,4 +1,4 @@
-"""Takes a script of SQL apart into statements, as the command-line client of MySQL and MariaDB does."""
+"""Splits a script of SQL into statements, as the command-line client of MySQL and MariaDB does."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 _GRAMMAR = GRAMMARS["mariadb"]
 PART = rf"(?P<mark>/\*M?!\d*|\*/)|(?P<kept>{_GRAMMAR.comment}|{_GRAMMAR.string}|{_GRAMMAR.quoted})"
-"""What is looked at as a whole: the marks of comments that are executed, and comments, strings and quoted names."""
+"""The parts of a script: the marks of comments that are executed, and comments, strings and quoted names."""
 
 _SANDBOX_MODE = r"/\*M?!999999\\-.*?\*/"
-"""How newer dumps of MariaDB begin: a command for the client, which others take for a comment."""
+"""The beginning of newer dumps of MariaDB: a command for the client, which other clients treat as a comment."""
 _LEADING = re.compile(
     rf"(?:\s|\xef\xbb\xbf|{_SANDBOX_MODE}|(?!/\*M?!)(?:{_GRAMMAR.comment}))*".encode("latin-1"), re.DOTALL
 )
@@ -65,10 +65,10 @@ def cut_script(script: Union[bytes, mmap.mmap]) -> Iterator[Tuple[int, int, int]
 
 
 def requests(query: str) -> List[str]:
-    """Returns what to send to the server, one after the other, for what somebody wants to have executed.
+    """Splits a query into the requests to send to the server, one after the other.
 
-    The server cuts a query at its semicolons itself, those within procedures left out. It does not know the client's
-    command DELIMITER, with which scripts say where procedures end: a query that has it is cut as the client would.
+    The server splits a query at its semicolons itself, except those within procedures. It does not know the client's
+    command DELIMITER, with which scripts mark where procedures end: a query with that is split as the client would.
     """
     if not _COMMANDS.search(query):
         return [query]

@@ -1,4 +1,4 @@
-"""The MariaDB server's process: its settings, its data directory, how it is started, found again and stopped."""
+"""The MariaDB server's process: its settings, its data directory, how it is started, found and stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA = "/var/lib/tvsnap/mariadb"
 IDLE_FOREVER = 365 * 24 * 3600
 """Seconds after which the server ends an idle session."""
 SCRATCH = "/var/lib/tvsnap/mariadb-scratch"
-"""Where statements spill what they cannot hold in memory, and temporary tables lie."""
+"""The directory for data of statements that exceeds memory, and for temporary tables."""
 
 SETTINGS = "/etc/mysql/mariadb.conf.d/99-tvsnap.cnf"
 """Read after Debian's own, by the server and by the command-line clients alike."""
@@ -26,7 +26,7 @@ _SOCKET = _RUN + "/mysqld.sock"
 _PID = _RUN + "/mysqld.pid"
 _LOG = DATA + "/server.log"
 _ANSWERS_WITHIN = 60.0
-_STARTS_WITHIN = 300.0  # recovery after a kill takes as long as the log is long
+_STARTS_WITHIN = 300.0  # recovery after a kill takes long if the log is long
 _STOPS_WITHIN = 600.0
 _POLL = 0.01
 
@@ -102,7 +102,7 @@ plugin_load_add = metadata_lock_info
 
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    # What a big statement needed goes back to the kernel, and not into the next snapshot.
+    # Memory that a big statement needed is returned to the kernel, and is not in the next snapshot.
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_TRIM_THRESHOLD_": "131072",
     "MALLOC_MMAP_THRESHOLD_": "131072",
@@ -110,7 +110,7 @@ _ENVIRONMENT = {
 
 
 def initialise() -> None:
-    """Writes the settings and makes an empty data directory, unless there is one."""
+    """Writes the settings and creates an empty data directory if there is none."""
     if os.path.isdir(os.path.join(DATA, "mysql")):
         return
     os.makedirs(os.path.dirname(SETTINGS), exist_ok=True)
@@ -118,7 +118,7 @@ def initialise() -> None:
         stream.write(_SETTINGS)
     _make_directories()
     installer = ["mariadb-install-db", f"--defaults-file={SETTINGS}", "--user=mysql", f"--datadir={DATA}"]
-    # Root needs no password and no Unix user of that name: the sandbox is what keeps others out.
+    # Root needs no password and no Unix user of that name: the sandbox keeps others out.
     options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
     try:
         done = subprocess.run(installer + options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -165,7 +165,7 @@ def connect() -> Connection:
 
 
 def stop(connection: Connection) -> None:
-    """Shuts the server down so that nothing is left to be done at its next start."""
+    """Shuts the server down so that its next start has nothing to recover."""
     processes = running()
     connection.rows("SET GLOBAL innodb_fast_shutdown = 0; SHUTDOWN")
     deadline = time.monotonic() + _STOPS_WITHIN

@@ -1,4 +1,4 @@
-"""MariaDB: a server in the sandbox, one connection that is the rollout's session, and one of ours that watches it."""
+"""MariaDB: a server in the sandbox, one connection that is the rollout's session, and one of ours that observes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .scripts import requests
 from .values import quoted, text, unparsed, value
 
 _MOST_BYTES = 16 * 1024 * 1024
-"""That are kept of the rows of one request."""
+"""The most bytes that are kept of the rows of one request."""
 
 _MOST_WARNINGS = 20
 _MOST_NAMES = 100
@@ -30,7 +30,7 @@ _WARMING = (
     "SELECT nothing",
 )
 _LOCKS_WITHIN = 3
-"""Seconds that our own connection waits for what a session may have locked."""
+"""Seconds that our own connection waits for locks of a session."""
 
 _FORGETTING = "SELECT 1 FROM (SELECT 1) AS t LIMIT 1"
 """One row found, none changed, no warnings: a statement that reads no table would keep the warnings."""
@@ -77,7 +77,7 @@ class MariaDB(DatabaseSystem):
             "CONCAT('`', REPLACE(table_name, '`', '``'), '`')) FROM information_schema.TABLES "
             f"WHERE table_type = 'BASE TABLE' AND table_schema NOT IN {schema.OWN}"
         )
-        for (table,) in listed:  # without statistics, plans would hang on what the server happened to sample
+        for (table,) in listed:  # without statistics, plans would depend on what the server happened to sample
             monitor.rows(f"ANALYZE TABLE {text(table)}", tables.PATIENCE)
         if self._session:
             self._session.close()
@@ -87,7 +87,7 @@ class MariaDB(DatabaseSystem):
 
     def abandon(self) -> None:
         if self._session is not None:
-            server.connect().rows(f"KILL CONNECTION {self._session.id}")  # ours may be amid an answer
+            server.connect().rows(f"KILL CONNECTION {self._session.id}")  # ours may be in the middle of an answer
 
     @property
     def processes(self) -> List[int]:
@@ -144,21 +144,21 @@ class MariaDB(DatabaseSystem):
         return answer
 
     def _return(self) -> None:
-        """Goes back to the database in use, after a request in another."""
+        """Selects the database in use again, after a request in another."""
         try:
             self._connected().use(self._database)
-        except Refused:  # there is none, or it is gone; a session cannot be brought back to that
+        except Refused:  # there is none, or it was dropped; a session cannot return to that
             self._database = text(self._connected().rows("SELECT DATABASE() LIMIT 1")[0][0])
 
     def _forget(self) -> None:
-        """Brings what the session knows of its last statement (FOUND_ROWS() and the like) to what it always is."""
-        for _ in range(2):  # the first may be hit by a cancellation that came too late for what it was meant for
+        """Resets the session's information on its last statement (FOUND_ROWS() and the like) to a constant state."""
+        for _ in range(2):  # the first may be hit by a cancellation that came too late for its statement
             with contextlib.suppress(Refused):
                 self._connected().rows(_FORGETTING)
                 return
 
     def _messages(self, answer: Answer, replies: List[Reply]) -> List[str]:
-        """Returns the warnings of the last statement, and how many there were of those before."""
+        """Returns the warnings of the last statement, and the number of warnings of those before."""
         said = [
             f"Statement {number}: {reply.warnings} warning(s); run it alone to see them"
             for number, reply in enumerate(replies, 1)
@@ -171,7 +171,7 @@ class MariaDB(DatabaseSystem):
         return said[:_MOST_WARNINGS]
 
     def _worded(self, error: Refused) -> str:
-        """Returns an error as the client words it; one about databases also says which there are."""
+        """Returns an error in the client's words; one about databases also says which there are."""
         if error.number not in (_NO_DATABASE, _UNKNOWN_DATABASE):
             return str(error)
         with contextlib.suppress(*_TROUBLE):
@@ -181,7 +181,7 @@ class MariaDB(DatabaseSystem):
         return str(error)
 
     def _replace(self, deadline: Patience) -> Answer:
-        """Takes a new connection, and starts the server again if it is dead."""
+        """Opens a new connection, and starts the server again if it is dead."""
         answer = Answer(error=_LOST, code="HY000", lost=True, timed_out=deadline.passed)
         lost, self._session = self._session, None
         if lost:
@@ -203,7 +203,7 @@ class MariaDB(DatabaseSystem):
         if self._session is None or self._seeded:
             return
         first, second = (int.from_bytes(os.urandom(4), "little") & 0x3FFFFFFF for _ in range(2))
-        with contextlib.suppress(Refused, Lost):  # the statement that comes next will meet with it
+        with contextlib.suppress(Refused, Lost):  # the next statement will fail, too
             self._session.rows(f"SET rand_seed1 = {first}, rand_seed2 = {second}")
 
     def facts(self) -> Optional[Facts]:
@@ -223,8 +223,8 @@ class MariaDB(DatabaseSystem):
         return None
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        if self._witness is not None and _STATUS.search(query):  # the counters are to tell of this request
-            with contextlib.suppress(Refused, Lost):  # the statement itself will meet with it
+        if self._witness is not None and _STATUS.search(query):  # so that the counters show only this request
+            with contextlib.suppress(Refused, Lost):  # the statement itself will fail, too
                 self._witness.begin_anew()
 
     def seeded(self, database: str) -> bool:
@@ -282,7 +282,7 @@ class MariaDB(DatabaseSystem):
         return self._session
 
     def _watching(self) -> Connection:
-        """Returns our own connection; a new one if that is gone."""
+        """Returns our own connection; a new one if that has ended."""
         if self._monitor:
             with contextlib.suppress(Refused, Lost):
                 self._monitor.rows("DO 0")
@@ -292,7 +292,7 @@ class MariaDB(DatabaseSystem):
         return monitor
 
     def _warm(self) -> None:
-        """Lets the server and this process come to know what the first statements will need."""
+        """Warms the server and this process up with what the first statements will need."""
         if self._database not in schema.OWN:
             tables = self.schema("", "")["tables"]
             for table in [one for one in tables if one["kind"] == "table"][:_WARMED_TABLES]:

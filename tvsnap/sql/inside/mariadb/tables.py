@@ -17,10 +17,10 @@ _KINDS = {
     "date": "DATE",
     "timestamp": "DATETIME(6)",
     "binary": "LONGBLOB",
-    "text": "LONGTEXT",  # decimals too, until it is known how long they are
+    "text": "LONGTEXT",  # also decimals, until it is known how long they are
 }
 _IN_KEYS = {"LONGBLOB": "VARBINARY(255)", "LONGTEXT": "VARCHAR(255)"}
-"""Types that a primary key can have, in place of those that it cannot."""
+"""Replacements for types that a primary key cannot have."""
 
 _MOST_DIGITS, _LONGEST_FRACTION = 65, 30
 _BATCH = 1 << 20  # characters of one INSERT
@@ -41,7 +41,7 @@ def load_script(path: str, database: str) -> None:
 
 
 def load_table(connection: Connection, database: str, table: Table) -> None:
-    """Makes a table and fills it: see `DatabaseSystem.load_table`."""
+    """Creates a table and fills it: see `DatabaseSystem.load_table`."""
     name = f"{quoted(database)}.{quoted(table.name)}"
     made = not connection.rows(
         "SELECT 1 FROM information_schema.TABLES WHERE table_schema = "
@@ -62,7 +62,7 @@ def load_table(connection: Connection, database: str, table: Table) -> None:
 
 
 def _batches(rows: Iterable[Any]) -> Iterator[Tuple[int, List[str]]]:
-    """Yields rows as literals, so many at once, each time with the number of the first."""
+    """Yields rows as literals, in batches, each with the number of the first."""
     first, size = 1, 0
     batch: List[str] = []
     for number, row in enumerate(rows, 1):
@@ -82,15 +82,15 @@ def _insert(connection: Connection, statement: str, first: int, rows: List[str])
     except Refused as refused:
         if len(rows) == 1:
             raise SystemFailed(f"row {first}: {refused}") from refused
-        for number, row in enumerate(rows, first):  # which one was it?
+        for number, row in enumerate(rows, first):  # to find out which one it was
             _insert(connection, statement, number, [row])
         raise SystemFailed(f"row {first}: {refused}") from refused
 
 
 def _narrower(connection: Connection, table: str, column: Column) -> str:
-    """Returns the type that a filled column can have without a loss, empty if that is the one it has.
+    """Returns the type that a filled column can have without a loss, empty if it has that type already.
 
-    Decimals are given the digits that they need, and timestamps no fractions of a second where none has any.
+    Decimals get the digits that they need, and timestamps no fractions of a second if none has any.
     """
     name = quoted(column.name)
     if column.kind == "timestamp":

@@ -1,8 +1,8 @@
-"""What MariaDB's raw values are as JSON.
+"""Converts MariaDB's raw values into JSON.
 
 Integers (also YEAR and BIT) are numbers, as are FLOAT and DOUBLE; decimals, dates and times are the system's own text.
 A string is binary if its character set is `binary`: that of BINARY, VARBINARY, BLOB and geometry columns, of 0x41 and
-of functions such as UNHEX(). All other strings are text, but for bytes that are not UTF-8, which stay what they are.
+of functions such as UNHEX(). All other strings are text, but if they are not UTF-8, they are treated as binary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNREADABLE = frozenset({1064, 1065})  # a syntax error, an empty query
 
 
 def value(field: Field, raw: Optional[bytes]) -> Any:
-    """Returns what stands in a row for a raw value."""
+    """Returns the JSON of a raw value in a row."""
     if raw is None:
         return None
     try:
@@ -30,12 +30,12 @@ def value(field: Field, raw: Optional[bytes]) -> Any:
             return int(raw)
         if field.kind in _FLOATS:
             return float(raw)
-        if field.kind == _BIT:  # a column's comes as it is stored, an expression's in digits
+        if field.kind == _BIT:  # a column's value comes as it is stored, an expression's in digits
             return int(raw) if field.flags & _BINARY_FLAG else int.from_bytes(raw, "big")
         if field.kind in _STRINGS and field.charset == _BINARY_CHARSET:
             return binary(raw)
         return raw.decode("utf-8")
-    except ValueError:  # the session asked for results in another character set
+    except ValueError:  # the session requested results in another character set
         return binary(raw)
 
 
@@ -45,9 +45,9 @@ def text(raw: Optional[bytes]) -> str:
 
 
 def unparsed(error: Refused, query: str) -> bool:
-    """Whether the error says that nothing was executed, if it is that of the first statement.
+    """Returns whether the error, if it is that of the first statement, means that nothing was executed.
 
-    What is put together while a procedure runs may be unreadable too, so that a query with such words does not count.
+    Text that is assembled while a procedure runs may be unreadable, too, so a query with such words does not count.
     """
     words = query.lower()
     return error.number in _UNREADABLE and not any(word in words for word in ("call", "execute", "prepare"))
@@ -59,5 +59,5 @@ def quoted(name: str) -> str:
 
 
 def literal(value: str) -> str:
-    """Returns text as a literal, for a session that reads backslashes as usual."""
+    """Returns text as a literal, for a session that interprets backslashes as usual."""
     return "'" + value.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"

@@ -1,1 +1,1 @@
-"""PostgreSQL: its server, the session's connection, and what the server says of both."""
+"""PostgreSQL: its server, the session's connection, and the server's facts about both."""

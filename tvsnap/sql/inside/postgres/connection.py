@@ -1,7 +1,7 @@
-"""One connection to PostgreSQL by libpq: statements within a time, in bounded memory, and values as rows have them.
+"""One connection to PostgreSQL by libpq: statements within a time, in bounded memory, and values for rows.
 
-Statements go by the simple protocol: a text may hold several, and values come in the database system's own text. What
-connects raises `Refused`, and what asks for our own sake `StatementFailed`.
+Statements use the simple protocol: a text may contain several, and values come in the database system's own text.
+Functions that connect raise `Refused`, and queries of our own `StatementFailed`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .values import codec, conninfo, plain, refusal, value
 CONNECT_SECONDS = 20.0
 ASK_SECONDS = 30.0
 CANCEL_SECONDS = 5.0
-"""For a statement to end that has been told to."""
+"""Seconds for a cancelled statement to end."""
 END_SECONDS = 2.0
 KEPT_BYTES = 64 * 1024 * 1024
-"""Of the rows of one request."""
+"""The most bytes that are kept of the rows of one request."""
 KEPT_MESSAGES = 100
 
 _TIMELESS = (b"WARNING", b"NOTICE")
-"""Messages of a statement that do not say how long something took. Those for the server's log (LOG, DEBUG) may, which a
-session can ask for, and those of VACUUM VERBOSE and the like (INFO)."""
+"""Messages of a statement that do not say how long something took. Those for the server's log (LOG, DEBUG), which a
+session can request, may do so, and those of VACUUM VERBOSE and the like (INFO)."""
 _UNREAD = frozenset(("42601", "42883", "42P01", "42703"))
-"""Errors of syntax, and of names that there are not: said of a text before any of it is executed."""
+"""Errors of syntax, and of unknown names: reported before any part of a text is executed."""
 
 LOST_CODE = "08006"
 LOST = "The connection was lost. A new one takes its place; what was open in the old one is gone."
@@ -56,14 +56,14 @@ class Connection:
 
     Attributes:
         database: its name.
-        ledger: what the agent's requests may have left in it that does not show.
-        arrived: how many notifications have come in so far.
+        ledger: what the agent's requests may have left in it that the server does not show.
+        arrived: how many notifications have arrived so far.
         counted: the server keeps statistics of what is done over it.
         counts: the agent has set whether it does.
     """
 
     def __init__(self, database: str, name: str, *, hidden: bool = False) -> None:
-        """Connects; nothing that is done over one that is `hidden` shows in what the server says of its work."""
+        """Connects; the server's statistics do not include what is done over a `hidden` connection."""
         self.database = database
         self.ledger = Ledger()
         self.arrived = 0
@@ -112,12 +112,12 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """Whether a statement more changes nothing for those after it."""
+        """Whether one more statement changes nothing for later ones."""
         return self.idle or (self.ledger.settled and not self.failed)
 
     @property
     def waiting(self) -> int:
-        """How many messages the next request will hand out."""
+        """How many messages the next request will return."""
         return len(self._said.messages) + self._said.more
 
     @property
@@ -129,7 +129,7 @@ class Connection:
         self._libpq.finish()
 
     def listen(self) -> None:
-        """Takes in what the server has sent by itself: notifications, or that it ended."""
+        """Receives what the server has sent by itself: notifications, or that it ended."""
         with contextlib.suppress(OperationalError):
             while self.alive and _poll(self._libpq.socket, select.POLLIN, 0):
                 self._libpq.consume_input()
@@ -138,7 +138,7 @@ class Connection:
     def run(self, query: str, timeout: float, max_rows: int) -> Answer:
         """Runs statements for the agent: see `DatabaseSystem.run`. After a loss the connection must be closed."""
         self.listen()
-        if not self.alive:  # what the server said of it may have been heard before, by who looked on
+        if not self.alive:  # its end may have been received before, by an observation
             return Answer(error=LOST, code=LOST_CODE, lost=True)
         tags: List[str] = []
         answer = self._execute(query, timeout, max_rows, tags, value)
@@ -266,7 +266,7 @@ class Connection:
         answer.error = f"{answer.error}\n{text}".lstrip()
         answer.code = answer.code or code
         answer.timed_out = self._cancelled and code == "57014"
-        # What the parser says of the text as it came: not of one that a function has put together.
+        # An error of the parser about the text as it came, not about one that a function has assembled.
         answer.unparsed = (
             code in _UNREAD
             and not tags
@@ -282,7 +282,7 @@ class Connection:
         return self._libpq.get_result()
 
     def _wait(self) -> None:
-        """Waits for the server to say more; cancels the statement at the deadline."""
+        """Waits for data from the server; cancels the statement at the deadline."""
         events = select.POLLIN | (select.POLLOUT if self._libpq.flush() else 0)
         heard = _poll(self._libpq.socket, events, self._deadline - time.monotonic())
         if time.monotonic() >= self._deadline:
@@ -290,14 +290,14 @@ class Connection:
                 raise _Stuck
             self._cancelled = True
             self._deadline = time.monotonic() + CANCEL_SECONDS
-            # What a cancel request comes to in the end, without a way over a server that may be stuck.
+            # This is the final effect of a cancel request, but does not need a server that may be stuck.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGINT)
         if heard:
             self._libpq.consume_input()
 
     def _abandon(self) -> None:
-        """Ends a connection whose process does not listen, and the process with it: it must not go on unseen."""
+        """Ends a connection whose process does not react, and kills the process: it must not go on unseen."""
         pid = self.pid
         self._libpq.finish()
         for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -312,7 +312,7 @@ class Connection:
     def _heard(self, notice: Any) -> None:
         severity = notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
         if severity in (b"FATAL", b"PANIC"):
-            self._doomed = True  # the server ends it, and nobody was waiting for anything
+            self._doomed = True  # the server ends it while no request is running
             return
         self._said.told = self._said.told or severity not in _TIMELESS
         self._said.add(notice.error_message.decode(self._encoding(), "backslashreplace").rstrip())
@@ -330,7 +330,7 @@ class Connection:
 
 @dataclass
 class _Said:
-    """Messages for the next request to hand out, and how many more there were; see `Answer.told`."""
+    """Messages for the next request to return, and the number of further ones; see `Answer.told`."""
 
     messages: List[str] = field(default_factory=list)
     more: int = 0
@@ -344,7 +344,7 @@ class _Said:
 
 
 class _Stuck(Exception):
-    """A statement goes on though it was cancelled."""
+    """A statement goes on although it was cancelled."""
 
 
 def _names(result: Any, encoding: str) -> List[str]:
@@ -352,7 +352,7 @@ def _names(result: Any, encoding: str) -> List[str]:
 
 
 def _tag(result: Any, current: Result) -> str:
-    """Returns what kind of statement a result is of, and notes how many rows it changed."""
+    """Returns the kind of statement of a result, and notes how many rows it changed."""
     words = (result.command_status or b"").decode().split()
     verb = words[0] if words else ""
     if current.columns is None or verb in ("INSERT", "UPDATE", "DELETE", "MERGE"):

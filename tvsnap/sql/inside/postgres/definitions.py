@@ -1,9 +1,9 @@
-"""What a PostgreSQL database defines that is left to chance, the clock or the server at work: asked of its catalog.
+"""Finds the definitions in a PostgreSQL database that depend on chance, the clock or the server's activity.
 
-A view, a default, a constraint, a rule or a policy is stored as a tree that names each function by its number, and the
-system says of a function whether its value may be another each time. What a trigger's or another function of the
-agent's own does inside is not looked at: unless it is declared IMMUTABLE, it may do anything. So may an aggregate
-of such functions, a function with an argument that is computed where it is left out, and a foreign table.
+A view, a default, a constraint, a rule or a policy is stored in the catalog as a tree that names each function by its
+number, and the system says of a function whether its value may vary. The bodies of trigger functions and other
+functions of the agent are not analysed: unless declared IMMUTABLE, they may do anything. So may an aggregate of such
+functions, a function with an argument whose default is computed, and a foreign table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..reach import ENDS, NONE, Definitions, closed
 Ask = Callable[[str], List[List[Optional[str]]]]
 
 _OWN = 16384
-"""The first number of what is not the database system's own."""
+"""The first number of objects that are not the database system's own."""
 
 _CATALOGS = (
     *("proc", "rewrite", "trigger", "attrdef", "constraint", "policy", "cast", "operator", "type", "class"),
@@ -32,8 +32,8 @@ _INHERITS = (
 )
 _VERSION = f"SELECT pg_catalog.md5({_VERSIONS} || ';' || {_INHERITS})"
 
-# Of functions that are not immutable, those by which a value is another though the state is the same. Sequences count
-# on by themselves, and are looked at.
+# Functions, of those that are not immutable, whose value may vary although the state is the same. Sequences are not
+# among them, as their values are observed.
 _RESTLESS = """(p.provolatile = 'v' AND p.proname NOT IN ('nextval', 'currval', 'lastval', 'setval')
     OR p.proname ~ ('^(now|(transaction|statement)_timestamp|age|mxid_age|inet_.*|.*txid.*|.*_to_xml.*|ts_stat'
     '|pg_(stat|statio|control|current|last|xact|cursor|prepared|lock|blocking|safe|timezone|hba|ls|read)_?.*'
@@ -47,12 +47,12 @@ _DOUBTFUL = """(p.provolatile <> 'i'
         OR EXISTS (SELECT FROM pg_catalog.pg_proc q WHERE q.provolatile <> 'i' AND q.oid IN (
             aggtransfn, aggfinalfn, aggcombinefn, aggserialfn, aggdeserialfn, aggmtransfn, aggminvtransfn, aggmfinalfn)
         ))))"""
-"""Whether a function of the agent's own may do anything."""
+"""Whether a function of the agent may do anything."""
 _TIMELESS = ", ".join(f"'{name}'" for name in sorted(POSTGRES_TIMELESS))
 _ZONED = "(1266, 1270)"
-"""Times of day with a zone, and arrays of them: where no zone is said, it is that of today."""
+"""Times of day with a zone, and arrays of them: without an explicit zone, today's is used."""
 _AT_WORK = "^pg_(stat|statio|locks|cursors|prepared|timezone|shmem|backend_memory|replication|hba|file_settings|wal)"
-"""Views of the database system's own that show the server at work."""
+"""Views of the database system that show the server's activity."""
 
 _TREES = f"""
     SELECT CASE ev_type WHEN '1' THEN 'r' ELSE 'w' END AS what, ev_class AS relation,
@@ -126,11 +126,11 @@ UNION ALL SELECT 's', 0, NULL, NULL WHERE EXISTS (SELECT FROM pg_catalog.pg_proc
 
 
 class Definers:
-    """What one database defines, looked up again when its catalog has changed.
+    """The definitions of one database, read again when its catalog has changed.
 
     Attributes:
-        known: what it defines; None before the first look.
-        at: where it was looked at last, for who looks.
+        known: the definitions; None before the first look.
+        at: the position of the last look, for the caller.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Definers:
         self.at: Optional[Tuple[object, ...]] = None
 
     def look(self, ask: Ask) -> None:
-        """Finds out what is defined now, by a function that returns the rows of a query; raises StatementFailed."""
+        """Reads the present definitions with a function that returns the rows of a query; raises StatementFailed."""
         version = ask(_VERSION)[0][0] or ""
         if self.known is None or version != self._version:
             self.known = _definitions(ask(_ALL))
@@ -155,7 +155,7 @@ def _definitions(rows: List[List[Optional[str]]]) -> Definitions:
     edges = {way: [(on, of) for what, on, how, of in told if what == way and how == "on"] for way in "rw"}
 
     def named(found: Set[Tuple[str, str]], *ways: str) -> FrozenSet[str]:
-        """Returns the names of relations of which so is told, and of what stands on them."""
+        """Returns the names of relations with such a fact, and of those that depend on them."""
         met = {relation for what, relation, how, _ in told if (what, how) in found}
         numbers = closed(met, [edge for way in ways for edge in edges[way]])
         return frozenset(names[number] for number in numbers if number in names)

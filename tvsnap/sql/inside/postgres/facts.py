@@ -1,14 +1,13 @@
-"""What a PostgreSQL server knows that tells whether anything changed, asked so that the asking changes nothing.
+"""The facts of a PostgreSQL server that show whether anything changed, queried without changing anything.
 
-Transaction ids tell of data, schema, databases and roles; the write-ahead position of any writing at all. Neither tells
-of what a session holds, nor of sequences, which count on outside of transactions:
+Transaction ids show changes of data, schema, databases and roles; the write-ahead position shows any writing at all.
+Neither shows the state of a session, or sequences, which count outside of transactions:
 
-- Outside of a transaction the session itself is asked. In one it is not asked anything: a statement could fail and take
-  the transaction with it, and the first of one ends the time for SET TRANSACTION. There its locks tell, which a second
-  connection sees, and `Ledger.turns`, the number of requests that were more than mere reads.
-- A sequence is looked at by the session if that is idle and may, else by a connection that is made for it and closed at
-  once: one that stayed would be in the way of `CREATE DATABASE ... TEMPLATE`. Those of other databases are looked at
-  when somebody has been in there.
+- Outside of a transaction the session itself is queried. In a transaction it is not queried: a statement could fail and
+  abort the transaction, and after the first one SET TRANSACTION is no longer possible. There, its locks are read, which
+  a second connection sees, and `Ledger.turns`, the number of requests that were more than mere reads.
+- A sequence is read by the session if that is idle and has the rights, else by a temporary connection: a permanent one
+  would block `CREATE DATABASE ... TEMPLATE`. Those of other databases are read if somebody has been connected there.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from .server import HOME
 
 FACTS_SECONDS = 5.0
 SESSION = "tvsnap"
-"""The agent's own connection, in the server's list."""
+"""The name of the agent's own connection in the server's list."""
 
-# The functions below the views are called: planning a view takes longer than answering it.
+# The functions of the views are called directly: planning a view takes longer than answering it.
 
 _SEQUENCES = """(
     SELECT string_agg(seqrelid || ' ' || coalesce(pg_sequence_last_value(seqrelid)::text, '-'), ',' ORDER BY seqrelid)
@@ -38,7 +37,7 @@ _UNLOCKED = _SEQUENCES.format(
 )
 
 TIMERS = re.compile("(idle_in_transaction_session|idle_session|transaction)_timeout", re.IGNORECASE)
-"""Settings that have the server end a session that is idle."""
+"""Settings that make the server end an idle session."""
 _TIMED = """(SELECT string_agg(name, ', ' ORDER BY name) FROM pg_show_all_settings() WHERE setting <> '0' AND
     name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout'))"""
 
@@ -71,13 +70,13 @@ _LOCKS = """SELECT md5(string_agg(lock::text, ',' ORDER BY lock::text)),
 
 
 class Watch:
-    """Gathers facts, over a connection of its own, on which no statement of the agent's ever runs.
+    """Collects facts, over a connection of its own, on which no statement of the agent ever runs.
 
     Attributes:
         written: the position of the write-ahead log at the last look: it moves with any change of the catalog.
-        clients: how many were connected to the server at the last look, this one included.
-        visited: somebody else was connected between the last look and the one before.
-        named: databases in whose connections a statement has named one of `TIMERS` since they were idle last.
+        clients: how many were connected to the server at the last look, including this one.
+        visited: another client was connected between the last two looks.
+        named: databases in whose connections a statement has named one of `TIMERS` since they were last idle.
     """
 
     def __init__(self) -> None:
@@ -116,13 +115,13 @@ class Watch:
         return self._monitor.ask(query, seconds)
 
     def connect(self, database: str, name: str) -> Connection:
-        """Returns a new connection, which is not taken for a visitor's."""
+        """Returns a new connection, which does not count as another client's visit."""
         connection = Connection(database, name, hidden=name != SESSION)
         self._opened[database] += 1
         return connection
 
     def connect_session(self, database: str) -> Connection:
-        """Returns a new connection for the agent's statements, having seen what it is like before them."""
+        """Returns a new connection for the agent's statements, after recording its initial state."""
         connection = self.connect(database, SESSION)
         if database not in self._sequences or not self._nothing:
             try:
@@ -134,21 +133,21 @@ class Watch:
         return connection
 
     def holds_something(self, connection: Connection) -> bool:
-        """Whether an idle connection, or a sequence of its database, is not as it was before the agent came to it."""
+        """Returns whether an idle connection, or a sequence of its database, differs from before the agent."""
         holds, sequences = self._held(connection)
         if sequences != self._sequences.get(connection.database):
-            connection.ledger.kept = True  # for what it says of currval() and lastval()
+            connection.ledger.kept = True  # because of currval() and lastval()
         return connection.ledger.kept or holds != self._nothing
 
     def facts(self, connections: Iterable[Connection], files: Tuple[Any, ...]) -> Facts:
-        """Returns what is known now, by the session's connections, and facts of what is not in the database."""
+        """Returns the present facts of the session's connections, and of files outside the database."""
         visited = self._visited()
         self.visited = bool(visited)
         held: List[Any] = []
         for connection in sorted(connections, key=lambda one: one.database):
             connection.listen()
             said, sequences = self._of(connection)
-            connection.listen()  # the server may have said something amid that
+            connection.listen()  # the server may have sent something meanwhile
             held.append((connection.database, connection.arrived, connection.waiting, *said))
             if sequences is not None:
                 self._seen(connection.database, sequences)
@@ -160,24 +159,24 @@ class Watch:
         server, self.written, clients, cleans = self.ask(_SERVER)[0]
         self._cleans = cleans == "on"
         self.clients = int(clients or 0)
-        # Where nothing is cleaned up in passing, a read writes nothing; one that did has moved what comes after it.
+        # Where reads do not clean up, they write nothing; a read that wrote has changed the place of later rows.
         return server, tuple(held), self._moves, files, self.written
 
     def timers(self, databases: Set[str]) -> str:
-        """See `DatabaseSystem.timers`; in a transaction, that a statement has named one is taken for its being set."""
+        """See `DatabaseSystem.timers`; in a transaction, a setting that a statement has named counts as set."""
         found = {self._timers.get(database, "") for database in databases}
         found |= {"a timeout of idle sessions"} if self.named & databases else set()
         found |= {"autovacuum"} if self._cleans else set()
         return ", ".join(sorted(filter(None, found)))
 
     def _seen(self, database: str, sequences: str) -> None:
-        """Takes note of a database's sequences; where they were not known before, any that there are may have moved."""
+        """Notes the state of a database's sequences; if there was none before, any of them may have moved."""
         if self._sequences.get(database, "") != sequences:
             self._moves += 1
         self._sequences[database] = sequences
 
     def _of(self, connection: Connection) -> Tuple[Tuple[Any, ...], Optional[str]]:
-        """Returns what a connection holds, and its database's sequences if it could tell."""
+        """Returns the state of a connection, and of its database's sequences if it could read them."""
         if not connection.idle:
             state = "failed" if connection.failed else "open"
             locks, written = self.ask(_LOCKS.format(pid=connection.pid))[0]
@@ -186,7 +185,7 @@ class Watch:
         return ("idle", holds), sequences
 
     def _held(self, connection: Connection) -> Tuple[str, Optional[str]]:
-        """Returns what an idle connection holds, and the sequences of its database; None if it may not see them."""
+        """Returns the state of an idle connection, and of its database's sequences; None without the rights."""
         holds, sequences, cached, timers = connection.ask(_SESSION, FACTS_SECONDS)[0]
         self._timers[connection.database] = timers or ""
         self.named.discard(connection.database)
@@ -195,21 +194,21 @@ class Watch:
         return holds or "", (sequences or "") if connection.superuser else None
 
     def _last_of_cached(self, connection: Connection) -> str:
-        """Returns lastval(): a session draws from a sequence with a cache without the sequence being any different."""
+        """Returns lastval(): drawing from a sequence with a cache does not change the sequence itself."""
         try:
             return " " + str(connection.ask("SELECT lastval()", FACTS_SECONDS)[0])
         except StatementFailed:
             return ""  # not yet defined in this session
 
     def _visited(self) -> Set[str]:
-        """Returns the databases that somebody else has been in since this was asked last."""
+        """Returns the databases to which another client has been connected since the last call."""
         rows = self.ask(_VISITS)
         visits = {name or "": int(sessions or 0) - self._opened[name or ""] for name, sessions, _ in rows}
         known, self._visits = self._visits, visits
         for gone in self._sequences.keys() - visits.keys():
             del self._sequences[gone]
         started = rows[0][2]
-        if self._started != started:  # it counts from nought again, and that it began anew is a fact by itself
+        if self._started != started:  # it counts from zero again; the restart itself is a fact
             self._started = started
             return set()
         return {name for name, count in visits.items() if count != known.get(name, 0)}

@@ -1,4 +1,4 @@
-"""Keeps account of what a PostgreSQL session may hold that the server cannot be asked about."""
+"""Keeps account of state that a PostgreSQL session may have and that the server does not report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import List
 _READS = frozenset(("SELECT",))
 """Tags of statements that change nothing by themselves."""
 _ROWS = frozenset(("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "FETCH"))
-"""Tags of statements that see or change rows: after the first of these, SET TRANSACTION comes too late."""
+"""Tags of statements that see or change rows: after the first of these, SET TRANSACTION is too late."""
 _ENDS = frozenset(("BEGIN", "START", "COMMIT", "ROLLBACK", "PREPARE"))
 """Tags of statements after which another transaction may be open than before."""
 _SETS = frozenset(("SET", "DO", "CALL", "LOAD"))
@@ -23,11 +23,11 @@ class Ledger:
     """The account of one connection.
 
     Attributes:
-        turns: grows with each request in a transaction that was more than a mere read: rows that it put into temporary
-            tables, savepoints, cursors and settings do not show. So does it with the first read.
-        settled: a read more changes nothing for the statements after it in the same transaction.
-        kept: a setting with a name of the agent's own may have a value.
-        seeded: the agent may have set the beginning of the random numbers.
+        turns: grows with each request in a transaction that was more than a mere read, as rows in temporary tables,
+            savepoints, cursors and settings are not visible; and with the first read.
+        settled: one more read changes nothing for later statements in the same transaction.
+        kept: a setting with a name chosen by the agent may have a value.
+        seeded: the agent may have set the seed of the random numbers.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Ledger:
         self.seeded = False
 
     def note(self, query: str, tags: List[str], idle: bool) -> None:
-        """Takes note of a request.
+        """Notes a request.
 
         Args:
             query: its text.
-            tags: the first words of the tags of the statements that succeeded; `SELECT INTO` where one returned no
-                rows, `DISCARD ALL` in full.
+            tags: the first words of the tags of the statements that succeeded; `SELECT INTO` if one returned no rows,
+                `DISCARD ALL` in full.
             idle: no transaction is open after it.
         """
         self.seeded = self.seeded or bool(_SEEDS.search(query))

@@ -42,9 +42,9 @@ ORDER BY i.indrelid, c.relname"""
 
 
 def describe(connection: Connection, table: str) -> Dict[str, Any]:
-    """Describes the database of a connection, or one of its tables; as `DatabaseSystem.schema`, which see.
+    """Describes the database of a connection, or one of its tables; see `DatabaseSystem.schema`.
 
-    A table that the search path does not lead to is named with its schema.
+    A table that is not on the search path is named with its schema.
 
     Raises:
         LookupError: there is no such table.
@@ -98,7 +98,7 @@ def _name(schema: Any, name: Any, visible: Any) -> str:
 
 
 def _is(wanted: str, schema: str, name: str, visible: Any) -> bool:
-    """Whether a table is the one that is asked for: as it is spelt, quoted, or with the case folded."""
+    """Returns whether a table is the wanted one: by its exact name, quoted, or in lower case."""
     spelt = {name, f"{schema}.{name}"} if visible == "t" else {f"{schema}.{name}"}
     plain = wanted.replace('"', "")
     return plain in spelt or plain.lower() in spelt

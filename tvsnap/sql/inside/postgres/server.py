@@ -18,17 +18,17 @@ from ..system import SystemFailed
 USER = "postgres"
 """The server's system user, and the superuser inside it."""
 HOME = "postgres"
-"""The database that is always there."""
+"""The database that always exists."""
 DIRECTORY = "/var/lib/tvsnap/postgres"
 SOCKETS = "/run/postgresql"
 PORT = 5432
 _LOG = os.path.join(DIRECTORY, "server.log")
 
 START_SECONDS = 120.0
-"""For a start; recovery after a crash is part of it."""
+"""For a start, including recovery after a crash."""
 STOP_SECONDS = 120.0
 _STATUS_LINE = 7
-"""Of postmaster.pid, from 0: `starting`, `ready`, `stopping`."""
+"""The line of postmaster.pid, from 0, with `starting`, `ready`, `stopping`."""
 
 SETTINGS = """
 # What a server needs that is checkpointed and forked while it runs: little memory, nothing that moves by itself, plans
@@ -71,10 +71,10 @@ log_timezone = 'UTC'
 
 
 _STEADY = ["-c", "synchronize_seqscans=off"]
-"""Where a scan of a large table begins is not to hang on where an earlier one was left."""
+"""The beginning of a scan of a large table must not depend on where an earlier one stopped."""
 _UNTIL_15 = ["-c", "vacuum_defer_cleanup_age=1000000"]
-"""Nothing is cleaned up in passing: whether a read made room on a page would decide where later rows are put. Later
-versions have no such setting: there, such a read is a change."""
+"""Reads do not clean up: whether a read made room on a page would decide where later rows are put. Later versions lack
+this setting; there, such a read counts as a change."""
 
 
 ENVIRONMENT = {
@@ -85,14 +85,14 @@ ENVIRONMENT = {
     "PGPORT": str(PORT),
     "PGUSER": USER,
 }
-"""Of the server's programs and clients."""
+"""The environment of the server's programs and clients."""
 
 
 class Server:
     """One installation of PostgreSQL and its data directory.
 
     Attributes:
-        steady: it is started for a session, in which a read is to leave no trace.
+        steady: it is started for a session, in which a read must leave no trace.
     """
 
     def __init__(self) -> None:
@@ -109,9 +109,9 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether it has started, so that nobody needs to knock: for each who does before that, a process begins.
+        """Whether it has started, so that connections need not be attempted: each earlier attempt starts a process.
 
-        The ids of later ones, which a session can be asked for, would hang on how long the start took.
+        The ids of later processes, which a session can query, would then depend on how long the start took.
         """
         pid, status = _said_by_server()
         return status == "ready" and _serves(pid)
@@ -176,7 +176,7 @@ class Server:
         return end_of_log(_LOG)
 
     def configuration(self) -> Tuple[Tuple[int, int], ...]:
-        """Returns what changes whenever one of the server's configuration files does."""
+        """Returns a value that changes whenever one of the server's configuration files does."""
         names = ("postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf")
         return tuple(_version(os.path.join(DIRECTORY, name)) for name in names)
 
@@ -190,7 +190,7 @@ class Server:
 
     @staticmethod
     def run(command: List[str], user: Optional[str] = None) -> subprocess.CompletedProcess[bytes]:
-        """Runs one of PostgreSQL's programs, as a user (None: this one); both of its outputs come in one."""
+        """Runs one of PostgreSQL's programs as a user (None: this one), with both of its outputs in one."""
         return subprocess.run(
             command,
             check=False,
@@ -206,7 +206,7 @@ class Server:
 
 
 def _said_by_server() -> Tuple[int, str]:
-    """Returns the process and the status that the server notes down; 0 and nothing where it has not."""
+    """Returns the process and the status that the server has recorded; 0 and empty if it has not."""
     try:
         with open(os.path.join(DIRECTORY, "postmaster.pid")) as stream:
             lines = stream.read().splitlines()
@@ -229,7 +229,7 @@ def _version(path: str) -> Tuple[int, int]:
 
 
 def _serves(pid: int) -> bool:
-    """Whether a process lives and is PostgreSQL's; where it works, which would tell more, is not for us to see."""
+    """Returns whether a process is alive and is PostgreSQL's; its working directory is not visible to us."""
     try:
         with open(f"/proc/{pid}/comm") as stream, open(f"/proc/{pid}/cmdline", "rb") as arguments:
             return stream.read() == "postgres\n" and bool(arguments.read())
@@ -250,7 +250,7 @@ def _parent(pid: int) -> int:
 
 
 def _end_remains() -> None:
-    """Ends what a killed server left behind: while it holds the shared memory, no other starts."""
+    """Ends the remaining processes of a killed server: while they use the shared memory, no other server starts."""
     until = time.monotonic() + 5
     while True:
         left = list(_remains())

@@ -1,4 +1,4 @@
-"""PostgreSQL: the server of a sandbox, and the session that the agent has in it."""
+"""PostgreSQL: the server of a sandbox, and the agent's session in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .values import copy_text, literal
 
 OWN = (HOME, "template0", "template1")
 DRAWS = 1000
-"""Forks begin at one of so many places of the row of secure random numbers, which cannot be set."""
+"""Forks begin at one of so many places of the sequence of secure random numbers, which cannot be seeded."""
 
 TYPES = {
     "integer": "bigint",
@@ -48,8 +48,8 @@ _TROUBLE = (Refused, SystemFailed, StatementFailed)
 class Postgres(DatabaseSystem):
     """PostgreSQL 15 or newer.
 
-    The session has one connection to the database in use. Another database is connected to for a request that names it;
-    that connection is kept only while it holds something that a new one does not.
+    The session has one connection to the database in use. A request that names another database opens a connection to
+    it, which is kept only while its state differs from a new one's.
     """
 
     directories = (DIRECTORY,)
@@ -125,7 +125,7 @@ class Postgres(DatabaseSystem):
             self._look(connection, None)  # it may be closed now
         self._after(connection)
         if answer.lost:
-            with contextlib.suppress(SystemFailed):  # the next request says so
+            with contextlib.suppress(SystemFailed):  # the next request reports it
                 self._ready()
         return answer
 
@@ -150,7 +150,7 @@ class Postgres(DatabaseSystem):
         return None
 
     def definitions(self, *, rows: bool = False) -> Optional[Definitions]:
-        """See `DatabaseSystem.definitions`; of all databases that statements were run in."""
+        """See `DatabaseSystem.definitions`; of all databases in which statements were run."""
         undisturbed = rows and self.alone() and not self._watch.visited
         for connection in list(self._connections.values()):
             definers = self._definers.get(connection.database)
@@ -164,10 +164,10 @@ class Postgres(DatabaseSystem):
         return Definitions(**{**together(known), "pure": pure, "complete": idle})
 
     def _look(self, connection: Connection, written: Optional[str]) -> bool:
-        """Looks at what a connection's database defines, if that may have changed; returns whether it is known.
+        """Reads the definitions of a connection's database, if they may have changed; returns whether they are known.
 
-        In a transaction the connection is not asked: what is defined there is known once it ends. `written` is the
-        position of the write-ahead log; None to look in any case.
+        In a transaction the connection is not queried: its definitions are read once it ends. `written` is the position
+        of the write-ahead log; None to read them in any case.
         """
         definers = self._definers.setdefault(connection.database, Definers())
         if connection.alive and connection.idle:
@@ -180,11 +180,11 @@ class Postgres(DatabaseSystem):
                 definers.at = None
                 return False
         else:
-            definers.at = None  # to be looked at in any case once it can be
+            definers.at = None  # to be read in any case once that is possible
         return definers.known is not None
 
     def expect(self, kind: str, query: str, database: str) -> None:
-        """See `DatabaseSystem.expect`: the server does not count reads, and so says nothing of which were made."""
+        """See `DatabaseSystem.expect`: the server does not count reads, and so does not show which were made."""
         connection = self._connections.get(database or self._default)
         if connection is None or not connection.alive or not connection.idle:
             return
@@ -226,8 +226,8 @@ class Postgres(DatabaseSystem):
     def load_script(self, path: str, database: str) -> List[str]:
         """See `DatabaseSystem.load_script`.
 
-        A plain dump names the roles of the server that it was made on, as owners and in grants. Here these statements
-        are passed over, as by people who load one with psql.
+        A plain dump names the roles of the server that it was made on, as owners and in grants. These statements are
+        skipped, as they are by people who load a dump with psql.
         """
         psql = [self._server.program("psql"), "-X", "-q", "-o", os.devnull]
         said = self._server.run([*psql, "-d", database or HOME, "-f", path])
@@ -264,7 +264,7 @@ class Postgres(DatabaseSystem):
         """Returns the session's connection to a database; empty for the one in use.
 
         Raises:
-            Refused: by the server, as where there is no such database.
+            Refused: by the server, for example as there is no such database.
             StatementFailed: it does not answer.
             SystemFailed: there is no server, and none can be started.
         """
@@ -277,7 +277,7 @@ class Postgres(DatabaseSystem):
         return self._connections[name]
 
     def _connect(self, name: str, patient: bool) -> bool:
-        """Connects the session to a database; False if it is to be tried again, for one who is patient."""
+        """Connects the session to a database; returns False if a `patient` caller should try again."""
         try:
             self._connections[name] = self._watch.connect_session(name)
         except Refused as refused:
@@ -290,7 +290,7 @@ class Postgres(DatabaseSystem):
         return True
 
     def _after(self, connection: Connection) -> None:
-        """Closes a connection that is lost, or to a database that is not in use and holds nothing."""
+        """Closes a connection that is lost, or that is to a database that is not in use and has no state."""
         name = connection.database
         if connection.alive and (name == self._default or not connection.idle):
             return

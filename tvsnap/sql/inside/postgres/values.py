@@ -1,4 +1,4 @@
-"""PostgreSQL's text for values, and back: as rows have them, as COPY reads them, as libpq is told where to connect."""
+"""Converts PostgreSQL's text of values for rows, text for COPY, and connection settings for libpq."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def value(text: bytes, kind: int, encoding: str) -> Any:
-    """Returns a value as a row has it, by the OID of its type and the codec of its text."""
+    """Converts a value for a row, by the OID of its type and the codec of its text."""
     if kind in _INTEGERS:
         return int(text)
     if kind == _BOOLEAN:
@@ -38,7 +38,7 @@ def plain(text: bytes, _: int, encoding: str) -> str:
 
 
 def bytea(text: bytes) -> bytes:
-    """Returns the bytes that the database system's text stands for, in either of its two notations."""
+    """Converts the database system's text, in either of its two notations, into bytes."""
     if text.startswith(b"\\x"):
         return bytes.fromhex(text[2:].decode("ascii"))
 
@@ -63,7 +63,7 @@ def conninfo(**settings: object) -> str:
 
 
 def refusal(message: str) -> str:
-    """Returns what the server said, out of libpq's account of a connection that failed."""
+    """Returns the server's words in libpq's message about a failed connection."""
     return re.sub(r"^connection to server .*? failed: ", "", message.strip(), flags=re.DOTALL)
 
 
@@ -72,7 +72,7 @@ def literal(text: str) -> str:
 
 
 def copy_text(rows: Iterable[Iterable[Any]]) -> Iterator[bytes]:
-    """Returns rows in the text format of COPY, in parts of about `PART`."""
+    """Yields rows in the text format of COPY, in parts of about `PART`."""
     lines: List[str] = []
     size = 0
     for number, row in enumerate(rows, 1):

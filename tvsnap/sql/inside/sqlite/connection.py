@@ -1,6 +1,6 @@
-"""One connection to a SQLite database: runs statements, and takes SQLite's own word on what they did.
+"""One connection to a SQLite database: runs statements, and relies on SQLite's own report of what they did.
 
-Where SQLite refuses, all of it raises `sqlite3.Error`.
+All methods raise `sqlite3.Error` if SQLite refuses.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .files import remember, times_asked
 PATIENCE = 5.0
 """Seconds that a statement waits for a lock of another process, unless `PRAGMA busy_timeout` says otherwise."""
 LARGEST = 64 * 1024 * 1024
-"""Bytes that are kept of one result, about."""
+"""The approximate number of bytes that are kept of one result."""
 CHECKED_EVERY = 1000
-"""Steps of SQLite's virtual machine between two looks at the clock: some 20 microseconds."""
+"""Steps of SQLite's virtual machine between two checks of the clock: some 20 microseconds."""
 BLOB_LIMIT = 1_000_000_000
 _SMALL_ROWID = 1 << 40
 
 Action = Tuple[int, Optional[str], Optional[str], Optional[str]]
-"""What the authorizer is asked to allow: its kind, two names, and the database that it is in."""
+"""What the authorizer must allow: its kind, two names, and the database that it is in."""
 
 _READING = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
 _ROWS = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
@@ -40,7 +40,7 @@ _ACTING = frozenset(("incremental_vacuum", "optimize", "shrink_memory", "wal_che
 
 
 def open_database(path: str, mode: str = "rw") -> sqlite3.Connection:
-    """Opens a database; `mode` is that of SQLite's URIs: `rw`, `ro`, or `rwc` to make one."""
+    """Opens a database; `mode` is that of SQLite's URIs: `rw`, `ro`, or `rwc` to create one."""
     opened = sqlite3.connect(
         f"file:{quote_url(path)}?mode={mode}", uri=True, isolation_level=None, timeout=PATIENCE, cached_statements=0
     )
@@ -50,7 +50,7 @@ def open_database(path: str, mode: str = "rw") -> sqlite3.Connection:
 
 
 class Connection:
-    """An open connection to a database that exists, and the statements' traces on it."""
+    """An open connection to an existing database, and the traces of statements on it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class Connection:
         try:
             self._base.text_factory = _text
             self.ask("PRAGMA synchronous = OFF")  # a sandbox does not outlive the machine
-            # SQLite draws its seed once a process: forks of one would all draw the same numbers.
+            # SQLite draws its seed once per process: forks of one would all draw the same numbers.
             self._base.create_function("random", 0, _random)
             self._base.create_function("randomblob", 1, _randomblob)
             self._files = self._open_files()
@@ -79,17 +79,17 @@ class Connection:
 
     @property
     def replaced(self) -> bool:
-        """Whether the database's file was deleted, or another one put into its place."""
+        """Whether the database's file was deleted, or replaced by another one."""
         path = os.path.realpath(self._path)
         for descriptor in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # that of the listing itself
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 if os.readlink(f"/proc/self/fd/{descriptor}") == path:
                     return False
         return True
 
     @property
     def journalled(self) -> bool:
-        """Whether a journal or a log of its files holds something: numbers that SQLite drew by chance are in both."""
+        """Whether a journal or a log of its files has contents, which include numbers that SQLite drew by chance."""
         for path in self._files:
             for suffix in ("-journal", "-wal"):
                 with contextlib.suppress(OSError):
@@ -98,29 +98,29 @@ class Connection:
         return False
 
     def condition(self) -> Optional[Tuple[Any, ...]]:
-        """Returns what tells whether anything changed on this connection; None if it is as a fresh one is.
+        """Returns the facts that show whether anything changed on this connection; None if it is like a new one.
 
-        That is the counters that statements can ask for, whether a transaction is open and which databases it has read
-        (from the first read on it keeps others from writing, or sees none of what they write), and how many statements
-        did what shows in neither.
+        They are the counters that statements can query, whether a transaction is open and which databases it has read
+        (from the first read on it keeps others from writing, or does not see what they write), and how many statements
+        did something that neither shows.
         """
         counters = self.ask("SELECT total_changes(), changes(), last_insert_rowid()")[0]
         found = (*counters, self.in_transaction, tuple(sorted(self._touched)), self._acts)
         return None if found == (0, 0, 0, False, (), 0) else found
 
     def guessed(self) -> bool:
-        """Whether the last row since this was asked last may have been given its number by chance.
+        """Returns whether the last row since the last call may have been given its number by chance.
 
-        So it is where the largest number is taken; chance hardly draws a small one.
+        That happens if the largest number is in use; chance hardly ever draws a small one.
         """
         known, self._rowid = self._rowid, self.ask("SELECT last_insert_rowid()")[0][0]
         return self._rowid != known and self._rowid > _SMALL_ROWID
 
     @contextlib.contextmanager
     def limited(self, seconds: float, query: str) -> Iterator[None]:
-        """Within, the statements of a query are interrupted when the time is over.
+        """A block in which the statements of a query are interrupted when the time is over.
 
-        So is waiting for a lock, unless the query itself asks or says how long that may take.
+        So is waiting for a lock, unless the query itself reads or sets how long that may take.
         """
         deadline = time.monotonic() + seconds
         patience: int = self.ask("PRAGMA busy_timeout")[0][0]
@@ -137,7 +137,7 @@ class Connection:
 
     def run(self, statement: str, max_rows: int) -> Result:
         settled = not self.in_transaction
-        # To be asked anew expires the statements that older Pythons keep in spite of the setting above.
+        # Setting the authorizer expires the statements that older Pythons cache in spite of the setting above.
         self._actions.clear()
         self._base.set_authorizer(self._allow)
         failed = True
@@ -157,7 +157,7 @@ class Connection:
         return {path for _, _, path in self.ask("PRAGMA database_list") if path}
 
     def ask(self, query: str) -> List[Tuple[Any, ...]]:
-        """Returns all rows of a query of our own, which is not taken note of."""
+        """Returns all rows of a query of our own, which leaves no trace."""
         with contextlib.closing(self._base.execute(query)) as cursor:
             return cursor.fetchall()
 
@@ -184,7 +184,7 @@ class Connection:
                 result.rows.append([_value(value) for value in row])
                 room -= sum(len(value) if isinstance(value, (str, bytes)) else 32 for value in row)
             if result.more and any(map(_changes, self._actions)):
-                for _ in cursor:  # what changes something is to come to its end
+                for _ in cursor:  # a statement that changes something must run to its end
                     pass
             return result
 
@@ -196,23 +196,23 @@ class Connection:
         return affected
 
     def _read_by(self, statement: str) -> Set[str]:
-        """Returns the databases that a statement opens a transaction in; all, if that cannot be told."""
+        """Returns the databases in which a statement opens a transaction; all, if that is not known."""
         names = {number: name for number, name, _ in self.ask("PRAGMA database_list")}
         try:
             steps = self.ask("EXPLAIN " + statement)
-        except sqlite3.Error:  # what it made is there already, as it may be
+        except sqlite3.Error:  # it cannot be repeated, for example as what it created exists already
             return set(names.values())
         return {names[step[2]] for step in steps if step[1] == "Transaction" and step[2] in names}
 
     def _note(self, statement: str, settled: bool, failed: bool) -> None:
-        """Takes note of what the last statement did, where no transaction was open before or after (`settled`).
+        """Notes the effects of the last statement; `settled` means that no transaction was open before or after.
 
-        One that failed was undone, so far as it can be.
+        A failed statement was undone, as far as possible.
         """
         changes = {action for action in self._actions if _changes(action)}
         pragma = any(kind == sqlite3.SQLITE_PRAGMA for kind, *_ in changes)
         if changes and not (settled and (not pragma if failed else _elsewhere(changes, self._actions))):
-            self._acts += 1  # it may have left what the counters do not show
+            self._acts += 1  # it may have effects that the counters do not show
         if not self.in_transaction:
             self._touched.clear()
             return
@@ -220,28 +220,28 @@ class Connection:
         for kind, _, column, database in self._actions:
             if database or kind == sqlite3.SQLITE_PRAGMA:
                 self._touched.add(database or "main")
-            # Of a table of which no column is read, the database is told only where the statement names it.
+                # If no column of a table is read, its database is known only if the statement names the table.
             unnamed = unnamed or (kind == sqlite3.SQLITE_READ and not column and not database)
         if unnamed:
             self._touched.update(self._read_by(statement))
-        self._touched.discard("temp")  # nobody else's
+        self._touched.discard("temp")  # no other process uses it
 
 
 def _changes(action: Action) -> bool:
-    """Whether an action is other than reading."""
+    """Returns whether an action is more than reading."""
     kind, one, two, _ = action
     if kind == sqlite3.SQLITE_PRAGMA:
         name = (one or "").lower()
         return name in _ACTING if two is None else name not in PRAGMA_LOOKUPS
-    # A table-valued function, as json_each, is declared by something that looks like an update of the schema.
+        # A table-valued function, such as json_each, is declared by something that looks like an update of the schema.
     return kind not in _READING and not (kind == sqlite3.SQLITE_UPDATE and one in _SCHEMA_TABLES)
 
 
 def _elsewhere(changes: Set[Action], actions: Set[Action]) -> bool:
-    """Whether the counters show what a statement did outside of a transaction, if it did anything.
+    """Returns whether the counters show any effect of a statement outside of a transaction.
 
-    They show an update or a delete. They do not show an insert of no rows, which may yet have used up a key. Tables and
-    views that are there already are not made.
+    They show an update or a delete. They do not show an insert of no rows, which may have used up a key. Tables and
+    views that exist already are not created.
     """
     if any(database != "main" for _, _, _, database in changes):
         return False
@@ -253,7 +253,7 @@ def _elsewhere(changes: Set[Action], actions: Set[Action]) -> bool:
 
 
 def _text(data: bytes) -> Any:
-    """Returns a text, or what stands for binary data where it is not one."""
+    """Returns a text, or the JSON of binary data if it is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -272,13 +272,13 @@ _drawn = [0]
 
 
 def drawn() -> int:
-    """Returns how often chance or the clock has been asked for, in this process."""
+    """Returns how often chance or the clock has been used in this process."""
     return _drawn[0] + times_asked()
 
 
 def _random() -> int:
     _drawn[0] += 1
-    return max(int.from_bytes(os.urandom(8), "big", signed=True), 1 - 2**63)  # abs() of it is a number too
+    return max(int.from_bytes(os.urandom(8), "big", signed=True), 1 - 2**63)  # so that its abs() is a number, too
 
 
 def _randomblob(size: Union[int, float, str, bytes, None]) -> bytes:

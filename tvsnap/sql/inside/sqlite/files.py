@@ -1,8 +1,8 @@
-"""Lets SQLite go on in a fork with the files that it has open, and takes note of when it asks what time it is.
+"""Makes SQLite accept its open files in a fork, and counts its requests for the time.
 
 SQLite writes to no file whose inode number has changed: that is how it notices a file that was moved or replaced. But a
-fork's files lie in another mount, and may all have other numbers there. So it is shown the number that a file had when
-it was opened, if what is found under its path is still the very file that this process has open.
+fork's files are in another mount, and may all have other numbers there. So it is shown the number that a file had when
+it was opened, if the file at its path is still the very file that this process has open.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _GET = ctypes.CFUNCTYPE(_POINTER, _POINTER, ctypes.c_char_p)
 _SET = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, ctypes.c_char_p, _POINTER)
 _NOW = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _POINTER)
 _TIMES = (10, 12)
-"""Where the methods stand that tell the time, as a float and as an integer."""
+"""Indexes of the methods that return the time, as a float and as an integer."""
 _INODE = 8
-"""Where the number stands in a `struct stat`, on Linux with 64 bits."""
+"""Offset of the number in a `struct stat`, on Linux with 64 bits."""
 
 
 class _Vfs(ctypes.Structure):
@@ -39,12 +39,12 @@ class _Vfs(ctypes.Structure):
 
 _numbers: Dict[bytes, int] = {}
 _kept: Dict[str, object] = {}
-"""What SQLite calls must not be collected."""
+"""Objects that SQLite calls, which must not be collected."""
 _asked = [0]
 
 
 def times_asked() -> int:
-    """Returns how often SQLite has asked for the time: any function of it does, wherever it stands."""
+    """Returns how often SQLite has requested the time: any function of it does, wherever it is used."""
     return _asked[0]
 
 
@@ -55,7 +55,7 @@ def remember(path: str) -> None:
 
 
 def _take_over() -> None:
-    library = ctypes.CDLL(_sqlite3.__file__)  # finds what the module was linked with
+    library = ctypes.CDLL(_sqlite3.__file__)  # finds the library that the module was linked with
     library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
     found = library.sqlite3_vfs_find(None)
     vfs = found.contents
@@ -91,7 +91,7 @@ def _has_open(path: bytes) -> bool:
     except OSError:
         return False
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # of the descriptor with which the directory was read
+        with contextlib.suppress(OSError):  # the descriptor with which the directory was read
             if os.path.samestat(os.fstat(int(name)), file):
                 return True
     return False

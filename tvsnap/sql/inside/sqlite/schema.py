@@ -14,7 +14,7 @@ Ask = Callable[[str], List[Any]]
 
 _RELATIONS = "SELECT '{place}', name, type, sql FROM {place}.sqlite_master"
 _HIDDEN = 1
-"""What `PRAGMA table_xinfo` says of a virtual table's own columns; 2 and 3 are generated ones."""
+"""The mark of a virtual table's own columns in `PRAGMA table_xinfo`; 2 and 3 mark generated ones."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def relations(ask: Ask) -> List[Relation]:
     """Returns the tables and views in the order of their names, without SQLite's own and those of virtual tables."""
     listed = ask("PRAGMA table_list")
     inner = {row[1] for row in listed if row[2] == "shadow"}
-    # The temporary database comes to be when it is first looked into, and SQLite 3.40 then refuses a checkpoint of the
-    # log after `journal_mode = WAL`. Before 3.37 there is no list to tell whether it is there.
+    # The temporary database is created when it is first read, and SQLite 3.40 then refuses a checkpoint of the log
+    # after `journal_mode = WAL`. Before 3.37 there is no list that shows whether it exists.
     temporary = not listed or any(row[0] == "temp" and not row[1].startswith("sqlite_") for row in listed)
     places = ("main", "temp") if temporary else ("main",)
     rows = [row for place in places for row in ask(_RELATIONS.format(place=place))]
@@ -48,7 +48,7 @@ def relations(ask: Ask) -> List[Relation]:
 def describe(ask: Ask, relation: Relation) -> Dict[str, Any]:
     said: Dict[str, Any] = {"name": relation.name, "kind": relation.kind}
     rows = []
-    # A view of what is not there has no columns, and no others are the worse for it.
+    # A view of missing tables has no columns; this must not prevent the description of others.
     with contextlib.suppress(sqlite3.OperationalError) if "view" in relation.kind else contextlib.nullcontext():
         rows = [row for row in _pragma(ask, relation, "table_xinfo") if row[6] != _HIDDEN]
     key = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
@@ -81,7 +81,7 @@ def _foreign_keys(ask: Ask, relation: Relation) -> List[Dict[str, Any]]:
         if other is not None:
             said["references"].append(other)
     for said in keys.values():
-        if not said["references"]:  # it means the other's primary key
+        if not said["references"]:  # the other table's primary key is meant
             rows = _pragma(ask, Relation(relation.place, said["table"], "table"), "table_info")
             said["references"] = [row[1] for row in sorted(rows, key=lambda row: row[5]) if row[5]]
     return [keys[number] for number in sorted(keys, reverse=True)]  # SQLite lists the last one first

@@ -1,4 +1,4 @@
-"""Takes a text of SQL apart into statements, as SQLite does."""
+"""Splits a text of SQL into statements, as SQLite does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ _TRIGGER = re.compile(r"(explain (query plan )?)?create (temp |temporary )?trigg
 
 
 def statements(text: str) -> Iterator[str]:
-    """Yields the statements of a text, with their semicolons; what is empty or mere comment is left out.
+    """Yields the statements of a text, with their semicolons, except empty ones and mere comments.
 
-    A statement ends at its first semicolon, and one that makes a trigger at `; END ;`: the rule of `sqlite3_complete`,
-    here in one pass over the text. What cannot be cut up is left to SQLite as one statement, to be complained of.
+    A statement ends at its first semicolon, and one that creates a trigger at `; END ;`: the rule of
+    `sqlite3_complete`, here in one pass over the text. Text that cannot be split is passed to SQLite as one statement,
+    for its error.
     """
     begin = 0
-    first: List[str] = []  # what decides whether it makes a trigger
+    first: List[str] = []  # decides whether it creates a trigger
     last = ["", ""]
     try:
         for lexeme in cut(text, "sqlite"):

@@ -1,7 +1,7 @@
-"""SQLite: databases are files, and the session's own process is what runs the statements.
+"""SQLite: databases are files, and the session's own process runs the statements.
 
-The files are `/srv/sqlite/NAME.db`, so that `sqlite3 /srv/sqlite/NAME.db` in the terminal finds them. They are
-observed as any file is; the facts here tell what no file shows.
+The files are `/srv/sqlite/NAME.db`, so that `sqlite3 /srv/sqlite/NAME.db` in the terminal finds them. They are observed
+as any file is; the facts here are those that no file shows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLDER = "/srv/sqlite"
 SUFFIX = ".db"
 
 _UNPARSED = re.compile(r'near ".*": syntax error|unrecognized token: ".*"|incomplete input', re.DOTALL)
-# Dates are text in SQLite: under a type of their own they would be compared as numbers.
+# Dates are text in SQLite: with a type of their own they would be compared as numbers.
 _TYPES = {
     "integer": "INTEGER",
     "real": "REAL",
@@ -51,7 +51,7 @@ _CODES = {
     "database table is locked": "SQLITE_LOCKED",
 }
 _REFUSED = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
-"""What the driver raises; the last three for text that SQLite cannot take, and for values too large."""
+"""Errors of the driver; the last three for text that SQLite cannot accept, and for values that are too large."""
 
 
 class SQLite(DatabaseSystem):
@@ -81,7 +81,7 @@ class SQLite(DatabaseSystem):
                 pass
         self._in_use = self._in_use or next(iter(there), "")
         if self._in_use in there:
-            with contextlib.suppress(StatementFailed):  # a file that is none of SQLite's; statements will say so
+            with contextlib.suppress(StatementFailed):  # a file that is none of SQLite's; statements will report that
                 self.schema("", "")
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class SQLite(DatabaseSystem):
         return answer
 
     def reseed(self, database: str) -> None:
-        """Does nothing: random numbers come from the system here, new ones each time."""
+        """Does nothing: random numbers come from the operating system here, new ones each time."""
 
     def facts(self) -> Optional[Facts]:
         try:
@@ -138,12 +138,12 @@ class SQLite(DatabaseSystem):
             return None
 
     def drew(self) -> Optional[bool]:
-        """See `DatabaseSystem.drew`: SQLite runs in this process, which sees each question of chance and the clock."""
+        """See `DatabaseSystem.drew`: SQLite runs in this process, which sees each use of chance and the clock."""
         known, self._drawn = self._drawn, drawn()
         return known != self._drawn or any(one.guessed() for one in self._connections.values())
 
     def alone(self) -> bool:
-        """See `DatabaseSystem.alone`: another's lock lets a statement fail, or wait, and changes nothing else."""
+        """See `DatabaseSystem.alone`: another's lock makes a statement fail, or wait, and changes nothing else."""
         return not any(connection.journalled for connection in self._connections.values())
 
     def schema(self, database: str, table: str) -> Dict[str, Any]:
@@ -169,11 +169,11 @@ class SQLite(DatabaseSystem):
             return
         with self._loading(name, "rwc") as connection:
             connection.execute("PRAGMA user_version = 0")
-            connection.execute("VACUUM")  # so that there is a header, and programs see what the file is
+            connection.execute("VACUUM")  # so that there is a header, which shows programs the type of the file
 
     def load_script(self, path: str, database: str) -> List[str]:
         command = ["sqlite3", "-batch", "-bail", "-init", os.devnull]
-        # Nothing is to outlive a crash of the build.
+        # Nothing has to survive a crash of the build.
         command += ["-cmd", "PRAGMA journal_mode = MEMORY", "-cmd", "PRAGMA synchronous = OFF"]
         command.append(self._path(database) if database else ":memory:")
         try:
@@ -215,7 +215,7 @@ class SQLite(DatabaseSystem):
     def adopt(self, path: str, database: str) -> bool:
         """See `DatabaseSystem.adopt`.
 
-        The file stays as it is but for a write-ahead log, which becomes SQLite's ordinary journal: with a log, reading
+        The file is unchanged, except that a write-ahead log becomes SQLite's ordinary journal: with a log, reading
         writes.
         """
         with self._loading(database) as connection:
@@ -236,7 +236,7 @@ class SQLite(DatabaseSystem):
 
     @contextlib.contextmanager
     def _loading(self, name: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        """A connection for what is no statement of the session's."""
+        """A block with a connection for statements that are not the session's."""
         try:
             connection = open_database(self._path(name), mode)
             connection.execute("PRAGMA synchronous = OFF")
@@ -257,7 +257,7 @@ class SQLite(DatabaseSystem):
         return database or self._in_use or next(iter(self.databases()), "")
 
     def _connection(self, database: str, answer: Answer) -> Connection:
-        """Returns the connection to a database; the answer is told if what an earlier connection held is lost.
+        """Returns the connection to a database; notes in the answer if an earlier connection's state is lost.
 
         Raises:
             LookupError: there is no such database; with those that there are.
@@ -287,7 +287,7 @@ class SQLite(DatabaseSystem):
 
 
 def _code(error: BaseException) -> str:
-    """Returns SQLite's name for an error; Python knows it from 3.11 on, before only its class."""
+    """Returns SQLite's name for an error; Python knows it from 3.11 on, before that only its class."""
     named: Optional[str] = getattr(error, "sqlite_errorname", None)
     if named:
         return named
