@@ -1,4 +1,4 @@
-"""Where containers live: the backends by name."""
+"""Opens backends, which provide sandboxes, by name."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ def _local(home: Path, owner: str, network: NetworkSettings | None = None) -> Ba
 
 
 FACTORIES = {"local": _local}
-"""The backend of the core; others are found by their entry points."""
+"""The core's own backend; others are found by their entry points."""
 
 
 def check_name(name: str) -> None:
-    """Makes sure that there is a backend of this name: `local`, or one with an entry point in `tvsnap.backends`.
+    """Raises UsageError unless `name` is `local`, an entry point in `tvsnap.backends`, or a reference to a backend.
 
-    A reference, `package.module:attribute`, will do as well.
-
-    Raises:
-        UsageError: there is none.
+    A reference has the form `package.module:attribute`.
     """
     plugins.check_name("backend", name, FACTORIES)
 
@@ -40,16 +37,14 @@ def check_name(name: str) -> None:
 def open_backend(name: str, home: Path, owner: str, network: NetworkSettings | None = None) -> Backend:
     """Opens a backend; its module is imported only now.
 
+    Raises UsageError if there is no such backend, and MachineLacks if this machine lacks what the backend needs.
+
     Args:
-        name: see `check_name`; an entry point or a reference names a class, or a function, that is called with the
-            two arguments that follow here, and with `network` if it has such a parameter, and returns a backend.
+        name: see `check_name`; an entry point or a reference names a class or a function that returns a backend; it is
+            called with the two following arguments, and with `network` if it has such a parameter.
         home: the data directory.
         owner: the id of the process's `Owner`; its sandboxes carry it.
-        network: what the host lends to sandboxes that have a network.
-
-    Raises:
-        UsageError: if there is no such backend.
-        MachineLacks: if this machine lacks what the backend needs.
+        network: the host's resources for sandboxes that have a network.
     """
     factory = FACTORIES.get(name) or plugins.find("backend", name, FACTORIES)
     takes_network = "network" in inspect.signature(factory).parameters
@@ -58,10 +53,10 @@ def open_backend(name: str, home: Path, owner: str, network: NetworkSettings | N
 
 
 def checks(home: Path) -> list[Check]:
-    """Returns what backends of packages find out about this machine for `tvsnap doctor`.
+    """Returns the checks of this machine that packages' backends contribute to `tvsnap doctor`.
 
-    What the entry point names, a class or a function, may have an attribute `checks`: a function that is called with
-    the data directory and returns a `Check` for each thing that the backend needs.
+    The class or function that an entry point names may have an attribute `checks`: a function that is called with the
+    data directory and returns a `Check` for each thing that the backend needs.
     """
     found: list[Check] = []
     for name in plugins.names("backend"):

@@ -1,15 +1,15 @@
-"""The digest of all that a sandbox holds, for every backend alike: see `Sandbox.digest`.
+"""Computes the digest of all that a sandbox holds, for every backend: see `Sandbox.digest`.
 
-What a digest is made of: files by path, type, mode, owner, flags, extended attributes, access control lists, hard
-links and content where they differ from the image's, and those of the image that are gone; the idle shell by its
-report, its descriptors and what the kernel keeps of it; the bytes that the terminal was sent.
+A digest is made of: files by path, type, mode, owner, flags, extended attributes, access control lists, hard links and
+content, if they differ from the image's, and the image's files that are gone; the idle shell's report, its descriptors
+and its kernel state; the bytes that the terminal was sent.
 
-What makes it empty: any process beyond PID 1 and the idle shell, a shell at its prompt, a pipe, socket or deleted file
-among the shell's descriptors, a file that the shell has locked, what a call did to our own directory, a seeded
-`RANDOM`, a background job that the shell remembers, changed modes of the terminal, objects of System V, sockets of no
-process (TIME_WAIT), and more than `MOST_BYTES` or `MOST_FILES`.
+There is no digest if there is: a process beyond PID 1 and the idle shell, a shell at its prompt, a pipe, socket or
+deleted file among the shell's descriptors, a file that the shell has locked, a change in our own directory, a seeded
+`RANDOM`, a background job that the shell remembers, changed terminal modes, System V objects, sockets of no process
+(TIME_WAIT), or more than `MOST_BYTES` or `MOST_FILES`.
 
-What is left out: times; inode numbers; where holes lie in files.
+Times, inode numbers, and the places of holes in files are left out.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ from tvsnap.sandboxes.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.process_report import OpenFile, ShellHold
 from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, without_clock
 
-MOST_BYTES = 1 << 30  # that are read for one digest
-MOST_FILES = 200_000  # that differ from the image
+MOST_BYTES = 1 << 30  # read for one digest
+MOST_FILES = 200_000  # differing from the image
 _SNAPSHOTS = 256
 _BLOCK = 64 * 1024
 _CHUNK = 16 * _BLOCK
 _NOTHING = bytes(_BLOCK)
-_RECENT_NS = 20_000_000  # what was changed so shortly ago may be changed again without another time of change
+_RECENT_NS = 20_000_000  # a file changed more recently may be changed again without another ctime
 _GET_FLAGS = 0x80086601
-_SETTABLE = 0x228384FF  # flags of a file that its owner can change; see walk.c
+_SETTABLE = 0x228384FF  # file flags that the owner can change; see walk.c
 _ACL = "system.posix_acl_"
 _ACL_ENTRY = struct.Struct("<HHI")
-_NAMED = (2, 8)  # tags of entries of an access control list that have an owner
-_CAPABILITY_SHIFTED = 24  # bytes of a file capability that names the user namespace in which it counts
+_NAMED = (2, 8)  # tags of access control list entries that have an owner
+_CAPABILITY_SHIFTED = 24  # bytes of a file capability that names its user namespace
 _FLAGGED = {
     "BASHPID", "BASH_COMMAND", "BASH_SUBSHELL", "EPOCHREALTIME", "EPOCHSECONDS", "HISTCMD", "LINENO", "RANDOM",
     "SECONDS", "SRANDOM",
 }  # fmt: skip
-"""Variables whose value is bash's own, but not whether they are that."""
+"""Variables whose value is computed by bash, but whose attributes are part of the state."""
 _OPENED = {f"/dev/{name}" for name in DEVICES if name != "tty"}
 _SOCKETS = re.compile(rb"\b(?:inuse|tw) (\d+)")
 
 
 class Incomparable(Exception):
-    """The sandbox holds something that no digest can hold; the message says what."""
+    """The sandbox holds something that no digest can cover; the message says what."""
 
 
 class _Changed(Exception):
-    """The sandbox is another than when its shell's report was taken."""
+    """The sandbox has changed since its shell's report."""
 
 
 class _Told(NamedTuple):
-    """What a digest was told of an entry: nothing if it is as in the image."""
+    """An entry's part of a digest: empty if it is as in the image."""
 
     entry: Entry
     record: bytes
@@ -79,14 +79,14 @@ class _Told(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Contents:
-    """Digests of the contents of a sandbox's files, by what changes whenever the contents do.
+    """Digests of the contents of a sandbox's files, by stamps that change whenever the contents do.
 
-    Those of a snapshot's files hold for its forks where a copy of a file keeps its inode number and its times.
+    Those of a snapshot's files are valid for its forks if a copy of a file keeps its inode number and its times.
 
     Attributes:
         known: the digests, by path and stamp.
-        told: what the last digest was told of entries, by path; it holds for the same objects only.
-        last: a list of entries, and what a digest is told of these.
+        told: the entries' parts of the last digest, by path; valid only for the same objects.
+        last: a list of entries, and their part of the digest.
     """
 
     known: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
@@ -98,21 +98,21 @@ class Contents:
 
 
 class SnapshotContents:
-    """What is known of the contents of snapshots' files, for a process' youngest snapshots. Thread-safe."""
+    """The known contents of snapshots' files, for a process' youngest snapshots. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Contents] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(self, snapshot: str, contents: Contents) -> None:
-        """Notes what is known of a sandbox' files when its snapshot was taken."""
+        """Stores what is known of a sandbox's files when its snapshot is taken."""
         with self._lock:
             self._known[snapshot] = contents.copy()
             while len(self._known) > _SNAPSHOTS or sum(len(each.known) for each in self._known.values()) > MOST_FILES:
                 self._known.popitem(last=False)
 
     def of(self, snapshot: str) -> Contents:
-        """Returns what is known of a snapshot's files, for a fork to go on with."""
+        """Returns what is known of a snapshot's files, for a fork to continue with."""
         with self._lock:
             known = self._known.get(snapshot)
             return known.copy() if known else Contents()
@@ -124,14 +124,14 @@ class SnapshotContents:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a sandbox that may differ from its image's."""
+    """The files of a sandbox that may differ from its image."""
 
-    entries: list[Entry]  # those that are there, and directories that are only on the way to them
-    gone: Callable[[], Iterable[str]]  # returns paths of the image that are not there any more
+    entries: list[Entry]  # the differing files, and directories that lead to them
+    gone: Callable[[], Iterable[str]]  # returns paths of the image that were deleted
     root: int  # descriptor (O_PATH) of a directory below which the entries are
-    id_base: int  # what owner the entries have where inside it is root
-    image: ImageTree  # what the image has; its owners are shifted by `UID_BASE`
-    contents: Contents  # known digests; those of files that are no more are dropped
+    id_base: int  # the entries' owner that is root inside
+    image: ImageTree  # the image's files; their owners are shifted by `UID_BASE`
+    contents: Contents  # known digests; those of deleted files are dropped
 
 
 def digest(
@@ -145,18 +145,17 @@ def digest(
 ) -> str | None:
     """Returns the digest of a sandbox; see `Sandbox.digest`.
 
+    Raises SandboxDied or InfrastructureError if the sandbox does not answer.
+
     Args:
         guest: its PID 1.
-        reports: what is known of its shell's reports.
-        processes: returns whether any lives beyond PID 1 and the shell, whose process id inside it is given, and what
-            the shell holds.
-        files: returns a block with its files.
-        outside: the directory of its PID 1 in this machine's /proc.
-        changes: how many calls have changed its state; the ids of processes to come depend on it.
-        reported: what `Guest.report` returned, which need not be up to date.
-
-    Raises:
-        SandboxDied, InfrastructureError: it cannot be asked.
+        reports: the cache of its shell's reports.
+        processes: takes the shell's process id inside; returns whether no process beyond PID 1 and the shell lives, and
+            what the shell holds.
+        files: returns a context manager with its files.
+        outside: the directory of its PID 1 in the host's /proc.
+        changes: how many calls have changed its state; future process ids depend on it.
+        reported: the result of `Guest.report`, possibly outdated.
     """
     try:
         if reported is not None:
@@ -165,7 +164,7 @@ def digest(
         return _digest(guest, reports, processes, files, outside, changes, guest.report())
     except SandboxDied:
         raise
-    except (_Changed, Incomparable, OSError, InfrastructureError):  # such as a directory that is too deep to be listed
+    except (_Changed, Incomparable, OSError, InfrastructureError):  # for example, a directory is too deep to be listed
         return None
 
 
@@ -178,11 +177,7 @@ def _digest(
     changes: int,
     reported: tuple[bytes | None, GuestInfo],
 ) -> str:
-    """Returns the digest of a sandbox that is as it was reported to be.
-
-    Raises:
-        _Changed: it is not.
-    """
+    """Returns the digest of a sandbox; raises _Changed if it is not as `reported`."""
     dump, info = reported
     if dump is None or not info.idle or not info.plain:
         raise _Changed
@@ -212,7 +207,7 @@ def _record(text: str) -> bytes:
 
 
 def _shell(dump: bytes) -> bytes:
-    """Returns what a shell said of its state, without what changes by itself."""
+    """Returns a hash of the state that a shell reported, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
     kept = []
     for name, text in declared(variables):
@@ -229,7 +224,7 @@ def _shell(dump: bytes) -> bytes:
 
 
 def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
-    """Yields what the shell of a sandbox with this root directory holds that it does not say of itself."""
+    """Yields what the shell holds but does not report, given the sandbox's root directory."""
     if hold.cwd_deleted:
         raise Incomparable("the shell's directory is deleted")
     if hold.locked:
@@ -248,7 +243,7 @@ _HELD = [each.name for each in dataclasses.fields(ShellHold) if each.name not in
 
 
 def _check_opened(file: OpenFile, root: Path) -> None:
-    """Refuses what a descriptor of the shell may hold beyond its file and its position."""
+    """Raises Incomparable if a descriptor of the shell may have state beyond its file and its position."""
     if file.target in _OPENED:
         return
     if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
@@ -260,7 +255,7 @@ def _check_opened(file: OpenFile, root: Path) -> None:
 
 
 def _check_network(outside: Path) -> None:
-    """Refuses sockets of no process, such as those that wait for their time to pass."""
+    """Raises Incomparable if there are sockets of no process, such as those in TIME_WAIT."""
     for name in ("sockstat", "sockstat6"):
         with contextlib.suppress(FileNotFoundError):  # no IPv6
             with open(f"{outside}/net/{name}", "rb", buffering=0) as file:
@@ -273,7 +268,7 @@ def _check_network(outside: Path) -> None:
 
 
 def _files(files: Files) -> bytes:
-    """Returns what a digest is told of files."""
+    """Returns the files' part of a digest."""
     last = files.contents.last
     if last is not None and last[0] is files.entries:
         return last[1]
@@ -302,7 +297,7 @@ def _files(files: Files) -> bytes:
 
 
 class _Reader:
-    """Says what files are, of a sandbox and of its image, in words that are equal only if the files are."""
+    """Describes files of a sandbox and of its image by texts that are equal only if the files are."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -311,10 +306,10 @@ class _Reader:
         self._kept: dict[tuple[str, str], str] = {}
         self._kept_told: dict[str, _Told] = {}
         self._left = MOST_BYTES
-        self._recent = False  # one was changed a moment ago, and may be changed again
+        self._recent = False  # a file was changed a moment ago, and may change again
 
     def known(self, entry: Entry) -> bytes | None:
-        """Returns what `told` did the last time, if it was told of this entry."""
+        """Returns the last result of `told` if it was for this entry object."""
         told = self._told.get(entry.path)
         if told is None or told.entry is not entry:
             return None
@@ -325,10 +320,10 @@ class _Reader:
         return told.record
 
     def told(self, entry: Entry) -> bytes:
-        """Returns what a digest is told of an entry that has no other name; nothing if it is as in the image."""
+        """Returns an entry's part of the digest if it has no other name; empty if it is as in the image."""
         about, key = self.about(entry), (entry.path, entry.stamp)
         record = b"" if about == self.image(entry) else _record(f"{entry.path}\0{about}")
-        if not stat.S_ISREG(entry.mode) or key in self._kept:  # else it was changed a moment ago
+        if not stat.S_ISREG(entry.mode) or key in self._kept:  # otherwise it was changed a moment ago
             self._kept_told[entry.path] = _Told(entry, record, key)
         return record
 
@@ -349,7 +344,7 @@ class _Reader:
         return f"{about} {entry.attributes} {entry.device}"
 
     def image(self, entry: Entry) -> str:
-        """Returns what the image has in an entry's place; empty if that is something else at first sight."""
+        """Returns the description of the image's file at an entry's path; empty if it obviously differs."""
         there = self._files.image.entry(entry.path)
         if there is None:
             return ""
@@ -363,11 +358,11 @@ class _Reader:
         if stat.S_ISLNK(entry.mode):
             return f"{about} 0 {os.readlink(place)}"
         if not stat.S_ISREG(entry.mode) or found.st_nlink > 1 or found.st_size != entry.size:
-            return ""  # of several names of one file, the others still have what was there
+            return ""  # the file's other names still have the image's contents
         return f"{about} {self._image_content(place, found)}"
 
     def keep(self, told: bytes) -> None:
-        """Remembers for the next time what was read of the files that there are, and what the digest is told."""
+        """Stores what was read of the existing files, and the files' part of the digest, for the next digest."""
         self._files.contents.known = self._kept
         self._files.contents.told = self._kept_told
         self._files.contents.last = None if self._recent else (self._files.entries, told)
@@ -421,7 +416,7 @@ class _Reader:
                     content.update(block)
             at += len(chunk)
         flags = 0
-        with contextlib.suppress(OSError):  # a file system without
+        with contextlib.suppress(OSError):  # the file system has no flags
             flags = struct.unpack("=I", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0] & _SETTABLE
         return f"{content.hexdigest()} {flags:x} {_attributes(descriptor, id_base) if attributes else ''}"
 
@@ -434,7 +429,7 @@ def _read_at(descriptor: int, size: int, at: int) -> bytes:
 
 
 def _attributes(of: int | Path, id_base: int) -> str:
-    """Returns the extended attributes and access control lists of a file, with owners as they are inside."""
+    """Returns the extended attributes and access control lists of a file, with the owners as seen inside."""
     found = []
     for name in sorted(os.listxattr(of)):
         if name.startswith("trusted."):
@@ -449,7 +444,7 @@ def _attributes(of: int | Path, id_base: int) -> str:
 
 
 def _unshifted_acl(value: bytes, id_base: int) -> bytes:
-    """Returns an access control list as it would be read inside."""
+    """Returns an access control list as seen inside."""
     entries = bytearray(value[:4])
     for tag, permissions, owner in _ACL_ENTRY.iter_unpack(value[4:]):
         entries += _ACL_ENTRY.pack(tag, permissions, owner - id_base if tag in _NAMED else owner)
@@ -457,7 +452,7 @@ def _unshifted_acl(value: bytes, id_base: int) -> bytes:
 
 
 def gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:
-    """Yields those missing paths whose directory is there: what was below a missing one says nothing more."""
+    """Yields those missing paths whose directory exists; the others follow from the missing directory."""
     for path in missing:
         parent = there.get(os.path.dirname(path))
         if parent is not None and stat.S_ISDIR(parent.mode) and not parent.deleted:

@@ -1,7 +1,7 @@
-"""A sandbox's fixed clock and seed: what the library that its programs load is told (native/preload).
+"""A sandbox's fixed clock and random seed: a file with parameters for the library that its programs load.
 
-The file is the host's. It is written before any process of the sandbox runs, and again for each fork; what a sandbox
-has made of its own is never read.
+The library is in native/preload. The host writes the file before any process of the sandbox runs, and again for each
+fork; what a sandbox puts there itself is never read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvsnap.guest.protocol import FIXED
 from tvsnap.model.images import UID_BASE, Image
 from tvsnap.sandboxes import paths
 
-SIZE = 65536  # bytes of the file, whatever is in it: processes of a snapshot have it mapped (page.c)
+SIZE = 65536  # bytes of the file, whatever its content: processes in a snapshot have it mapped (page.c)
 _HEAD, _SPAN = struct.Struct("<IIQQQ"), struct.Struct("<qq")
 _VERSION, _CLOCK, _SEED = 1, 1, 2
 _MOST_SPANS = (SIZE - _HEAD.size) // _SPAN.size
@@ -32,20 +32,20 @@ _SECOND = 10**9
 class Clock:
     """The clock of a running sandbox; times are nanoseconds since 1970."""
 
-    # The times at which it or what it comes from began to run on a machine, each by that machine's clock and by the
-    # sandbox's own
+    # The times at which this sandbox, or one that it was forked from, started running: by the machine's clock, and by
+    # the sandbox's.
     spans: tuple[tuple[int, int], ...]
 
     @classmethod
     def begun(cls, image: Image) -> Clock | None:
-        """The clock of a sandbox that is about to be started from an image; None for an image that sets none."""
+        """Returns the clock of a sandbox about to be started from an image; None if the image sets no clock."""
         return None if image.clock is None else cls(((time.time_ns(), image.clock * _SECOND),))
 
     def stop(self) -> StoppedClock:
-        """Notes what it shows, for a snapshot that is taken at this moment."""
+        """Returns the clock's state for a snapshot taken now."""
         now = time.time_ns()
         real, shown = self.spans[-1]
-        # Where this machine's clock was set back meanwhile, the sandbox's has not gone on.
+        # If this machine's clock was set back meanwhile, the sandbox's clock stands still.
         return StoppedClock(self.spans, max(now, real), shown + max(now - real, 0))
 
 
@@ -54,15 +54,15 @@ class StoppedClock:
     """The clock of a snapshot; times are nanoseconds since 1970."""
 
     spans: tuple[tuple[int, int], ...]  # see `Clock`
-    # Real and shown: when it stopped, by the clock of the machine that it was taken on, and what it showed then
+    # When it stopped, by the clock of the snapshot's machine and by the sandbox's
     real: int
     shown: int
 
     def go_on(self) -> Clock:
-        """Returns the clock of a fork that is about to run: what has passed since the snapshot does not count."""
+        """Returns the clock of a fork about to run; the time since the snapshot does not count."""
         now = max(time.time_ns(), self.real + 1)
         spans = (*self.spans, (now, self.shown))
-        # The first says which times are the image's.
+        # The first span determines which times count as the image's.
         return Clock(spans if len(spans) <= _MOST_SPANS else (spans[0], *spans[2:]))
 
     @property
@@ -71,11 +71,7 @@ class StoppedClock:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> StoppedClock | None:
-        """Reads what `dataclasses.asdict` made of one; None for None.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none of that.
-        """
+        """Reads the result of `dataclasses.asdict`, or None; raises ValueError, KeyError or TypeError for others."""
         if value is None:
             return None
         spans = tuple((int(real), int(shown)) for real, shown in value["spans"])
@@ -88,7 +84,7 @@ def is_fixed(image: Image) -> bool:
 
 
 def page(image: Image, clock: Clock | None) -> bytes:
-    """Returns what is in the file, without the zeros up to its `SIZE`."""
+    """Returns the content of the file, without the trailing zeros up to `SIZE`."""
     spans = clock.spans if clock else ()
     flags = (_CLOCK if clock else 0) | (_SEED if image.random_seed is not None else 0)
     head = _HEAD.pack(_VERSION, flags, image.random_seed or 0, len(spans), 0)
@@ -98,8 +94,8 @@ def page(image: Image, clock: Clock | None) -> bytes:
 def write_page(upper: Path, template: Path, image: Image, clock: Clock | None) -> None:
     """Writes the file into the writable layer of a sandbox that does not run, if its image sets a clock or a seed.
 
-    Where a sandbox has put something else in its place, that stays: such a sandbox goes without. The directory of the
-    file is made as it is in `template`, the layer that has it for all sandboxes.
+    If the sandbox has replaced the file by something else, that stays, and the sandbox has no fixed clock or seed. The
+    file's directories are created as in `template`, the layer that has them for all sandboxes.
     """
     if not is_fixed(image):
         return
@@ -119,7 +115,7 @@ def write_page(upper: Path, template: Path, image: Image, clock: Clock | None) -
 
 
 def _make_directories(upper: Path, template: Path) -> None:
-    """Makes those that the file lies in, as they are in a layer below."""
+    """Creates the file's parent directories as they are in the layer `template`."""
     parents = [*reversed(Path(FIXED).parents)][1:]
     about = upper.stat()
     for path in parents:
@@ -127,4 +123,4 @@ def _make_directories(upper: Path, template: Path) -> None:
         os.chown(upper / path, UID_BASE, UID_BASE)
     for path in reversed(parents):
         shutil.copystat(template / path, upper / path)
-    os.utime(upper, ns=(about.st_atime_ns, about.st_mtime_ns))  # it is as old as the image's root
+    os.utime(upper, ns=(about.st_atime_ns, about.st_mtime_ns))  # keep the times of the image's root

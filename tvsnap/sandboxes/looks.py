@@ -1,9 +1,9 @@
-"""For how long a sandbox may be looked at from outside: so much processor time for each look, whatever there is to see.
+"""Limits the processor time for each inspection ("look") of a sandbox from outside, whatever there is to see.
 
-How much there is, a sandbox decides: files, descriptors, mappings, and what each of them is made of. A look that would
-take longer, or that finds more of something than it is made for, ends with `NotSeen`. An observation then says that all
-may have changed, and a checkpoint that there is none: the state is the rollout's own, which goes on in its sandbox.
-Processor time is counted, so that it makes no difference how much else the machine has to do.
+A sandbox controls how much there is to see: files, descriptors, mappings, and their contents. A look that would take
+longer, or that finds more of something than its limit, ends with `NotSeen`. Then an observation says that everything
+may have changed, and no checkpoint is made: the state is private to the rollout, which goes on in its sandbox. The
+limit is on processor time, so that other load on the machine makes no difference.
 """
 
 from __future__ import annotations
@@ -19,39 +19,38 @@ from tvsnap.model.errors import NotCheckpointable
 from tvsnap.model.observations import Observation
 
 LONGEST = 10.0
-"""Seconds of processor time of the thread that looks, and of each program that it starts for that."""
+"""Seconds of processor time of the thread that looks, and of each program that it starts."""
 SHORTEST = 1.0
-"""Seconds that are left to a sandbox of which looks have not come to their end again and again."""
+"""Seconds that are left for a sandbox whose looks have repeatedly been too long."""
 
 
 class NotSeen(NotCheckpointable):
-    """There is more to look at than a look may take. The sandbox lives on."""
+    """A look would exceed its limit. The sandbox lives on."""
 
 
 class _Present(threading.local):
-    end = math.inf  # of the look that this thread is at, by time.thread_time()
+    end = math.inf  # of this thread's current look, by time.thread_time()
 
 
 _present = _Present()
 
 
 class Looks:
-    """The looks at one sandbox. Each that was too long leaves half as much time to the next one, until one ends well.
+    """The looks at one sandbox. Each one that was too long halves the time of the next one, until one succeeds.
 
-    So what a sandbox costs that nobody can look at does not grow with its calls as others' does.
+    So a sandbox that cannot be inspected does not cost more with each call.
     """
 
     def __init__(self, longest: float = 0.0) -> None:
-        """Args: longest: seconds that a look may take; `LONGEST` by default."""
+        """`longest` is the limit of a look in seconds; `LONGEST` by default."""
         self._longest = longest or LONGEST
         self._seconds = self._longest
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """A block in which this thread looks at the sandbox; a look within another is a part of that.
+        """Limits a block that looks at the sandbox; a look within another one is part of that.
 
-        Raises:
-            NotSeen: it took too long, or there was too much of something.
+        Raises NotSeen if it took too long, or if there was too much of something.
         """
         if _present.end != math.inf:
             yield
@@ -68,18 +67,14 @@ class Looks:
 
 
 def go_on() -> None:
-    """Called by whatever looks at what a sandbox may have much of, every now and then.
-
-    Raises:
-        NotSeen: the look that this thread is at has taken too long.
-    """
+    """Raises NotSeen if this thread's look has taken too long; to be called regularly while looking at much."""
     if time.thread_time() > _present.end:
         raise too_long()
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """A block in which this thread copies what it does not look at: the time that this takes does not count."""
+    """Excludes a block's processor time from the limit: it copies data without inspecting it."""
     began = time.thread_time()
     try:
         yield
@@ -88,12 +83,12 @@ def uncounted() -> Iterator[None]:
 
 
 def left() -> float:
-    """Returns how much more processor time this thread may take for its look, seconds."""
+    """Returns how many seconds of processor time this thread's look has left."""
     return min(_present.end - time.thread_time(), LONGEST)
 
 
 def seconds() -> int:
-    """Returns how much processor time a program may take that this thread starts for a look: whole seconds."""
+    """Returns how many whole seconds of processor time a program started for a look may take."""
     return max(1, math.ceil(left()))
 
 
@@ -102,6 +97,6 @@ def too_long() -> NotSeen:
 
 
 def unseen(reason: str) -> Observation:
-    """Returns what is observed of a sandbox that could not be looked at: everything may be another than before."""
+    """Returns the observation of a sandbox that could not be inspected: everything counts as changed."""
     unknown = secrets.token_hex()
     return Observation(unknown, unknown, unknown, active=f"it cannot be looked at ({reason})", quiet_s=0.0)

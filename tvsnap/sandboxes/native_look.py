@@ -1,7 +1,7 @@
-"""The library that looks at a sandbox from outside, within this process; native/look/look.h says what it does.
+"""The library that inspects a sandbox from outside, within this process; see native/look/look.h.
 
-What it takes of a processor, this thread takes, so that a look's time is kept as everywhere (`tvsnap.sandboxes.looks`).
-Other threads run meanwhile.
+It runs in the calling thread, so that its processor time counts for the look's limit (`tvsnap.sandboxes.looks`). Other
+threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _DONE, _TOO_LONG, _TOO_MUCH = 0, 2, 3
 
 
 class TooMuch(InfrastructureError):
-    """There is more of something than was asked for, or more files than are remembered of a sandbox."""
+    """There is more of something than was asked for, or there are more files than are remembered for a sandbox."""
 
 
 class Holder(IntEnum):
-    """What of a process is looked at (holds.h)."""
+    """The kind of a process, which determines what is inspected (holds.h)."""
 
     OTHER = 0
     SERVING = 1
@@ -34,7 +34,7 @@ class Holder(IntEnum):
 
 
 class FilesMemory:
-    """What was seen last of the files below a directory. For one thread at a time."""
+    """The files below a directory as last seen. For one thread at a time."""
 
     def __init__(self) -> None:
         self._handle = _library().look_files_new()
@@ -42,38 +42,23 @@ class FilesMemory:
             raise MemoryError
 
     def look(self, directory: int) -> tuple[bytes, bytes]:
-        """Returns what is another than at the last look; all of it at the first one, and at the next after any error.
+        """Returns the changes since the last look; everything at the first one, and after an error.
 
-        Args:
-            directory: a descriptor of the directory.
-
-        Returns:
-            A record of each file that is new or changed, for `observing.parse_entries`; and the path of each that is no
-            more, with a zero byte.
-
-        Raises:
-            TooMuch: see there.
-            InfrastructureError: not all of them can be looked at.
-            NotSeen: it takes too long.
+        The first part has a record of each new or changed file, for `observing.parse_entries`; the second part has the
+        path of each deleted file, with a zero byte after it. Raises TooMuch, InfrastructureError if not all files can
+        be inspected, and NotSeen after the time limit.
         """
         return _look(_library().look_files, self._handle, directory, looks.left())
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, TypeError):  # at the end of the interpreter
+        with contextlib.suppress(AttributeError, TypeError):  # the interpreter is exiting
             _library().look_files_free(self._handle)
 
 
 def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]:
-    """Returns what processes hold that calls can change while they sleep, and their locks, by process.
+    """Returns hashes of what processes hold that calls can change while they sleep, and of their locks, by process.
 
-    Each is a hash, the former `?` where part of it cannot be seen.
-
-    Args:
-        processes: their ids on this machine, and what of each is looked at.
-
-    Raises:
-        OSError: there is no memory for it.
-        NotSeen: it takes too long.
+    The first hash is `?` if part of it cannot be seen. Raises OSError if memory is short, NotSeen after the time limit.
     """
     numbers = ctypes.c_int * len(processes)
     pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
@@ -83,15 +68,9 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
 
 
 def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
-    """Returns what changes when threads of processes run: a line for each thread, its number first.
+    """Returns, by process, a text that changes when its threads run: a line for each, which begins with its number.
 
-    Args:
-        pids: ids of the processes.
-        most: threads, of all of them.
-
-    Raises:
-        TooMuch: there are more.
-        OSError: one has ended.
+    Raises TooMuch if there are more than `most` threads in all, and OSError if a process has ended.
     """
     numbers = (ctypes.c_int * len(pids))(*pids)
     found, _ = _look(_library().look_ran, numbers, len(pids), most)
@@ -99,10 +78,9 @@ def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
 
 
 def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yields the number of each thread of a process, and what /proc tells of it in `stat` and in `syscall`.
+    """Yields the number of each thread of a process, and its `stat` and `syscall` in /proc.
 
-    Raises:
-        OSError: one has ended.
+    Raises OSError if one has ended.
     """
     found, _ = _look(_library().look_threads, pid)
     fields = found.split(b"\0")
@@ -111,15 +89,9 @@ def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
-    """Yields what a process has open: number and target of each descriptor.
+    """Yields the number and the target of each descriptor of a process.
 
-    Args:
-        pid: its id.
-        most: descriptors.
-
-    Raises:
-        TooMuch: there are more.
-        OSError: it has ended.
+    Raises TooMuch if there are more than `most`, and OSError if it has ended.
     """
     found, _ = _look(_library().look_descriptors, pid, most)
     for each in found.split(b"\0")[:-1]:
@@ -128,14 +100,9 @@ def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
 
 
 def shell(pid: int, *, with_signals: bool) -> bytes:
-    """Returns what a shell holds that it does not say of itself, as `look_shell` tells it (native/look/shell.c).
+    """Returns what a shell holds but does not report, in the format of `look_shell` (native/look/shell.c).
 
-    Args:
-        pid: its id.
-        with_signals: it is also looked whom the kernel signals of a descriptor.
-
-    Raises:
-        OSError: it has ended.
+    With `with_signals`, this includes whom the kernel signals for a descriptor. Raises OSError if it has ended.
     """
     found, _ = _look(_library().look_shell, pid, with_signals)
     return found
@@ -163,7 +130,7 @@ def _bytes(at: int | None, length: int) -> bytes:
 
 
 def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
-    """Returns what a function of the library told, of files also which are no more. Raises what its result means."""
+    """Calls a function of the library and returns what it found (and deleted files); raises an exception for errors."""
     told = _Told()
     try:
         result = look(*arguments, ctypes.byref(told))

@@ -1,4 +1,4 @@
-"""What backends see of a sandbox's files, and fingerprints of them, however each came to see them."""
+"""Data on a sandbox's files, and fingerprints of it, for all backends."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tvsnap.sandboxes import looks, paths
 
 _CHUNK = 1 << 20
 MOST_RECORDS = 128 << 20
-"""Bytes of a list of files: that of a million ordinary ones. Paths may have 4 KiB each, and nobody pays for those."""
-SMALL_FILE = 64 * 1024  # bytes up to which a file is named by a digest of its contents
+"""Bytes of a list of files: as many as a million ordinary files need. Paths of up to 4 KiB could need far more."""
+SMALL_FILE = 64 * 1024  # bytes; up to this size a file is identified by a digest of its contents
 KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "directory",
@@ -33,7 +33,7 @@ KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path, as lstat tells it."""
+    """One path, as lstat shows it."""
 
     path: str  # absolute, as seen inside
     mode: int  # type and permission bits
@@ -44,19 +44,19 @@ class Entry:
     ctime_ns: int
     atime_ns: int
     inode: int
-    device: int  # that a device node stands for
-    opaque: bool  # a directory of an upper layer that hides what the image has there
-    flags: int  # of a directory, those that commands can set (chattr)
+    device: int  # the device number of a device node
+    opaque: bool  # a directory of an upper layer that hides the image's contents there
+    flags: int  # a directory's flags that commands can set (chattr)
     attributes: str  # a hash of its extended attributes and access control lists; `0` if it has none
 
     @property
     def deleted(self) -> bool:
-        """Whether it stands, in an upper layer, for a path that the image has and the sandbox has not."""
+        """Whether, in an upper layer, it marks a path of the image as deleted."""
         return stat.S_ISCHR(self.mode) and self.device == 0
 
     @property
     def has_attributes(self) -> bool:
-        """Whether it has extended attributes or access control lists, the kernel's own left out."""
+        """Whether it has extended attributes or access control lists, except the kernel's own."""
         return self.attributes != "0"
 
     @property
@@ -66,21 +66,21 @@ class Entry:
 
     @property
     def dated(self) -> bool:
-        """Whether a directory's time of modification says more than that some file came and went in it.
+        """Whether a directory's modification time means more than that temporary files came and went.
 
-        Programs put temporary files where everybody may, and git locks what it looks at: such directories have another
-        time after a mere look. All others keep theirs, and `make` and the like go by it.
+        Programs create temporary files in world-writable (sticky) directories, and git creates locks where it only
+        reads: the time of such directories changes by mere looking. All others keep theirs, which `make` and such use.
         """
         return not self.mode & stat.S_ISVTX and "/.git/" not in f"{self.path}/"
 
     @property
     def stamp(self) -> str:
-        """Changes whenever the file's contents do; costs nothing, but tells two equal files apart."""
+        """Changes whenever the file's contents do; needs no reading, but differs between equal files."""
         return _stamp(self.inode, self.size, self.mtime_ns, self.ctime_ns)
 
 
 def stamp(found: os.stat_result) -> str:
-    """Returns what `Entry.stamp` is of a file of which lstat says this."""
+    """Returns `Entry.stamp` for a file with this lstat."""
     return _stamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
@@ -89,10 +89,9 @@ def _stamp(inode: int, size: int, mtime_ns: int, ctime_ns: int) -> str:
 
 
 def parse_entries(records: bytes) -> Iterator[Entry]:
-    """Yields the entries that `walk list` printed.
+    """Parses the output of `walk list`.
 
-    Raises:
-        InfrastructureError: something else printed this, as it may where what a sandbox runs took its place.
+    Raises InfrastructureError if it is something else, as it may be if a program in the sandbox took its place.
     """
     fields = records.split(b"\0")
     try:
@@ -108,15 +107,10 @@ def parse_entries(records: bytes) -> Iterator[Entry]:
 
 
 def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
-    """Yields a directory of the host, as `/`, and all that lies below it, without following any link.
+    """Yields a directory of the host, as `/`, and all that is below it, without following links.
 
-    Args:
-        directory: the directory.
-        home: what lies in PID 1's own directory is told, too.
-
-    Raises:
-        InfrastructureError: part of it cannot be read; told at the end.
-        NotSeen: there are more names than anybody looks at, or that takes too long.
+    With `home`, the contents of PID 1's own directory are included. Raises InfrastructureError at the end if part of it
+    is unreadable, and NotSeen beyond the limits of names or time.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
     with paths.closing(os.open(directory, flags)) as descriptor:
@@ -139,7 +133,7 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
                 yield from parse_entries(records)
         finally:
             run.kill()
-        said = run.stderr.read()  # a line at most
+        said = run.stderr.read()  # at most one line
     if run.returncode == -signal.SIGKILL:
         raise looks.too_long()
     if run.returncode:
@@ -147,7 +141,7 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
 
 
 def _whole(records: bytes) -> tuple[bytes, bytes]:
-    """Returns the records that are there to their ends, and the rest; each is two fields."""
+    """Splits off the complete records, of two fields each; returns them and the rest."""
     end = records.rfind(b"\0") + 1
     if records.count(b"\0") % 2:
         end = records.rfind(b"\0", 0, end - 1) + 1
@@ -158,31 +152,31 @@ def _whole(records: bytes) -> tuple[bytes, bytes]:
 class ImageDirectory:
     """A directory of an image."""
 
-    owned: tuple[int, int, int]  # its mode, owner and group
-    mtime_ns: int  # its modification time
+    owned: tuple[int, int, int]  # mode, owner and group
+    mtime_ns: int
     bare: bool  # it has no extended attributes and no access control list
-    place: Path  # where it is on this machine
+    place: Path  # on the host
 
     @property
     def atime_ns(self) -> int:
-        """Its time of access, which processes of this machine may move."""
+        """Its access time, which processes of the host may change."""
         return self.place.lstat().st_atime_ns
 
 
 class ImageTree:
-    """What a read-only image has at a path; remembered, since it never changes.
+    """The files of a read-only image; lookups are cached, since they never change.
 
     Attributes:
-        entry: returns where an image has what is at a path, and its lstat; None if it has nothing there.
-        directory: returns what of it is known if it is a directory; else None.
-        contents: a place for digests of its files, by where they are.
+        entry: returns the location of a path's file on the host, and its lstat; None if the image has no such path.
+        directory: returns an `ImageDirectory` if the path is a directory; else None.
+        contents: a cache for digests of its files, by location.
     """
 
     def __init__(self, *layers: Path, root: Path | None = None) -> None:
         """
         Args:
             layers: root directories, topmost first.
-            root: the one whose time is that of `/`; by default the topmost.
+            root: the one whose modification time is that of `/`; by default the topmost.
         """
         self._root = root
         self._layers = layers
@@ -195,7 +189,7 @@ class ImageTree:
         for layer in self._layers:
             with paths.directory(layer) as root:
                 for found, _ in paths.scan(root, path):
-                    if self.entry(found) is not None:  # else another layer hides it
+                    if self.entry(found) is not None:  # otherwise another layer hides it
                         yield found
 
     def _directory(self, path: str) -> ImageDirectory | None:
@@ -213,9 +207,9 @@ class ImageTree:
 
 
 def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
-    """Whether an entry of an upper layer says anything.
+    """Whether an entry of an upper layer differs from the image.
 
-    A directory is there also because something below it was touched once. A directory's time of access counts if
+    A directory may also be there because something below it was changed once. A directory's access time counts if
     `accessed`.
     """
     if not stat.S_ISDIR(entry.mode) or entry.opaque:
@@ -229,31 +223,26 @@ def differs(entry: Entry, image: ImageTree, *, accessed: bool = False) -> bool:
 
 
 def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: bool = False, dated: bool = True) -> str:
-    """Returns a hash that changes whenever a file does.
-
-    Args:
-        entries: of an upper layer, in any order.
-        image, accessed, dated: see `print_of`.
-    """
+    """Returns a hash that changes whenever a file of an upper layer does; see `print_of`."""
     return together(print_of(entry, image, accessed=accessed, dated=dated) for entry in entries)
 
 
 def together(prints: Iterable[bytes | None]) -> str:
-    """Returns one hash for those of entries, in any order; None for those that say nothing."""
+    """Returns one hash for those of entries, in any order; None stands for an entry without a difference."""
     return hashlib.sha256(b"".join(sorted(one for one in prints if one is not None))).hexdigest()
 
 
 def print_of(entry: Entry, image: ImageTree, *, accessed: bool = False, dated: bool = True) -> bytes | None:
-    """Returns a hash that changes whenever an entry of an upper layer does; None if it says nothing.
+    """Returns a hash that changes whenever an entry of an upper layer does; None if it does not differ from the image.
 
-    All of a directory counts but its size, its time of change, and its time of modification where that says nothing
-    (`Entry.dated`) and was not set on purpose. A file's attributes are in its time of change.
+    Everything about a directory counts except its size, its ctime, and its modification time if that means nothing
+    (`Entry.dated`) and was not set explicitly. A file's ctime covers its attributes.
 
     Args:
         entry: the entry.
-        image: what lies below it.
-        accessed: to read does not change times of access: those of directories count, for they were set on purpose.
-        dated: times of modification of directories count; False for those of a program that makes temporary files.
+        image: the layers below it.
+        accessed: directories' access times count; since reading does not change them, they were set explicitly.
+        dated: directories' modification times count; False for those of a program that makes temporary files.
     """
     moved = False
     if dated and entry.dated and stat.S_ISDIR(entry.mode):
@@ -273,7 +262,7 @@ def print_of(entry: Entry, image: ImageTree, *, accessed: bool = False, dated: b
             f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
             f"{entry.inode} {entry.device} {entry.attributes}"
         )
-    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # names may be long: none is kept
+    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # hashed, since names may be long
 
 
 def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:
@@ -289,7 +278,7 @@ def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:
 
 
 def outside(entries: Iterable[Entry], directories: Collection[str], within: list[Entry]) -> Iterator[Entry]:
-    """Yields the entries that do not lie in any of `directories`; adds those that do to `within`."""
+    """Yields the entries that are not in any of `directories`; adds the others to `within`."""
     for entry in entries:
         if lies_within(entry.path, directories):
             within.append(entry)
@@ -298,16 +287,14 @@ def outside(entries: Iterable[Entry], directories: Collection[str], within: list
 
 
 def lies_within(path: str, directories: Collection[str]) -> bool:
-    """Whether a path is one of some directories, or below one."""
+    """Whether a path is one of these directories, or below one."""
     return any(path == directory or path.startswith(f"{directory}/") for directory in directories)
 
 
 def change_of(entry: Entry, identity: str, id_base: int = 0) -> FileChange | None:
-    """Returns how a path differs from an image that has nothing there; None for a device, which is not told.
+    """Returns a change for a path that the image lacks; None for a device, which is not reported.
 
-    Args:
-        identity: names its contents; see `FileChange`.
-        id_base: what owner the entry has where inside it is root.
+    `identity` identifies its contents (see `FileChange`); `id_base` is the host's user id for the sandbox's root.
     """
     kind = KINDS.get(stat.S_IFMT(entry.mode))
     if kind is None:

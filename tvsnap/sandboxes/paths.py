@@ -1,9 +1,9 @@
-"""Opening what a sandbox's processes may have put somewhere: whatever its links say, and whatever it is renamed to.
+"""Opens files of a sandbox safely, although its processes may place links anywhere and rename things.
 
-Everything of this machine that looks at a sandbox's files from outside does so through here: the kernel resolves the
-path within a directory (`openat2`), so that a directory which becomes a link to `/etc` between two looks leads nowhere.
-What is opened is first looked at without being opened, so that a FIFO or a device in a file's place does nothing.
-All calls go through ctypes, which lets other threads run meanwhile.
+Everything on the host that inspects a sandbox's files from outside opens them here: the kernel resolves the path within
+a directory (`openat2`), so that a directory which is replaced by a link to `/etc` in between leads nowhere. What is
+opened is first inspected by an O_PATH descriptor, so that a FIFO or a device in a file's place has no effect. All calls
+use ctypes, which lets other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 
 @contextlib.contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """A block at whose end a descriptor is closed."""
+    """Yields a descriptor, and closes it in the end."""
     try:
         yield descriptor
     finally:
@@ -36,22 +36,22 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def directory(path: str | Path) -> AbstractContextManager[int]:
-    """A block with a descriptor (O_PATH) of a directory of this machine, below which paths are opened."""
+    """Yields an O_PATH descriptor of a directory of the host, below which paths are opened."""
     return closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def open_in_root(root: int, path: str) -> int:
-    """Opens `path` (O_PATH) as a process would whose root directory is `root`: no link leads out of it.
+    """Opens `path` (O_PATH) as a process with the root directory `root` would: no link leads out of it.
 
-    Returns a descriptor, close-on-exec; raises OSError as open does.
+    Returns a close-on-exec descriptor; raises OSError as open() does.
     """
     return _openat2(root, path, os.O_PATH, _IN_ROOT | _NO_MAGICLINKS)
 
 
 def open_beneath(root: int, path: str, flags: int = os.O_PATH) -> int:
-    """Opens `path` below a directory without following any symbolic link in it; with O_PATH it may be one itself.
+    """Opens `path` below a directory without following symbolic links; with O_PATH, `path` may be one itself.
 
-    Returns a descriptor, close-on-exec; raises OSError as open does, ELOOP where a link is in the way.
+    Returns a close-on-exec descriptor; raises OSError as open() does, ELOOP if a link is on the way.
     """
     return _openat2(root, path, flags | os.O_NOFOLLOW, _IN_ROOT | _NO_SYMLINKS)
 
@@ -63,20 +63,20 @@ def _openat2(root: int, path: str, flags: int, resolve: int) -> int:
         if descriptor >= 0:
             return descriptor
         number = ctypes.get_errno()
-        if number not in (errno.EAGAIN, errno.EINTR):  # renames on the way: the kernel would not vouch for it
+        if number not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: something was renamed during the path lookup
             break
     raise OSError(number, os.strerror(number), path)
 
 
 def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | None:
-    """Returns what a path is in the topmost layer of an overlay that says anything of it.
+    """Finds a path in the topmost layer of an overlay that has it.
+
+    Returns its location on the host, which contains no link except possibly itself, and its lstat; None if the overlay
+    has no such path.
 
     Args:
-        layers: their directories, topmost first; nothing changes them any more.
-        path: below them.
-
-    Returns:
-        Where it is on this machine, free of links but for itself, and its lstat; None if it is nothing.
+        layers: their directories, topmost first, which do not change any more.
+        path: the path below them.
     """
     for layer in layers:
         try:
@@ -84,16 +84,16 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
                 about = os.fstat(found)
         except FileNotFoundError:
             continue
-        except OSError:  # in its way is something that is no directory, and hides what lies below
+        except OSError:  # something that is no directory is on the way, and hides lower layers
             return None
         return None if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0 else (Path(f"{layer}{path}"), about)
     return None
 
 
 def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields all that lies below a directory, in no order, without following any link; what goes meanwhile is left out.
+    """Yields all that is below a directory, in any order, without following links, except what is deleted meanwhile.
 
-    `path`, of the directory to begin with, lies below `root`; so do the paths that are yielded, each with its lstat.
+    `path`, the directory to begin with, is relative to `root`; so are the paths that are yielded, each with its lstat.
     """
     waiting = [path.rstrip("/")]
     while waiting:
@@ -112,7 +112,7 @@ def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def contents(root: int, path: str, most: int) -> str | None:
-    """Returns a link's target or a file's digest; None where it is neither, larger than `most` bytes, or gone."""
+    """Returns a link's target or a file's digest; None if it is neither, larger than `most` bytes, or gone."""
     try:
         with closing(open_beneath(root, path)) as found:
             about = os.fstat(found)
@@ -120,7 +120,7 @@ def contents(root: int, path: str, most: int) -> str | None:
                 return os.readlink("", dir_fd=found)
             if not stat.S_ISREG(about.st_mode) or about.st_size > most:
                 return None
-            # By its descriptor: it is that very file, whatever has taken its place. A lease on it is not waited for.
+            # By the descriptor, it is this very file. O_NONBLOCK avoids waiting for a lease.
             descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb", buffering=0) as file:
             digest, left = hashlib.sha256(), most + 1

@@ -1,4 +1,4 @@
-"""What backends see of a sandbox's processes, and fingerprints of them, however each came to see them."""
+"""Data on a sandbox's processes, and fingerprints of it, for all backends."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _SHELL_OWN_FILES = {
     **dict.fromkeys((27, 28), "pipe:"),
     29: "/memfd:command",
 }
-"""How what descriptors of the shell are begins that are its terminal, PID 1's pipes, and a command's text."""
+"""How the targets begin of the shell's descriptors that are its terminal, PID 1's pipes, and a command's text."""
 _COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
-"""Descriptors that bash has for a moment more when it has just said its state: saved ones, and a command's output."""
+"""Descriptors that bash still has shortly after it reported its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
-UNSEEN = "?"  # in place of a hash, of what cannot all be seen: it may have changed
-_NO_LOCKS = hashlib.blake2s().hexdigest()  # of nothing (hash.h)
+UNSEEN = "?"  # replaces the hash of something that was not seen entirely, so that it counts as changed
+_NO_LOCKS = hashlib.blake2s().hexdigest()  # of empty input (hash.h)
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What tells whether a process is the same as before, and has run since."""
+    """What tells whether a process is the same as before, and whether it has run since."""
 
     pid: int
-    start: int  # clock ticks after boot; with its id it names the process for good
+    start: int  # clock ticks after boot; unique together with the id
     state: str  # as in ps
-    ran: int  # nanoseconds of processor time that its tasks used
-    # What others can change of it while it sleeps, a hash (holds.c); `UNSEEN` if part of that cannot be seen
+    ran: int  # nanoseconds of processor time used by its tasks
+    # A hash of what others can change of it while it sleeps (holds.c); `UNSEEN` if part of that cannot be seen
     holds: str
-    locks: str  # a hash of its locks and leases alone
+    locks: str  # a hash of only its locks and leases
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,56 +45,56 @@ class OpenFile:
     """A descriptor."""
 
     number: int  # in its process
-    target: str  # as /proc names it
+    target: str  # the link in /proc
     position: int  # in bytes
     flags: str  # of open(2), in octal
 
     @property
     def of_the_shell(self) -> bool:
-        """Whether it is one of those by which PID 1 talks to the shell, if it is the shell's."""
+        """Whether, for a descriptor of the shell, it connects the shell to PID 1."""
         own = _SHELL_OWN_FILES.get(self.number)
         return own is not None and self.target.startswith(own)
 
 
 @dataclass(frozen=True, slots=True)
 class ShellHold:
-    """What the shell holds that it does not say of itself. It runs with every call, so its time says nothing."""
+    """What the shell holds but does not report. It runs with every call, so its processor time means nothing."""
 
     pid: int
     start: int  # clock ticks after boot
-    nice: int  # its priority
-    processors: str  # those it may use, as /proc shows them
-    cwd_deleted: bool  # its working directory is no more
-    files: tuple[OpenFile, ...]  # all that it has open, by number
-    # What else there is to know of those that it does not have by itself, a hash (holds.c): their locks, what a deleted
-    # file holds, a terminal's modes; `UNSEEN` if part of that cannot be seen
+    nice: int
+    processors: str  # its CPU affinity, as /proc shows it
+    cwd_deleted: bool  # its working directory was deleted
+    files: tuple[OpenFile, ...]  # all open descriptors, by number
+    # A hash of the state of descriptors that it does not always have (holds.c): their locks, the contents of deleted
+    # files, a terminal's modes; `UNSEEN` if part of that cannot be seen
     holds: str = ""
-    locked: bool = False  # it has locked a file, or holds a lease on one
+    locked: bool = False  # it has locked a file, or has a lease on one
 
     @property
     def further_files(self) -> list[OpenFile]:
-        """All but those by which PID 1 talks to the shell."""
+        """The descriptors except those that connect the shell to PID 1."""
         return [file for file in self.files if not file.of_the_shell]
 
     @property
     def fingerprint(self) -> str:
-        # Where it stands in the file of its commands, no call can see.
+        # No call can see the position in the file of its commands.
         own = [(file.number, file.target, file.flags, file.number != _COMMAND and file.position) for file in self.files]
         return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {own} {self.holds}"
 
 
 def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
-    """Returns the shell's open files, at which `look` looks, once it has undone the redirections of its report."""
+    """Returns the shell's open files, as seen by `look`, after it has undone the redirections of its report."""
     for _ in range(_SETTLE_TRIES):
         files = look()
         if _REPORTING.isdisjoint(file.number for file in files):
             break
-        time.sleep(_SETTLE_PAUSE)  # or they are a command's own: then they stay
+        time.sleep(_SETTLE_PAUSE)  # if they belong to a command, they stay
     return files
 
 
 def descendants(parents: Mapping[int, int], roots: Iterable[int]) -> frozenset[int]:
-    """Returns those processes that are one of `roots` or descend from one; `parents` has each one's, by id."""
+    """Returns those of `roots` that exist, and their descendants, given each process' parent by id."""
     found = set(roots).intersection(parents)
     while more := {one for one, parent in parents.items() if parent in found} - found:
         found |= more
@@ -105,9 +105,9 @@ def processes_fingerprint(others: Sequence[Activity], shell: ShellHold | None, s
     """Returns a hash that changes when a process starts, ends, stops or has run.
 
     Args:
-        others: all but PID 1 and the shell, in any order.
-        shell: None if it cannot be told; then nothing is equal to the hash.
-        serving: the first processes of a service: whether they have run does not count, what they have locked does.
+        others: all processes except PID 1 and the shell, in any order.
+        shell: None if it is unknown; then the hash is random.
+        serving: the root processes of a service: their locks count, but not whether they have run.
     """
     if shell is None or UNSEEN in (shell.holds, *(one.holds for one in others), *(one.locks for one in serving)):
         return secrets.token_hex()
@@ -122,19 +122,19 @@ def processes_fingerprint(others: Sequence[Activity], shell: ShellHold | None, s
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """The live processes of a sandbox but for its PID 1."""
+    """The live processes of a sandbox except its PID 1."""
 
-    processes: tuple[Process, ...]  # all of them, by id
-    activities: tuple[Activity, ...]  # of the same
-    shell: ShellHold | None  # None if it has ended or may not be looked at
+    processes: tuple[Process, ...]  # by id
+    activities: tuple[Activity, ...]  # of the same processes
+    shell: ShellHold | None  # None if it has ended or cannot be inspected
 
     @property
     def others(self) -> tuple[Process, ...]:
-        """All but the shell."""
+        """All except the shell."""
         return tuple(one for one in self.processes if self.shell is None or one.pid != self.shell.pid)
 
     def serving(self, service: Service) -> frozenset[int]:
-        """Returns the ids of the processes of a service."""
+        """Returns the ids of a service's processes."""
         return descendants({one.pid: one.parent for one in self.processes}, service.processes)
 
     def fingerprint(self, service: Service = NO_SERVICE) -> str:
@@ -145,10 +145,9 @@ class ProcessTable:
 
 
 def parse_processes(records: bytes) -> ProcessTable:
-    """Returns what `tvsnap-init processes` printed (census.c).
+    """Parses the output of `tvsnap-init processes` (census.c).
 
-    Raises:
-        InfrastructureError: something else printed this, as it may where what a sandbox runs took its place.
+    Raises InfrastructureError if it is something else, as it may be if a program in the sandbox took its place.
     """
     processes: list[Process] = []
     activities: list[Activity] = []

@@ -1,4 +1,4 @@
-"""The protocol that every backend fulfils: how sandboxes live, are observed, checkpointed and forked.
+"""The protocol of backends: how sandboxes are run, observed, checkpointed and forked.
 
 A backend knows nothing of the graph. Its conformance suite is `tests/conformance/`.
 """
@@ -39,7 +39,7 @@ class Sandbox(Protocol):
 
     @property
     def id(self) -> str:
-        """Its name, which is unique in the data directory."""
+        """Its name, unique in the data directory."""
 
     @property
     def image(self) -> Image: ...
@@ -52,7 +52,7 @@ class Sandbox(Protocol):
             timeout: seconds, after which its processes are ended.
 
         Returns:
-            What it came to. A command that fails or times out is no error.
+            The outcome. A command that fails or times out is no error.
         """
 
     def exec(
@@ -66,7 +66,7 @@ class Sandbox(Protocol):
         separate: bool = False,
         service: str | None = None,
     ) -> Outcome:
-        """Runs a command in a fresh shell (`bash -c`), which leaves the persistent one alone.
+        """Runs a command in a fresh shell (`bash -c`), without affecting the persistent one.
 
         Args:
             command: the command.
@@ -75,18 +75,18 @@ class Sandbox(Protocol):
             env: environment variables beyond the image's.
             user: the user that runs it; by default the image's.
             separate: keep standard error apart from the output (`Outcome.errors`).
-            service: in whose root directory, environment and working directory it runs, and whose user is the default;
-                by default the image's main one. Where its files have no bash, `sh` runs the command.
+            service: the service whose root directory, environment, working directory and default user it has; by
+                default the image's main one. If its files have no bash, `sh` runs the command.
 
         Returns:
-            What it came to. A command that fails or times out is no error.
+            The outcome. A command that fails or times out is no error.
 
         Raises:
             UsageError: the image has no such service.
         """
 
     def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
-        """Runs several commands side by side, each in a fresh shell, as `exec` runs one.
+        """Runs several commands in parallel, each in a fresh shell like `exec`.
 
         Args:
             commands: the commands, at most 256.
@@ -94,8 +94,8 @@ class Sandbox(Protocol):
             user: the user that runs them; by default the image's.
 
         Returns:
-            What each came to, in the order of the commands. Of one that did not end in time, the first half of the
-            longest output is known.
+            The outcomes, in the order of the commands. For a command that did not end in time, the first half of the
+            longest allowed output is known.
         """
         ...
 
@@ -105,23 +105,23 @@ class Sandbox(Protocol):
         Args:
             path: the file; a relative path starts at the shell's working directory, or at the service's.
             limit: the largest number of bytes to read.
-            service: in whose root directory; by default the main one's.
+            service: the service whose root directory is used; by default the main one.
 
         Raises:
-            OSError: with the errno that was met inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
+            OSError: with the errno inside (ENOENT, EISDIR, EACCES, EFBIG beyond `limit`, ...).
         """
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
-        """Writes a file inside the sandbox, and makes the directories above it.
+        """Writes a file inside the sandbox, and creates missing parent directories.
 
         Args:
             path: the file; a relative path starts at the shell's working directory, or at the service's.
             data: its contents.
             user: the user that writes it; by default the image's, or the service's.
-            service: in whose root directory; by default the main one's.
+            service: the service whose root directory is used; by default the main one.
 
         Raises:
-            OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...).
+            OSError: with the errno inside (EACCES, EISDIR, ENOSPC, ...).
         """
 
     def put(
@@ -136,24 +136,24 @@ class Sandbox(Protocol):
     ) -> None:
         """Copies a file or a folder of this machine into the sandbox: contents, permission bits and links.
 
-        A file becomes what `path` names. A folder does, too; with a folder that is there, it is merged, which keeps its
-        own owner and mode, while files and links in it are replaced. Directories above `path` are made.
+        `path` names the copy itself, not a directory for it. A folder is merged with an existing folder, which keeps
+        its owner and mode, while files and links in it are replaced. Missing parent directories are created.
 
-        What is new has a time that depends on nothing but its content, from the years 2000 to 2019; what takes the
-        place of something else has the time at which it did, as whatever compares times expects.
+        New files get a time that depends only on their content, between the years 2000 and 2019. Files that replace
+        others get the current time, as programs that compare times expect.
 
         Args:
             source: a path, the contents of a file as bytes, or items (`tvsnap.host.trees.TreeItem`).
-            path: where to; a relative path starts at the shell's working directory.
+            path: the target; a relative path starts at the shell's working directory.
             user: the user that writes it, and owns it; by default the image's.
-            owners: root writes it, and it keeps its numeric owners and groups; `user` does not count then.
+            owners: root writes it, and it keeps its numeric owners and groups; `user` is ignored then.
             mode: the permission bits of a single file; by default its own, and 0644 for bytes.
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for no limit.
 
         Raises:
-            UsageError: the source cannot be read, holds more than files, folders and links, or there is no such user.
-            OSError: with the errno that was met inside (EACCES, EISDIR, ENOSPC, ...), or ETIMEDOUT. What was written
-                until then stays.
+            UsageError: the source cannot be read or has other things than files, folders and links, or there is no such
+                user.
+            OSError: with the errno inside (EACCES, EISDIR, ENOSPC, ...), or ETIMEDOUT. What was written before stays.
         """
 
     def get(
@@ -165,24 +165,24 @@ class Sandbox(Protocol):
         limit: int = MOST_FETCHED,
         timeout: float | None = None,
     ) -> tuple[str, ...]:
-        """Copies a file or a folder out of the sandbox, whoever may read it there.
+        """Copies a file or a folder out of the sandbox, regardless of permissions inside.
 
-        What was not there before is whole, or not there at all; with a folder that is there, a folder is merged.
-        Whatever the sandbox says, nothing is written outside the destination, and no link leads out of it.
+        A new destination is complete, or not there at all; a folder is merged with an existing folder. Whatever the
+        sandbox does, nothing is written outside the destination, and no link leads out of it.
 
         Args:
             path: the file or folder, or a link to it; a relative path starts at the shell's working directory.
-            destination: what it becomes on this machine; directories above are made.
-            owners: give it the numeric owners that it has inside, which only root may do.
+            destination: the copy on this machine; missing parent directories are created.
+            owners: keep the numeric owners inside, which only root may do.
             limit: the most bytes, holes included.
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for no limit.
 
         Returns:
             What was left out, each a path in the folder with the reason: links that lead out of it, devices, sockets.
 
         Raises:
-            OSError: with the errno that was met inside (ENOENT, EFBIG beyond `limit`, ESTALE where a file became
-                shorter meanwhile, ETIMEDOUT, ...), or in writing to the destination.
+            OSError: with the errno inside (ENOENT, EFBIG beyond `limit`, ESTALE if a file became shorter meanwhile,
+                ETIMEDOUT, ...), or of writing to the destination.
         """
         ...
 
@@ -192,7 +192,7 @@ class Sandbox(Protocol):
         Args:
             path: the file or folder.
             limit: the most bytes.
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for no limit.
         """
         ...
 
@@ -200,26 +200,26 @@ class Sandbox(Protocol):
         """Sends a request to a service inside the sandbox over a Unix socket, and returns its answer.
 
         Args:
-            path: the absolute path of the socket, which root may use.
+            path: the absolute path of the socket, which is used as root.
             data: the request; after it, the sending side of the connection is closed.
             timeout: seconds to wait for the end of the answer.
             limit: the largest number of bytes of the answer.
 
         Raises:
-            OSError: ENOENT or ECONNREFUSED where nobody listens, ETIMEDOUT, EFBIG beyond `limit`.
+            OSError: ENOENT or ECONNREFUSED if nobody listens, ETIMEDOUT, EFBIG beyond `limit`.
         """
 
     def interrupt(self) -> None:
-        """Ends what another thread is running or executing in the sandbox just now, as its timeout would.
+        """Ends what another thread is running or executing in the sandbox now, as its timeout would.
 
-        Where nothing is, or it has not begun yet, nothing happens. Any thread may call this at any time.
+        If nothing is, or it has not begun yet, there is no effect. Any thread may call this at any time.
         """
         ...
 
     def uninterrupted(self) -> AbstractContextManager[None]:
-        """Returns a context manager; what is run or executed in its block, `interrupt` does not end.
+        """Returns a context manager; `interrupt` does not end what is run or executed in its block.
 
-        It is for what has to be done whatever becomes of the call, such as the start of a service that it has ended.
+        It is for work that has to be done whatever happens to the call, such as restarting a service.
         """
         ...
 
@@ -227,15 +227,15 @@ class Sandbox(Protocol):
         """Types bytes into the shell's terminal, and waits until the terminal is quiet.
 
         Args:
-            data: what a keyboard would send.
+            data: the bytes that a keyboard would send.
             wait: seconds to wait at most.
         """
 
     def terminal(self) -> TerminalBytes:
-        """Returns the bytes that the shell's terminal was sent, to be rendered by a terminal emulator, and its size."""
+        """Returns the bytes sent to the shell's terminal, to be rendered by a terminal emulator, and its size."""
 
     def attach(self, columns: int, rows: int) -> socket.socket:
-        """Returns a socket that is joined to the shell's terminal, for a person. Closing the socket detaches it.
+        """Returns a socket that is connected to the shell's terminal, for a person. Closing the socket detaches it.
 
         Args:
             columns: the width of the person's terminal in cells.
@@ -249,7 +249,7 @@ class Sandbox(Protocol):
         """Returns the live processes, without PID 1."""
 
     def changes(self) -> Mapping[str, FileChange]:
-        """Returns what differs from the image, by absolute path."""
+        """Returns the differences from the image, by absolute path."""
 
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         """Returns fingerprints of files, processes and shell at this moment.
@@ -257,56 +257,58 @@ class Sandbox(Protocol):
         This takes time in proportion to what differs from the image, not to the size of the image.
 
         Args:
-            service: what belongs to a service, and is reported apart in `Observation.data` and `Observation.serving`.
+            service: the processes and files of a service, which are reported separately in `Observation.serving` and
+                `Observation.data`.
         """
 
     def digest(self) -> str | None:
-        """Returns a digest of all that the sandbox holds but times; None if part of it cannot be compared.
+        """Returns a digest of all that the sandbox holds except times; None if part of it cannot be compared.
 
-        Two sandboxes of one image whose digests are equal, and not None, hold the same: files by path, type, mode,
-        owner, link target, extended attributes and content; the shell by all that it says of itself and by its open
-        files. What cannot be looked at, such as the memory of processes beyond PID 1 and the idle shell, makes it
-        None. It does not depend on the backend, on when or how often a history was executed, or on whether the sandbox
-        was forked. See `tvsnap.sandboxes.digest`.
+        Two sandboxes of one image with equal digests (not None) hold the same: files by path, type, mode, owner, link
+        target, extended attributes and content; the shell by its report on itself and by its open files. State that
+        cannot be inspected, such as the memory of processes beyond PID 1 and the idle shell, makes it None. It does not
+        depend on the backend, on when or how often a history was executed, or on whether the sandbox was forked. See
+        `tvsnap.sandboxes.digest`.
         """
 
     def settle(self, *, changed: bool) -> None:
-        """Is told whether the last call changed the state, before a snapshot is taken or the next call is made.
+        """Tells the sandbox whether the last call changed the state, before a snapshot or the next call.
 
-        The processes of a call are numbered from a number that depends on how many calls have changed the state, so
-        that they have the same ids in each execution of a history, whichever calls in between were answered without
-        one, and in forks: a snapshot holds how many there were. It takes no time. If it is never called, the processes
-        of every call are numbered from the same number.
+        The process ids of a call start from a number that depends on how many calls have changed the state. So they are
+        the same in each execution of a history, even if calls in between were answered without execution, and in forks,
+        since a snapshot holds the count. This takes no time. If it is never called, the process ids of all calls start
+        from the same number.
 
         Args:
             changed: whether the last call changed the state.
         """
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
-        """Moves the modification times of files that lie within a span of time to another one, in the same order.
+        """Moves the modification times of files within one interval into another, in the same order.
 
-        So what a call has written is as old as it was when the call was recorded; see `tvsnap.sandboxes.redating`. Only
-        while nothing lives in the sandbox but the idle shell. A backend that cannot do this leaves them as they are.
+        So what a call has written is as old as it was when the call was recorded; see `tvsnap.sandboxes.redating`. It
+        is called only while nothing but the idle shell lives in the sandbox. A backend that lacks this leaves the
+        times.
 
         Args:
-            span: from when to when the call was executed in this sandbox, nanoseconds since the epoch.
-            to: from when to when it was executed when it was recorded.
+            span: when the call was executed in this sandbox, start and end in nanoseconds since the epoch.
+            to: when the call was executed that was recorded.
 
         Raises:
-            InfrastructureError: not all files could be looked at, or the sandbox failed.
+            InfrastructureError: not all files could be inspected, or the sandbox failed.
         """
 
     def note(self) -> None:
-        """Notes what PID 1 and the persistent shell are, as seen from outside the sandbox, for `go_back`.
+        """Records PID 1 and the persistent shell, as seen from outside the sandbox, for `go_back`.
 
-        It takes no time if they were noted since the state last changed.
+        It takes no time if they were recorded since the state last changed.
         """
 
     def go_back(self) -> bool:
-        """Makes PID 1 and the persistent shell what they were when they were noted, after a call that changed nothing.
+        """Restores PID 1 and the persistent shell as they were recorded, after a call that changed nothing.
 
         A command can change what these processes report, so their report alone proves nothing. After this, the sandbox
-        is known to be in the state before the call by what was seen from outside.
+        is known to be in the state before the call by evidence from outside.
 
         Returns:
             Whether the sandbox is in that state for certain. Otherwise nothing was done, and the call counts as one
@@ -317,34 +319,34 @@ class Sandbox(Protocol):
         """
 
     def machine_fault(self, said: str) -> str | None:
-        """Returns a fault of this machine, such as a full disk, that may have decided what was seen in the sandbox.
+        """Returns a fault of this machine, such as a full disk, that may have affected what was seen in the sandbox.
 
-        It is asked before and after each call, and answers quickly.
+        It is called before and after each call, and is fast.
 
         Args:
             said: the output of the call; empty before it.
 
         Returns:
-            The fault in words, of the time since this was last asked; None if there was none.
+            The fault in words, since the last time this was called; None if there was none.
 
         Raises:
-            SandboxDied: the files that the sandbox stands on are damaged, and nothing that was seen in it counts.
-            InfrastructureError: what was seen is certainly this machine's doing.
+            SandboxDied: the sandbox's files are damaged, and nothing that was seen in it counts.
+            InfrastructureError: this machine certainly caused what was seen.
         """
 
     def load(self) -> Load:
-        """Returns what has held up the sandbox's processes so far; zeros where that cannot be told. Answers quickly."""
+        """Returns what has delayed the sandbox's processes so far; zeros if that is unknown. It is fast."""
         ...
 
     def lend(self, variables: Mapping[str, str]) -> None:
-        """Gives environment variables to all that `exec` and `exec_all` run from here on; the shell keeps its own.
+        """Adds environment variables to all later `exec` and `exec_all`; the shell keeps its own.
 
         Args:
-            variables: beyond those of the image.
+            variables: those beyond the image's.
         """
 
     def traffic(self) -> Traffic:
-        """Returns what was asked of the network since this was last asked; nothing where `Image.network` is none."""
+        """Returns what was asked of the network since the last call; nothing if `Image.network` is none."""
         ...
 
     def checkpoint(self) -> SnapshotInfo:
@@ -354,37 +356,37 @@ class Sandbox(Protocol):
             The complete snapshot.
 
         Raises:
-            NotCheckpointable: what the sandbox holds at present cannot be kept; the message is the reason. It goes on.
-            CheckpointFailed: the machine, not the sandbox, is the reason, after several tries. The sandbox goes on.
+            NotCheckpointable: the sandbox holds something that cannot be saved; the message is the reason. It goes on.
+            CheckpointFailed: the machine, not the sandbox, is the reason, after several attempts. The sandbox goes on.
             SandboxDied: the sandbox was ended by the attempt.
         """
 
     def archive(self) -> AbstractContextManager[IO[bytes]]:
         """Returns a context manager with the sandbox's files as a tar stream (pax), for any tar or `docker import`.
 
-        The sandbox stands still in the block. Owners are as seen inside. What tvsnap brings is left out: the
-        contents of /proc, /sys and /dev, and tvsnap's own directory; so is what is named `.wh.*`, by which layers of
-        container images say what they delete (OCI image specification 1.0, layer.md).
+        The sandbox is frozen in the block. Owners are as seen inside. Left out are what tvsnap provides, which is the
+        contents of /proc, /sys and /dev, and tvsnap's own directory; and files named `.wh.*`, by which the layers of
+        container images mark deletions (OCI image specification 1.0, layer.md).
 
         Raises:
-            InfrastructureError: it could not be read to its end; raised at the end of the block at the latest.
+            InfrastructureError: the files could not be read completely; raised at the end of the block at the latest.
         """
 
     def memory(self) -> int:
-        """Returns the memory that the sandbox takes, in bytes; of shared pages, its proportional part counts."""
+        """Returns the memory that the sandbox takes, in bytes; shared pages count proportionally."""
 
     def close(self) -> None:
         """Ends the sandbox and everything in it. It raises nothing, and may be called more than once."""
 
 
 class Staged(Protocol):
-    """A fork that is complete and has not run yet. Used by one thread at a time."""
+    """A complete fork that has not run yet. Used by one thread at a time."""
 
     def begin(self) -> Sandbox:
-        """Lets it run; returns the sandbox, whose this is from now on.
+        """Lets it run; returns the sandbox, which owns this from now on.
 
         Raises:
-            SnapshotUnusable, NotRestorable, ForkFailed: as `Backend.fork`; nothing is left of it then.
+            SnapshotUnusable, NotRestorable, ForkFailed: as `Backend.fork`; nothing of it remains then.
         """
 
     def memory(self) -> int:
@@ -395,17 +397,17 @@ class Staged(Protocol):
 
 
 class Backend(Protocol):
-    """What runs sandboxes: it starts them, takes snapshots of them and forks these. Many threads may use it at once."""
+    """Runs sandboxes: starts them, takes snapshots of them and forks these. Many threads may use it at once."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def platform(self) -> str:
-        """What commands can see of the machine: its architecture, as `x86_64`, and what is unusual about it.
+        """The machine as commands see it: its architecture, such as `x86_64`, and what is unusual about it.
 
-        It is part of a root's name. Backends whose sandboxes look alike to commands return the same text, so that
-        states that were recorded with one serve the other.
+        It is part of a root's name. Backends whose sandboxes look the same to commands return the same text, so that
+        states recorded with one can be used by the other.
         """
 
     @property
@@ -416,7 +418,7 @@ class Backend(Protocol):
         """Starts a sandbox.
 
         Args:
-            image: what it is started from.
+            image: its image.
             limits: what it may use.
 
         Raises:
@@ -428,13 +430,13 @@ class Backend(Protocol):
 
         Args:
             snapshot: the snapshot's id.
-            image: the image that the snapshot's sandbox was started from.
+            image: the image of the snapshot's sandbox.
             limits: what the new sandbox may use.
 
         Raises:
             SnapshotUnusable: the snapshot is known to be missing or damaged, or is of another version of tvsnap.
-            NotRestorable: the snapshot is sound, but cannot be forked on this machine, after several tries.
-            ForkFailed: the machine, not the snapshot, is the reason, after several tries.
+            NotRestorable: the snapshot is intact, but cannot be forked on this machine, after several attempts.
+            ForkFailed: the machine, not the snapshot, is the reason, after several attempts.
         """
 
     def snapshots(self) -> Iterable[str]:
@@ -448,13 +450,13 @@ class Backend(Protocol):
         """
 
     def reap(self) -> ReapReport:
-        """Removes what processes that have died left behind in this data directory, and returns how much that was."""
+        """Removes what dead processes left behind in this data directory, and returns how much that was."""
 
     def reclaim(self) -> None:
-        """Gives back to the disk what was deleted. This may take a minute."""
+        """Returns the space of what was deleted to the disk. This may take a minute."""
 
     def disk_usage(self) -> Mapping[str, int]:
-        """Returns the bytes that are taken on disk, by kind: `snapshots` and `sandboxes`."""
+        """Returns the bytes used on disk, by kind: `snapshots` and `sandboxes`."""
 
     def close(self) -> None:
         """Ends all sandboxes of this process, and closes the backend."""
@@ -462,16 +464,16 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Staging(Protocol):
-    """A backend that can make forks ahead of time of whatever lives in a sandbox."""
+    """A backend that can make forks ahead of time of any snapshot with processes."""
 
     def stage(self, snapshot: str, image: Image, limits: Limits) -> Staged | None:
-        """Makes a fork that stands still before its first instruction, so that it is there at once when it is needed.
+        """Makes a fork that waits before its first instruction, so that it is available at once when it is needed.
 
         Args:
             snapshot, image, limits: as for `fork`.
 
         Returns:
-            The fork; None if there can be none of a snapshot of this kind.
+            The fork; None if this is impossible for a snapshot of this kind.
 
         Raises:
             SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.

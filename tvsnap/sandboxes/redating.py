@@ -1,9 +1,9 @@
-"""Gives files that a call has made the times that they had when the call was recorded.
+"""Gives files that a repeated call has made the modification times that they had when the call was recorded.
 
-Calls that are made again to rebuild a state follow one another at once. A rollout that made them itself thought in
-between, and what goes by the time of files goes by that: `make` builds what is older than its source, Python compiles
-anew what was changed in another second, `find -newermt` finds what is young. So the modification times of all that a
-call has written are moved to where they were when it was recorded, in the same order. Times of change cannot be set.
+When calls are repeated to rebuild a state, they follow one another immediately, whereas the original rollout spent time
+thinking in between. Programs depend on this time: `make` builds what is older than its source, Python recompiles what
+changed in another second, `find -newermt` finds recent files. So the modification times of all that a call has written
+are moved to the time of the recorded call, in the same order. Times of change (ctime) cannot be set.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from tvsnap.sandboxes.observing import Entry
 
 NS = 1_000_000_000
 TICK_NS = 10_000_000
-"""So much behind the clock may the times of files be: for them, the kernel reads it a few hundred times a second."""
+"""How far files' times may lag behind the clock: for them, the kernel reads it only a few hundred times a second."""
 
 
 class Span(NamedTuple):
-    """From one moment to another, nanoseconds since the epoch."""
+    """An interval, in nanoseconds since the epoch."""
 
     since: int
     until: int
 
     def move(self, moment: int, to: Span) -> int:
-        """Returns the moment of another span that lies in it as `moment` does in this one."""
+        """Returns the time that has the same relative position in another interval as `moment` has in this one."""
         part = (moment - self.since) / max(self.until - self.since, 1)
         return to.since + round(part * (to.until - to.since))
 
 
 def recorded_span(created: float, duration: float, earlier: int) -> Span:
-    """Returns when the files of a recorded call were written, as far as is known.
+    """Returns the interval in which a recorded call wrote its files, as far as is known.
 
     Args:
-        created: when it was recorded, seconds since the epoch.
-        duration: what it took, seconds.
-        earlier: until when the call before it was at work, nanoseconds since the epoch: it lies after that.
+        created: when the call was recorded, seconds since the epoch.
+        duration: its duration, seconds.
+        earlier: when the call before it ended, nanoseconds since the epoch; the interval begins after that.
     """
     until = max(int(created * NS), earlier + 2 * TICK_NS)
     return Span(max(until - int(duration * NS), earlier + TICK_NS), until)
@@ -49,7 +49,7 @@ def recorded_span(created: float, duration: float, earlier: int) -> Span:
 
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
-    """A block that moves times. Raises InfrastructureError where not all files could be looked at."""
+    """Turns errors while times are moved into InfrastructureError: not all files could be inspected."""
     try:
         yield
     except (looks.NotSeen, OSError) as error:
@@ -57,20 +57,20 @@ def failures_told() -> Iterator[None]:
 
 
 def redate(root: int, entries: Iterable[Entry], span: tuple[int, int], to: tuple[int, int]) -> None:
-    """Moves the modification times of files that lie within a span to another one.
+    """Moves the modification times of files that are in the interval `span` into the interval `to`.
 
-    What nobody can set (`chattr +i`), or what is gone, is passed over. Directories in which files come and go with a
-    mere look keep their time.
+    Files whose times cannot be set (`chattr +i`), or that are gone, are skipped. Directories in which merely reading
+    creates and deletes files keep their time.
 
     Args:
         root: a descriptor of the sandbox's root directory, of its mounted overlay.
-        entries: the files that there are.
-        span: in which the call was made now.
-        to: in which it was made when it was recorded.
+        entries: the existing files.
+        span: when the call was repeated.
+        to: when the call was made that was recorded.
     """
     written, recorded = Span(span[0] - TICK_NS, span[1]), Span(*to)
     found = [entry for entry in entries if not entry.deleted and written.since <= entry.mtime_ns <= written.until]
-    for entry in sorted(found, key=lambda entry: entry.path, reverse=True):  # what lies in a directory first
+    for entry in sorted(found, key=lambda entry: entry.path, reverse=True):  # the contents of a directory first
         if stat.S_ISDIR(entry.mode) and not entry.dated:
             continue
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Telling whether files are still what they were: checksums of contents, a seal over a tree, and sealed JSON.
+"""Verifies that files are unchanged: checksums of contents, a seal over a tree, and sealed JSON.
 
-They are there against faults, not against an enemy who may write to the data directory: CRC-32 finds any flipped bit
-or burst, and of other damage all but one in four thousand million, at several times the speed of a cryptographic hash.
+This guards against faults, not against an attacker who can write to the data directory: CRC-32 detects any flipped bit
+or burst, and all but one in four thousand million of other errors, several times as fast as a cryptographic hash.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _CHUNK = 1 << 20
 _SMALL = 16384
 _LONGEST_REASON = 300
 _NAMES = 256
-"""After so many it is looked whether that has taken too long."""
+"""After so many, the time limit is checked."""
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""Errors over what is written that do not end by themselves a moment later."""
+"""Errors of writing that do not end by themselves after a moment."""
 _DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.ESTALE}
-"""Of these, EIO is what a file system says of contents whose checksum is another than it noted down."""
+"""Among these, EIO is what a file system reports for contents whose checksum does not match."""
 
 Stamp = tuple[int, int, int, int]
 """Inode, size, and modification and change time (ns) of a file: changes whenever its contents do."""
@@ -45,10 +45,9 @@ def stamp(path: str | Path, directory: int | None = None) -> Stamp:
 
 
 def open_regular(path: str | Path, directory: int | None = None) -> io.FileIO:
-    """Opens a regular file for reading, and nothing that stands in its place: a link, a pipe that would be waited for.
+    """Opens a regular file for reading, without following a link, or waiting for a pipe in its place.
 
-    Raises:
-        OSError: it cannot be opened; ValueError: it is something else.
+    Raises OSError if it cannot be opened, and ValueError if it is something else.
     """
     return io.FileIO(_open_regular(path, directory))
 
@@ -63,11 +62,9 @@ def _open_regular(path: str | Path, directory: int | None) -> int:
 
 @contextlib.contextmanager
 def reading(snapshot: str) -> Iterator[None]:
-    """A block in which a snapshot is read: an error in it is either damage or trouble of the machine.
+    """Turns errors of reading a snapshot into SnapshotUnusable (it is missing or damaged) or AttemptFailed.
 
-    Raises:
-        SnapshotUnusable: what is read is gone, or not what it was.
-        AttemptFailed: the machine lacks something, such as descriptors.
+    The latter is raised if the machine lacks something, such as descriptors.
     """
     try:
         yield
@@ -78,27 +75,23 @@ def reading(snapshot: str) -> Iterator[None]:
 
 
 def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
-    """Returns the size (bytes) and the CRC-32 of a regular file; arguments and errors as of `open_regular`."""
+    """Returns the size (bytes) and the CRC-32 of a regular file; see `open_regular`."""
     size = crc = 0
     with closing(_open_regular(path, directory)) as file:
         chunk = os.read(file, _SMALL)
         while chunk:
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
-            # A file that does not fill what was asked for is at its end: nobody writes to it.
+            # A short read is at the end of the file, since nobody writes to it.
             chunk = os.read(file, _CHUNK) if size >= _SMALL else b""
     return size, crc
 
 
 def seal(tree: Path) -> tuple[int, int]:
-    """Looks over a tree of files that nobody writes to, without reading them or following a link.
+    """Inspects a tree of files that nobody writes to, without reading them or following links.
 
-    Returns:
-        Bytes that they take on the disk; and a seal, which changes when a file in it is written to, is added, removed,
-        renamed or replaced, or gets other rights or another owner.
-
-    Raises:
-        OSError: part of it cannot be read.
+    Returns the bytes that they take on the disk, and a seal that changes when a file in it is written to, added,
+    removed, renamed or replaced, or gets other permissions or another owner. Raises OSError if part is unreadable.
     """
     total = crc = 0
     for path, about in _walk(os.fsencode(tree)):
@@ -113,14 +106,14 @@ def seal(tree: Path) -> tuple[int, int]:
 
 
 def _walk(tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Yields all paths of a tree, relative to it and beginning with itself, in an order that depends on names alone."""
+    """Yields all paths of a tree, relative to it and beginning with itself, in an order that depends only on names."""
     yield b"", os.lstat(tree)
     waiting = [(b"", b"")]
     while waiting:
         directory = b"".join(waiting.pop())
         opened = os.open(tree + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # Names alone are kept: a path may have 4 KiB, and there may be many in a directory.
+            # Only names are kept: a path may have 4 KiB, and a directory may have many.
             for number, name in enumerate(sorted(map(os.fsencode, os.listdir(opened)))):
                 if number % _NAMES == 0:
                     go_on()
@@ -133,16 +126,12 @@ def _walk(tree: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
 
 
 def to_sealed_json(values: Mapping[str, Any]) -> str:
-    """Returns plain JSON values as text that carries its own checksum."""
+    """Returns plain JSON values as text that includes its own checksum."""
     return json.dumps({"crc32": zlib.crc32(canonical_json(values).encode()), "values": values})
 
 
 def from_sealed_json(text: str | bytes) -> dict[str, Any]:
-    """Returns what `to_sealed_json` was given.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is something else.
-    """
+    """Returns the argument of `to_sealed_json`; raises ValueError, KeyError or TypeError if this is something else."""
     sealed = json.loads(text)
     values: dict[str, Any] = sealed["values"]
     if sealed["crc32"] != zlib.crc32(canonical_json(values).encode()):

@@ -1,7 +1,7 @@
-"""The files of a sandbox as the last look found them, so that the next one need only find what is another.
+"""Remembers a sandbox's files as last seen, so that the next look has to process only the differences.
 
-Nearly all looks find nearly all files as they were. What is not told anew is neither read nor compared with the image
-nor hashed again.
+Nearly all looks find nearly all files unchanged. Unchanged files are neither read, compared with the image, nor hashed
+again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tvsnap.sandboxes.processes import observe
 
 
 class SeenFiles:
-    """What was seen last of one sandbox's files. Thread-safe."""
+    """The files of one sandbox as last seen. Thread-safe."""
 
     def __init__(self, upper: Path, image: observing.ImageTree) -> None:
         """
         Args:
-            upper: the directory of what differs from the image.
-            image: what lies below it.
+            upper: the directory with the differences from the image.
+            image: the layers below it.
         """
         self._upper = upper
         self._image = image
@@ -35,11 +35,7 @@ class SeenFiles:
         self._last: _Last | None = None
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        """Returns what `observe.files_fingerprints` does, times of access included.
-
-        Raises:
-            NotSeen: there is more than anybody looks at, or it takes too long.
-        """
+        """Returns the same as `observe.files_fingerprints`, with access times; raises NotSeen beyond the limits."""
         with self._lock:
             last, self._last = self._last, None  # nothing is known after an error
             if last is None or last.apart != service.directories:
@@ -52,16 +48,14 @@ class SeenFiles:
             except TooMuch:
                 return observe.files_fingerprints(self._upper, self._image, service, accessed=True)
             except InfrastructureError:
-                return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
+                return secrets.token_hex(), secrets.token_hex()  # they were not seen, so they may have changed
             self._last = last
             return last.fingerprints
 
     def entries(self) -> list[observing.Entry]:
-        """Returns what `observing.walk` yields.
+        """Returns the same as `observing.walk` yields.
 
-        Raises:
-            InfrastructureError: part of it cannot be read.
-            NotSeen: there is more than anybody looks at, or it takes too long.
+        Raises InfrastructureError if part of it is unreadable, NotSeen beyond the limits.
         """
         with self._lock:
             last, self._last = self._last, None
@@ -74,12 +68,12 @@ class SeenFiles:
 
 
 class _Last:
-    """A look at them, which the next one goes on from.
+    """The result of a look, which the next look updates.
 
     Attributes:
-        apart: directories whose files have a fingerprint of their own.
+        apart: directories whose files have a separate fingerprint.
         fingerprints: of all other files, and of those.
-        entries: all but PID 1's own directory and what lies in it; the same list as long as they are the same.
+        entries: all except PID 1's own directory and its contents; the same list object while nothing changes.
     """
 
     def __init__(self, image: observing.ImageTree, apart: tuple[str, ...]) -> None:
@@ -88,7 +82,7 @@ class _Last:
         self.entries: list[observing.Entry] = []
         self._image = image
         self._memory = FilesMemory()
-        self._entries: dict[str, observing.Entry] = {}  # but for PID 1's own directory and what lies in it
+        self._entries: dict[str, observing.Entry] = {}  # without PID 1's own directory and its contents
         self._prints: dict[str, bytes | None] = {}
         self._prints_apart: dict[str, bytes | None] = {}
 

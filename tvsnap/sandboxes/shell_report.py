@@ -1,4 +1,4 @@
-"""What a shell's report says of its state: fingerprints of it, and its items for people."""
+"""Parses a shell's report on its state into fingerprints, and into items for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import GuestInfo
 from tvsnap.sandboxes.shell.words import hidden_commands
 
-# Variables that change by themselves or with every command: their values are no part of the state.
+# Variables that change by themselves or with every command: their values are not part of the state.
 VOLATILE = {
     "_", "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL",
     "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "HISTCMD", "LINENO", "PIPESTATUS", "SECONDS", "SRANDOM",
@@ -21,7 +21,7 @@ VOLATILE = {
 _NOT_TOLD = {*VOLATILE, "", "RANDOM"}  # variables that are not listed for people
 _HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
 _PLAIN = re.compile(rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*\))\n")
-"""A value, with what ends its line, that is the same to whoever reads it as any other of this kind."""
+"""A value and its line end that can be replaced by any other such value without effect on how the rest is parsed."""
 _MOST_KEPT = 1 << 20
 """Bytes of a report."""
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 def declared(variables: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields the declarations in a shell's report by name, but for our own; without a name what is none of them."""
+    """Yields the declarations in a shell's report by name, without our own; text that is none has an empty name."""
     end = 0
     for each in declarations(variables):
         yield "", variables[end : each.start]
@@ -42,10 +42,10 @@ def declared(variables: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 class ShellReports:
-    """What one shell said last, and what that came to.
+    """A shell's last report, and the results of parsing it.
 
-    To take a report apart takes milliseconds, and most differ from the last one in nothing but values that are no part
-    of the state. So the last one is kept in the pieces that are between those.
+    Parsing takes milliseconds, and most reports differ from the last one only in values that are not part of the state.
+    So the last report is kept as the pieces between such values.
     """
 
     def __init__(self) -> None:
@@ -54,14 +54,14 @@ class ShellReports:
         self._known: dict[Callable[[bytes], Any], Any] = {}
 
     def seen(self, dump: bytes | None, info: GuestInfo) -> tuple[str, frozenset[str]]:
-        """Returns `Observation.shell` and `Observation.hidden` of a shell that said `dump`, or nothing."""
+        """Returns `Observation.shell` and `Observation.hidden` for the report `dump`; None for no report."""
         if dump is None:
             return secrets.token_hex(), frozenset()
         told = self.come_to(shell_fingerprint, dump)
         return f"{told} {info.inner} {info.kernel}", self.come_to(shell_hidden, dump)
 
     def come_to(self, read: Callable[[bytes], V], dump: bytes) -> V:
-        """Returns what a report comes to if it is read thus; `read` must leave out what is no part of the state."""
+        """Returns `read(dump)`, possibly cached; `read` must ignore values that are not part of the state."""
         if dump is not self._dump and (self._last is None or not self._last.are_of(dump)):
             self._last, self._known = None if len(dump) > _MOST_KEPT else _Pieces.of(dump), {}
         self._dump = None if self._last is None else dump
@@ -73,13 +73,13 @@ class ShellReports:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """A shell's report without values that are no part of the state and are plainly quoted.
+    """The pieces of a shell's report between plainly quoted values that are not part of the state.
 
     Attributes:
-        declared: what is before each such value of a variable.
-        following: what is between the last of them and the clock.
-        ahead: what the clock comes to; None if it is not told.
-        rest: what comes after it.
+        declared: the text before each such value of a variable.
+        following: the text between the last of them and the clock.
+        ahead: the result of `_ahead`; None if there is no clock.
+        rest: the text after the clock.
     """
 
     declared: tuple[bytes, ...]
@@ -104,7 +104,7 @@ class _Pieces:
         return cls(tuple(declared), dump[end : clock.start()], _ahead(clock), dump[clock.end() :])
 
     def are_of(self, dump: bytes) -> bool:
-        """Whether a report comes to the same as the one that these are of."""
+        """Whether a report yields the same results as the one that these pieces are of."""
         at = 0
         for piece in self.declared:
             value = _PLAIN.match(dump, at + len(piece)) if dump.startswith(piece, at) else None
@@ -123,11 +123,11 @@ class _Pieces:
 
 
 def shell_fingerprint(dump: bytes) -> str:
-    """Returns a hash of what the shell said of its state, without what changes by itself."""
+    """Returns a hash of the shell's state as reported, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
     hasher = hashlib.sha256(without_clock(rest))
     for name, text in declared(variables):
-        if name in VOLATILE:  # what bash computes gets -i when it is first read
+        if name in VOLATILE:  # bash adds -i to variables that it computes when they are first read
             head = _HEAD.match(text)
             text = b"%s %s\n" % (name.encode(), head[1].replace(b"i", b"").strip(b"-") if head else text)
         hasher.update(text)
@@ -135,18 +135,18 @@ def shell_fingerprint(dump: bytes) -> str:
 
 
 def shell_hidden(dump: bytes) -> frozenset[str]:
-    """Returns the commands of a shell that may change what it does not tell; see `shell.words`."""
+    """Returns the commands of a shell that may change state that it does not report; see `shell.words`."""
     sections = dict(part.partition("\n")[::2] for part in dump.decode("latin-1").split("\1")[1:])
     return hidden_commands(*(sections.get(title, "") for title in ("functions", "aliases", "traps", "options")))
 
 
 def without_clock(sections: bytes) -> bytes:
-    """Returns what the shell said, with how far SECONDS was set ahead in place of what its clock shows."""
+    """Returns the report with the offset of SECONDS in place of its clock."""
     return _CLOCK.sub(_ahead, sections, count=1)
 
 
 def _ahead(clock: re.Match[bytes]) -> bytes:
-    """Returns by how many seconds SECONDS was set ahead since the shell began, from what it said with the clock."""
+    """Returns by how many seconds SECONDS was set ahead since the shell started, according to its clock section."""
     then, now = clock.group(1, 2), clock.group(3, 4)
     return b"\1ahead\n%d\n" % (int(now[0]) - int(now[1]) - int(then[0]) + int(then[1])) if then[0] and now[0] else b""
 

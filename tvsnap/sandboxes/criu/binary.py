@@ -1,4 +1,4 @@
-"""Finds the CRIU that this machine has, and tells whether it will do."""
+"""Finds this machine's CRIU, and tells whether it is suitable."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from tvsnap.host import native, scripts
 
 OLDEST_CRIU = (4, 2)
-"""Older ones fail on the kernels of today (3.17 on Linux 6.18, for its vDSO)."""
+"""Older versions fail on current kernels (3.17 on Linux 6.18, because of its vDSO)."""
 
 KEPT = Path("/usr/local/lib/tvsnap")
-"""Where `tvsnap setup` keeps the CRIU that it builds."""
+"""Where `tvsnap setup` installs the CRIU that it builds."""
 
 _ADDITIONS = re.compile(rb"tvsnap-additions: ([a-z, ]+)\0")
 
@@ -24,9 +24,9 @@ _ADDITIONS = re.compile(rb"tvsnap-additions: ([a-z, ]+)\0")
 def find_criu() -> Path | None:
     """Returns the CRIU to use, or None if this machine has none.
 
-    Looked for in this order: `$TVSNAP_CRIU`, which counts alone if it is set (a path where nothing is simulates
-    a machine without CRIU); the newest of that which the package carries and those that `tvsnap setup` kept, for all or
-    in the user's cache; `PATH`.
+    Search order: `$TVSNAP_CRIU`, and nothing else if that is set (a path that does not exist simulates a machine
+    without CRIU); the newest one of the package and of those that `tvsnap setup` installed, for all users or in the
+    user's cache; `PATH`.
     """
     chosen = os.environ.get("TVSNAP_CRIU")
     if chosen:
@@ -36,7 +36,7 @@ def find_criu() -> Path | None:
     kept = [binary for place in places for binary in place.glob("criu-*/criu") if _runs(binary)]
     if kept:
         return max(kept, key=lambda binary: _numbers(binary.parent.name))
-    # Debian's CRIU lives in sbin, which is not in everyone's PATH.
+    # Debian installs CRIU in sbin, which is not in every PATH.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
     found = shutil.which("criu", path=path)
     return Path(found) if found else None
@@ -53,19 +53,19 @@ def criu_version(binary: Path) -> tuple[int, ...]:
 
 
 def is_current(binary: Path) -> bool:
-    """Whether a CRIU has been given all that this version of tvsnap would give it."""
+    """Whether a CRIU has all additions of this version of tvsnap."""
     return binary.parent.name.endswith(f"-{scripts.criu_additions()}")
 
 
 @functools.cache
 def additions(binary: Path) -> frozenset[str]:
-    """Returns what a CRIU has been given that stock CRIU lacks: all that is listed here if it is ours.
+    """Returns the additions of a CRIU to the stock version; one that tvsnap built has all that are listed here.
 
-    "terminals": it brings back those of processes that lead no session. "owners": it gives a fork other users of this
-    machine than what it is a fork of had. "queues": it brings back /dev/tty, packet mode, and what waits at a
-    terminal of which no process has the slave open. "roots": it brings back Unix sockets of processes with a root
-    directory of their own. "watches": it leaves watches of inotify to who asks for a dump. The files in
-    `native/criu` tell how, and mark the binary.
+    "terminals": restores the controlling terminals of processes that are no session leaders. "owners": maps a fork's
+    users to other users of this machine than those of its origin. "queues": restores /dev/tty, packet mode, and data
+    queued at a terminal whose slave no process has open. "roots": restores Unix sockets of processes with their own
+    root directory. "watches": leaves inotify watches to the caller of a dump. The files in `native/criu` implement
+    them, and mark the binary.
     """
     with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
         found = _ADDITIONS.search(program)
@@ -73,7 +73,7 @@ def additions(binary: Path) -> frozenset[str]:
 
 
 def criu_complaint(binary: Path) -> str | None:
-    """Returns what `criu check` finds wrong with this machine, in one line; None if it finds nothing."""
+    """Returns the first error that `criu check` reports, in one line; None if it reports none."""
     try:
         run = subprocess.run([binary, "check"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -86,7 +86,7 @@ def criu_complaint(binary: Path) -> str | None:
 
 
 def _runs(binary: Path) -> bool:
-    # Not `Path.is_file`, which raises where a directory on the way may not be entered.
+    # Not `Path.is_file`, which raises if a directory on the way is not searchable.
     return os.path.isfile(binary) and os.access(binary, os.X_OK)
 
 

@@ -1,4 +1,4 @@
-"""CRIU, driven by its RPC protocol over `criu swrk` and a socket pair: the one place that speaks to it."""
+"""Drives CRIU by its RPC protocol over `criu swrk` and a socket pair; no other module talks to CRIU."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tvsnap.sandboxes.criu import refusals
 
 _LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
 _CACHE = "/dev/shm/tvsnap-criu"
-"""Where it keeps what it knows of this kernel, in the directory that it was built for."""
-_LOG = "-"  # its standard output: in a file beside the images, forks of one snapshot would write over each other's
-_DYING = 1.0  # seconds that a process may take to end that was killed while CRIU had it in its hands
+"""Where CRIU caches what it knows of this kernel; this path is compiled into it."""
+_LOG = "-"  # standard output: forks of one snapshot would overwrite each other's log file beside the images
+_DYING = 1.0  # seconds in which a process ends that was killed during a dump
 _TIMEOUT = 120.0
-_STUCK = 15.0  # seconds in which a dump has hardly run nor waited for a disk: it waits for a process of the sandbox
-_HARDLY = 0.01  # of the time, in which it looks whether the wait is over
-_LOOK = 2.0  # seconds between looks at that
+_STUCK = 15.0  # seconds in which a dump hardly used the CPU or a disk: it waits for a process of the sandbox
+_HARDLY = 0.01  # fraction of the time in which it checks whether the wait is over
+_LOOK = 2.0  # seconds between checks
 _HALF_OF_LOG = 1 << 19  # bytes
-_LAST_WORDS = 5.0  # seconds to end in, after its answer or in place of one
+_LAST_WORDS = 5.0  # seconds in which it ends after its answer, or without one
 _CGROUPS_IGNORE = 0
 _NETWORK_LOCK_SKIP = 3
 _DUMP, _RESTORE, _NOTIFY = 1, 2, 6
@@ -42,7 +42,7 @@ _GHOST_LIMIT = 1 << 30
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _BOOL, _INT, _UINT, _TEXT = _Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_UINT32, _Field.TYPE_STRING
-# The part of CRIU's rpc.proto that is used here: message -> field -> (number, type).
+# The used part of CRIU's rpc.proto: message -> field -> (number, type).
 _MESSAGES: dict[str, dict[str, tuple[int, int | str]]] = {
     "Opts": {
         "images_dir_fd": (1, _INT),
@@ -102,13 +102,13 @@ _TYPES = _message_classes()
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What a request came to.
+    """The result of a request.
 
     Attributes:
         response: CRIU's answer; None if it gave none.
         status: its exit status; negative if a signal ended it.
-        log: what it logged.
-        errors: what it, or what was to become it, printed.
+        log: its log.
+        errors: the standard error of CRIU, or of the program that was to execute it.
         init: PID 1 of the sandbox that was dumped, as the host sees it; 0 for a restore.
     """
 
@@ -124,17 +124,17 @@ class _End:
 
     @property
     def killed(self) -> bool:
-        """Whether a signal ended it before it gave an answer."""
+        """Whether a signal ended CRIU before it answered."""
         return self.response is None and self.status < 0
 
     @property
     def cause(self) -> refusals.Cause:
-        """What made it fail; if it did not come to say a reason, that is the machine's doing."""
+        """The cause of the failure; without an answer it is the machine."""
         return "machine" if self.response is None else refusals.cause(self.log)
 
     @property
     def reason(self) -> str:
-        """Why it failed, in words: from its log, else from what it answered or printed."""
+        """Why it failed, in words: from its log, else from its answer or its standard error."""
         if self.killed:
             return f"CRIU: it was ended by signal {-self.status}"
         if told := refusals.reason(self.log, self.init):
@@ -145,24 +145,24 @@ class _End:
 
 
 class ProcessesDisturbed(InfrastructureError):
-    """A dump went wrong such that the processes may not be what they were: they must not go on."""
+    """A dump failed in a way that may have changed the processes, so they must not go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criu:
-    """A CRIU binary. Each request runs a process of its own, which ends with the request."""
+    """A CRIU binary; each request runs in a new process."""
 
     binary: Path
 
     @property
     def directories(self) -> list[str]:
-        """What it needs of this machine's directories, as options of the program that lets it see nothing else."""
+        """Options for the program that enters the namespaces: the host's directories that CRIU still needs there."""
         options = [*_kept(self.binary)]
-        with contextlib.suppress(OSError):  # there is no such place, and each start takes longer
+        with contextlib.suppress(OSError):  # without the cache each start takes longer
             with contextlib.suppress(FileExistsError):
                 os.mkdir(_CACHE, mode=0o700)
             about = os.lstat(_CACHE)
-            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():  # what lies there is trusted
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():  # its contents are trusted
                 options += ["--cache", _CACHE]
         return options
 
@@ -182,24 +182,22 @@ class Criu:
         *,
         without_watches: bool = False,
     ) -> None:
-        """Writes the process tree below `pid` to a directory; the tree goes on afterwards.
+        """Dumps the process tree below `pid` to a directory; the tree goes on afterwards.
 
         Args:
             pid: the tree's root, as the host sees it.
             images: descriptor of the directory.
             external: mounts that the host provides, as `mnt[PATH]:NAME`.
-            enter: a command line that runs CRIU where it must be (the sandbox's network namespace), its standard input
-                as descriptor 3.
-            on_start: called just before the tree is stopped; nothing is done to it if this raises anything.
-            on_frozen: called while the tree stands still and its memory has been written; the dump fails with what it
-                raises.
-            without_watches: instances of inotify are dumped without what they watch, by a CRIU that can ("watches" in
-                `additions`).
+            enter: a command line that executes CRIU in the right place (the sandbox's network namespace), with its
+                standard input as descriptor 3.
+            on_start: called just before the tree is stopped; if it raises, nothing is done to the tree.
+            on_frozen: called while the tree is frozen and its memory has been written; what it raises fails the dump.
+            without_watches: dump inotify instances without their watches; needs "watches" in `additions`.
 
         Raises:
-            NotCheckpointable: with CRIU's reason, which is known to be a property of the processes.
-            AttemptFailed: with any other reason; the processes go on undisturbed.
-            ProcessesDisturbed: CRIU was killed over it, or could not let go of a process as it had found it.
+            NotCheckpointable: CRIU's reason is known to be a property of the processes.
+            AttemptFailed: CRIU failed for another reason; the processes go on undisturbed.
+            ProcessesDisturbed: CRIU was killed meanwhile, or could not restore a process to how it found it.
         """
         options = self._options(images, external)
         options.pid = pid
@@ -230,9 +228,9 @@ class Criu:
         if failures and not stopped:
             raise failures[0]
         if not end.success:
-            if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # nothing was touched yet
+            if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # no process was touched yet
                 raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
-            reason = end.reason  # processes that it names may end
+            reason = end.reason  # computed now, since processes that it names may end
             if end.killed or left_its_code(end.log, pid):
                 raise ProcessesDisturbed(reason)
             if failures:
@@ -249,21 +247,15 @@ class Criu:
         enter: Sequence[str],
         before_it_runs: Callable[[int], None] | None = None,
     ) -> int:
-        """Brings a dumped tree back to life as a child of this process.
+        """Restores a dumped tree as a child of this process and returns the process id of the tree's root.
 
         Args:
             images: descriptor of the directory that `dump` wrote.
             root: where the tree's root file system is mounted, in CRIU's mount namespace.
             external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
-            enter: a command line that prepares namespaces and mounts and becomes CRIU, as for `dump`.
-            before_it_runs: called with the process id of the tree's root when all is there and nothing has run yet;
-                what it raises is raised, and the tree, which runs then, is left to the caller to end.
-
-        Returns:
-            The process id of the tree's root.
-
-        Raises:
-            AttemptFailed: with CRIU's reason.
+            enter: a command line that prepares namespaces and mounts and executes CRIU, as for `dump`.
+            before_it_runs: called with the process id of the tree's root when everything is restored and nothing has
+                run yet; an exception of it is passed on, and the caller then has to end the tree, which runs.
         """
         options = self._options(images, external)
         options.root = str(root)
@@ -274,9 +266,9 @@ class Criu:
 
         def notified(script: str, pid: int) -> bool:
             try:
-                if script == "post-restore":  # later ones name no process
+                if script == "post-restore":  # later notifications name no process
                     tree.append(pid)
-                if script == "pre-resume" and before_it_runs is not None:  # the last names have been taken away by now
+                if script == "pre-resume" and before_it_runs is not None:  # CRIU's temporary names are unlinked
                     before_it_runs(*tree)
             except Exception as error:
                 failures.append(error)
@@ -297,7 +289,7 @@ class Criu:
         options.file_locks = True
         options.manage_cgroups_mode = _CGROUPS_IGNORE
         options.ghost_limit = _GHOST_LIMIT
-        # Connections are left alone in a dump, and restored as sockets without one; see processes/tcp.py.
+        # Connections are left alone in a dump, and restored as unconnected sockets; see processes/tcp.py.
         options.tcp_close = True
         options.tcp_skip_in_flight = True
         options.external.extend(external)
@@ -312,7 +304,7 @@ class Criu:
         environment: Mapping[str, str] = {},
     ) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # No pipes: processes that a killed CRIU leaves half restored would hold them open.
+        # Files and no pipes: processes that a killed CRIU leaves half restored would hold pipes open.
         with ours, open(os.memfd_create("log"), "rb") as log, open(os.memfd_create("errors"), "rb") as errors:
             with theirs:
                 process = subprocess.Popen(
@@ -324,7 +316,7 @@ class Criu:
                 )
             try:
                 ended = os.pidfd_open(process.pid)
-            except OSError:  # it was asked for nothing yet
+            except OSError:  # it has received no request yet
                 process.kill()
                 process.wait()
                 raise
@@ -333,11 +325,11 @@ class Criu:
                 with contextlib.suppress(ConnectionError):
                     response = self._converse(ours, ended, process.pid, kind, options, notified)
             finally:
-                ours.close()  # a CRIU that is still at work notices, and lets go of all processes in order
+                ours.close()  # a CRIU that still works notices, and detaches from all processes properly
                 if not _poll(ended).poll(_LAST_WORDS * 1000):
                     process.kill()
                 os.close(ended)
-                # A restore starts a process beside CRIU, as our child; what it restored is in a group of its own.
+                # A restore starts a process beside CRIU, as our child; the restored tree has another process group.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -348,9 +340,9 @@ class Criu:
     def _converse(
         channel: socket.socket, ended: int, pid: int, kind: int, options: Any, notified: Callable[[str, int], bool]
     ) -> Any:
-        # A restore is the work of other processes, for which this one waits.
+        # In a restore other processes do the work, and this one waits for them.
         stuck = _STUCK if kind == _DUMP else _TIMEOUT
-        # The end of CRIU need not be that of the channel, for the same reason.
+        # For the same reason the channel may stay open after CRIU has ended.
         heard = _poll(channel.fileno(), ended)
         channel.send(_TYPES["Request"](type=kind, opts=options).SerializeToString())
         while _at_work(pid, stuck, heard):
@@ -370,14 +362,14 @@ class Criu:
 
 @functools.cache
 def _kept(binary: Path) -> tuple[str, ...]:
-    """Returns the options that name the directories which a CRIU needs."""
+    """Returns command-line options that name the directories which a CRIU binary needs."""
     needed = [binary.resolve().parent, native.CRIU_PLUGIN.parent, *_LIBRARIES]
     found = dict.fromkeys(str(path) for path in needed if path.is_dir())
     return tuple(item for path in found for item in ("--keep", path))
 
 
 def _reap_group(group: int) -> None:
-    """Reaps what was killed of a process group, among our children."""
+    """Reaps those of our children that belong to a killed process group."""
     deadline = time.monotonic() + _DYING
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < deadline:
@@ -386,10 +378,7 @@ def _reap_group(group: int) -> None:
 
 
 def left_its_code(log: str, init: int) -> bool:
-    """Whether a dump has left its code in a process that lives on, or did not let go of it in order.
-
-    A process that was killed meanwhile takes all that with it.
-    """
+    """Whether a dump left its code in a living process, or did not detach from it properly."""
     held = refusals.held(log, init)
     deadline = time.monotonic() + _DYING
     while any(map(_lives, held)):
@@ -400,7 +389,7 @@ def left_its_code(log: str, init: int) -> bool:
 
 
 def _poll(*descriptors: int) -> select.poll:
-    """Returns what tells which of some descriptors can be read."""
+    """Returns a poll object for input on these descriptors."""
     waiting = select.poll()
     for descriptor in descriptors:
         waiting.register(descriptor, select.POLLIN)
@@ -408,13 +397,7 @@ def _poll(*descriptors: int) -> select.poll:
 
 
 def _at_work(pid: int, stuck: float, heard: select.poll) -> bool:
-    """Waits until a process has said something, or ended; returns whether it has.
-
-    Args:
-        pid: the process that is waited for.
-        stuck: seconds in which it does nothing after which no more is expected of it.
-        heard: tells that of its descriptors.
-    """
+    """Waits until a process is heard from or has ended; returns False after `stuck` seconds without activity."""
     began = since = time.monotonic()
     seen = 0.0
     while not heard.poll(_LOOK * 1000):
@@ -428,7 +411,7 @@ def _at_work(pid: int, stuck: float, heard: select.poll) -> bool:
 
 
 def _activity(pid: int) -> tuple[str, float]:
-    """Returns the state of a process and the processor time that it has used, s, as /proc tells them."""
+    """Returns the state of a process and its processor time in seconds, according to /proc."""
     with contextlib.suppress(OSError):
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         fields = stat[stat.rindex(")") + 2 :].split()
@@ -437,9 +420,9 @@ def _activity(pid: int) -> tuple[str, float]:
 
 
 def read_log(file: IO[bytes]) -> str:
-    """Returns what CRIU has written to a file; of more than a megabyte the first half and the last half of one.
+    """Returns CRIU's log; of more than 1 MiB only the first and the last 512 KiB.
 
-    It names as many things as a sandbox makes. Its first complaint is its own, and the last tell what became of it.
+    Its length grows with what a sandbox contains. The first error is the original one, and the last tell the outcome.
     """
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
@@ -447,7 +430,7 @@ def read_log(file: IO[bytes]) -> str:
         return file.read(size).decode(errors="replace")
     first = file.read(_HALF_OF_LOG)
     file.seek(size - _HALF_OF_LOG)
-    # The lines that the cuts go through would begin, or end, with a part of a name.
+    # Drop the partial lines at the cuts, which could begin or end with a part of a name.
     first, last = first[: first.rfind(b"\n") + 1], file.read(_HALF_OF_LOG).partition(b"\n")[2]
     return (first + last).decode(errors="replace")
 

@@ -1,7 +1,7 @@
-"""Files of an image that a process has mapped, and that were written in place since.
+"""Compares files of an image that a process has mapped with their copies that were written in place since.
 
-overlayfs copies a file of the image up when it is opened for writing. What was mapped before stays mapped from the
-image, with the old bytes; a fork would map the copy.
+overlayfs copies a file of the image up when it is opened for writing. Older mappings still show the image's file with
+the old bytes, but a fork would map the copy.
 """
 
 from __future__ import annotations
@@ -18,30 +18,29 @@ from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.processes.procfs import describe, parts
 
 _ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
-"""Attributes of what overlayfs has copied up, but not of what was made anew."""
+"""Attributes of files that overlayfs has copied up; newly created files lack them."""
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$", re.MULTILINE)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES = 256
-"""How many are compared at once, where all of them are of the file."""
+"""How many pages are compared at once if all of them belong to the file."""
 _MOST = 256 << 20
-"""Bytes that are compared of all mappings of a sandbox, while its processes stand still; about 0.1 s."""
-_SWAPPED, _PRESENT, _OF_A_FILE = 1 << 62, 1 << 63, 1 << 61  # in an entry of /proc/PID/pagemap
+"""Bytes that are compared for all mappings of a sandbox while its processes are frozen; takes about 0.1 s."""
+_SWAPPED, _PRESENT, _OF_A_FILE = 1 << 62, 1 << 63, 1 << 61  # bits in an entry of /proc/PID/pagemap
 
 
 class MappedFiles:
-    """Compares what the processes of one sandbox, which stand still, have mapped of files that were copied up."""
+    """Compares the mapped files of one sandbox's frozen processes with what overlayfs has copied up."""
 
     def __init__(self, upper: int) -> None:
-        """Args: upper: descriptor of the writable layer of the sandbox's overlay."""
+        """`upper` is a descriptor of the writable layer of the sandbox's overlay."""
         self._upper = upper
         self._copied_up: dict[str, bool] = {}
         self._left = _MOST
 
     def changed_under(self, pid: int) -> str:
-        """Returns a file that a process has mapped otherwise than it is now; empty if there is none.
+        """Returns a file that differs from what a process has mapped of it; empty if there is none.
 
-        Raises:
-            NotCheckpointable: there is more to compare than is looked at.
+        Raises NotCheckpointable if there is more to compare than the limit.
         """
         for part in parts(f"/proc/{pid}/maps"):
             for *numbers, path in _MAPPING.findall(part):
@@ -58,7 +57,7 @@ class MappedFiles:
         return self._copied_up[path]
 
     def _differs(self, pid: int, path: str, start: int, end: int, offset: int) -> bool:
-        """Whether a mapping shows anything else than its file now holds, but for what the process itself wrote."""
+        """Whether a mapping, apart from pages that the process wrote itself, differs from what its file now holds."""
         with ExitStack() as stack:
             file = os.fdopen(paths.open_beneath(self._upper, path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
             stack.enter_context(file)
@@ -79,7 +78,7 @@ class MappedFiles:
 
 
 def _was_copied_up(upper: int, path: str) -> bool:
-    # It may be of the image as it is, deleted, or on no overlay.
+    # If this fails, it is an unchanged file of the image, deleted, or not on the overlay.
     with suppress(OSError), closing(paths.open_beneath(upper, path)) as descriptor:
         for name in _ORIGINS:
             with suppress(OSError):
@@ -89,7 +88,7 @@ def _was_copied_up(upper: int, path: str) -> bool:
 
 
 def _runs(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yields runs of pages that are a file's, and not a process' own copies of such: the first, and how many."""
+    """Yields runs of pages that belong to the file, not to the process: the first page, and the count."""
     for first in range(start, end, _PAGES):
         count = min(_PAGES, end - first)
         entries = struct.unpack(f"{count}Q", os.pread(pagemap, 8 * count, 8 * first))
@@ -101,7 +100,7 @@ def _runs(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _read(descriptor: int, size: int, at: int) -> bytes:
-    """Returns what can be read at a place: less than `size` at the end of a file, and of a mapping that goes beyond."""
+    """Returns up to `size` bytes: fewer at the end of a file, or of a mapping that extends beyond it."""
     found = bytearray()
     while len(found) < size:
         try:

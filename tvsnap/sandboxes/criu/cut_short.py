@@ -1,9 +1,9 @@
-"""System calls that end where they are when their thread is stopped, with a part of what they were to do.
+"""Finds system calls that return early, with only part of their work done, when their thread is stopped.
 
-A write that waits for room has written what there was room for. When CRIU stops the thread, or a control group is
-frozen, it returns how much that was (signal(7)). A program that does not write the rest, since without signals that is
-never needed, loses it: in the rollout that goes on, too. No restart of the call would return the whole. So no snapshot
-is taken while a thread waits in such a call.
+A write that waits for room has written as much as there was room for. When CRIU stops the thread, or a control group is
+frozen, the call returns that count (signal(7)). A program that does not write the rest, which is never needed without
+signals, loses data, also in the rollout that goes on. Restarting the call would not return the full count. So no
+snapshot is taken while a thread waits in such a call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvsnap.sandboxes.processes.procfs import describe, head
 from tvsnap.sandboxes.processes.waits import call_of
 
 _WHOLE = 4096
-"""Bytes that are written whole or not at all (PIPE_BUF)."""
+"""Bytes that are written atomically (PIPE_BUF)."""
 _WAIT_FOR_ALL = 0x100  # MSG_WAITALL
 _SHARES_MEMORY = 0x4000  # CLONE_VFORK
 _Arguments = tuple[int, ...]
@@ -48,18 +48,17 @@ _UNSTOPPABLE: dict[str, Callable[[_Arguments], bool]] = {
     "vfork": lambda _: True,
     "clone": lambda arguments: bool(arguments[0] & _SHARES_MEMORY),
 }
-"""In these a thread waits for a child, and no signal reaches it: CRIU would wait for it, too, for 10 s."""
+"""In these calls a thread waits for a child, and no signal reaches it: CRIU would wait for it, too, for 10 s."""
 
 
 _BECOMING = ("execve", "execveat")
-"""In these a thread waits for others of its process to end, and has soon another memory than CRIU was told."""
+"""In these calls a thread waits for the other threads of its process to end; then its memory is not what CRIU read."""
 
 
 def find(pids: Iterable[int]) -> str:
-    """Returns which thread waits in a call that a stop would cut short, or must wait for; in words, empty if none does.
+    """Returns, in words, which thread waits in a call that a stop would cut short or must wait for; empty if none.
 
-    Args:
-        pids: a sandbox's processes, which go on, as the host sees them.
+    The processes (ids on the host) are not stopped meanwhile.
     """
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended

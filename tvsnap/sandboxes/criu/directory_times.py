@@ -1,8 +1,8 @@
-"""Times of directories in which CRIU makes something for a moment, so that forks can have them as they were.
+"""Saves and restores the times of directories in which CRIU creates files temporarily.
 
-CRIU gives what was deleted while a process held it, or ran it, a name again and takes it away, makes deleted
-directories that processes are in, and binds Unix sockets anew. In a fork, the directories of all these were modified
-just now, which `make`, `test -nt` and `find -newer` would tell.
+For a restore, CRIU links files that were deleted while a process held or ran them and unlinks them again, creates
+deleted directories that processes are in, and binds Unix sockets again. In a fork, all these directories would have
+just been modified, which `make`, `test -nt` and `find -newer` would notice.
 """
 
 from __future__ import annotations
@@ -22,19 +22,14 @@ from tvsnap.sandboxes.processes.borrowing import borrowed, file_of
 from tvsnap.sandboxes.processes.procfs import DELETED, deleted_mappings, lines
 
 _MOST = 1000
-"""Beyond so many directories a state has no snapshot: processes decide how many there are."""
+"""With more directories a state has no snapshot: their number is up to the processes."""
 _INODE, _NAME = 6, 7
 """Columns of /proc/PID/net/unix."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryTimes:
-    """Of one directory.
-
-    Attributes:
-        path: inside the sandbox.
-        accessed, modified: ns since the epoch.
-    """
+    """The times of one directory, ns since the epoch; `path` is inside the sandbox."""
 
     path: str
     accessed: int
@@ -42,15 +37,10 @@ class DirectoryTimes:
 
 
 def note(pids: Iterable[int], init: int) -> list[DirectoryTimes]:
-    """Returns the times of all directories in which CRIU will make something when it restores processes.
+    """Returns the times of all directories in which CRIU will create something when it restores these processes.
 
-    Args:
-        pids: a sandbox's processes, which stand still, as the host sees them.
-        init: its PID 1.
-
-    Raises:
-        NotCheckpointable: they are too many.
-        OSError: PID 1 cannot be looked at.
+    The processes (ids on the host) are frozen. Raises NotCheckpointable if there are too many directories, and OSError
+    if PID 1 cannot be inspected.
     """
     noted: dict[str, DirectoryTimes] = {}
     seen: set[str] = set()
@@ -69,11 +59,7 @@ def note(pids: Iterable[int], init: int) -> list[DirectoryTimes]:
 
 
 def set_again(root: str | Path, noted: Iterable[DirectoryTimes]) -> None:
-    """Sets times, where they are others.
-
-    Raises:
-        AttemptFailed: they cannot be set.
-    """
+    """Sets the times of directories that differ; raises AttemptFailed if that is impossible."""
     with paths.directory(root) as descriptor:
         for times in noted:
             _set(descriptor, times)
@@ -90,7 +76,7 @@ def _set(root: int, times: DirectoryTimes) -> None:
 
 
 def _nearest(root: int, directory: str) -> DirectoryTimes:
-    """Returns the times of a directory, or of the nearest above it that is still there."""
+    """Returns the times of a directory, or of its nearest ancestor that still exists."""
     while True:
         try:
             descriptor = paths.open_beneath(root, directory)
@@ -105,7 +91,7 @@ def _nearest(root: int, directory: str) -> DirectoryTimes:
 
 
 def _made_again(pid: int, bound: set[str]) -> Iterator[str]:
-    """Yields the paths at which CRIU makes something for a process."""
+    """Yields the paths at which CRIU will create something for a process."""
     for name in ("exe", "cwd", "root"):
         with contextlib.suppress(OSError):  # it has ended
             target = os.readlink(f"/proc/{pid}/{name}")
@@ -118,7 +104,7 @@ def _made_again(pid: int, bound: set[str]) -> Iterator[str]:
                 yield path.replace("\\012", "\n")
     with contextlib.suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # CRIU's own, just gone
+            with contextlib.suppress(FileNotFoundError):  # a descriptor of CRIU's that was just closed
                 target = os.readlink(f"/proc/{pid}/fd/{number}")
                 if target in bound:
                     target = _file_of_socket(pid, int(number))
@@ -129,7 +115,7 @@ def _made_again(pid: int, bound: set[str]) -> Iterator[str]:
 
 
 def _bound_sockets(init: int) -> set[str]:
-    """Returns the sandbox's Unix sockets that have a file, as links in /proc/PID/fd name them."""
+    """Returns the sandbox's Unix sockets that are bound to a file, as links in /proc/PID/fd name them."""
     found = set()
     for line in lines(f"/proc/{init}/net/unix"):
         fields = line.split(maxsplit=_NAME)

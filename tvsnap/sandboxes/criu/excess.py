@@ -1,8 +1,8 @@
-"""What of a sandbox's processes is so much that CRIU would take too long, or too much room, to save it.
+"""Refuses a dump if CRIU would need too much time or space for it.
 
-CRIU cannot be ended while it has its code in a process. So nothing is given to it that is not known to have an end: all
-that its time grows with is counted before, also where it belongs to no descriptor, as a file that was mapped, closed
-and deleted, or one that a message holds which nobody has received yet.
+CRIU cannot be ended while it has its code in a process. So it only gets work that is known to be bounded: everything
+that its time grows with is counted before, including files that belong to no descriptor, such as a file that was
+mapped, closed and deleted, or one in a message that was not received yet.
 """
 
 from __future__ import annotations
@@ -30,52 +30,41 @@ from tvsnap.sandboxes.processes.namespaces import in_namespace_of
 from tvsnap.sandboxes.processes.procfs import describe, head, lines
 
 MOST_MAPPINGS = 50_000
-"""CRIU takes some 20 to 50 µs for each while all stands still, and as long again in a fork."""
+"""CRIU takes some 20 to 50 µs for each while all processes are frozen, and as long again in a fork."""
 MOST_SHARED = 5000
-"""Of those, of shared memory: a restore sends a descriptor for each, of which only so many may be on their way."""
+"""Mappings of shared memory: a restore sends a descriptor for each, and the kernel limits descriptors in flight."""
 MOST_LINES = 20_000
-"""What fdinfo tells of descriptors, a line each: what epolls watch, and locks."""
+"""Lines in fdinfo: one for each lock, and for each file that an epoll watches."""
 MOST_SENT = 200
-"""Descriptors in messages that nobody has received yet."""
+"""Descriptors in messages that were not received yet."""
 _MOST_DELETED = 1 << 30
-"""Bytes of deleted files that processes hold or have mapped: CRIU copies each, also those that share their place on the
-disk.
-"""
+"""Bytes of deleted files that are open or mapped: CRIU copies each of them, even if they share blocks on the disk."""
 _MOST_EXTENT = 1 << 40
-"""The same with holes, and all shared memory, used or not: CRIU takes 0.3 to 1 s to look through each TiB of it."""
+"""Bytes of deleted files with holes, and of all shared memory, used or not: CRIU scans a TiB in 0.3 to 1 s."""
 _SHARED = 2.0
-"""Times the sandbox's limit of memory: CRIU saves what forked processes share once for each of them."""
+"""Times the sandbox's memory limit: CRIU saves memory that forked processes share once for each of them."""
 _SIZE, _ID = 3, 1
-"""Columns of /proc/sysvipc/shm: bytes, and what the kernel numbers the segment's inode by."""
+"""Columns of /proc/sysvipc/shm: bytes, and the number from which the kernel derives the segment's inode."""
 _SHARED_MEMORY = b" /dev/zero (deleted)\n"
 UNNAMED = re.compile(rb"(?m)^([0-9a-f]+-[0-9a-f]+) \S+ \S+ (\S+ \d+) .* \(deleted\)$")
-"""A mapping of a file that has no name any more, or never had one: where it is, and which file."""
+"""A mapping of a file that has no name (any more): its address range, and which file it is."""
 _PART = 1 << 16
 _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
 _ADDRESS_SPACE = re.compile(r"^Max address space +(\d+)", re.MULTILINE)
 _SENT = re.compile(r"^scm_fds: (\d+)", re.MULTILINE)
 _FOR_CRIU = 4
-"""Descriptors that CRIU opens in a process while it is at work there."""
+"""Descriptors that CRIU opens in a process while it works there."""
 _MAPPINGS_FOR_CRIU = 16
 _BYTES_FOR_CRIU = 1 << 20
 _BYTES_FOR_EACH_MAPPING = 64
-"""What it may map there: its code, a stack, and room for what it asks of descriptors and mappings; with a margin."""
+"""What CRIU maps there: its code, a stack, and buffers for descriptors and mappings; with a margin."""
 _PEEK_OFFSET = 42  # SO_PEEK_OFF
 _LARGEST_MESSAGE = 253
-"""Descriptors in one (SCM_MAX_FD)."""
+"""Descriptors in one message (SCM_MAX_FD)."""
 
 
 def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
-    """Refuses what would take too long, or too much room, to be saved.
-
-    Args:
-        pids: a sandbox's processes, as the host sees them.
-        init: its PID 1.
-        limits: what it may use.
-
-    Raises:
-        NotCheckpointable: there is too much of something.
-    """
+    """Raises NotCheckpointable if saving a sandbox's processes (ids on the host) would take too much time or space."""
     if procfs.has_too_many_descriptors(pids):
         raise _more_than(procfs.MOST_DESCRIPTORS, "descriptors open")
     mapped = _Mapped(int(head("/proc/sys/vm/max_map_count")))
@@ -105,7 +94,7 @@ def refuse_excess(pids: Collection[int], init: int, limits: Limits) -> None:
 
 
 def objects(init: int, kind: str) -> list[list[str]]:
-    """Returns what /proc/sysvipc tells of a sandbox's objects of System V, a list of words for each."""
+    """Returns the lines of /proc/sysvipc for a sandbox's System V objects, each split into words."""
     try:
         return in_namespace_of(init, "ipc", lambda: [line.split() for line in lines(f"/proc/sysvipc/{kind}")][1:])
     except OSError:
@@ -114,7 +103,7 @@ def objects(init: int, kind: str) -> list[list[str]]:
 
 @cache
 def in_memory() -> int:
-    """Returns the device that files without a name in any directory are on: memfd, shared memory."""
+    """Returns the device of files that are in no directory: memfd, shared memory."""
     with closing(os.memfd_create("device", os.MFD_CLOEXEC)) as file:
         return os.fstat(file).st_dev
 
@@ -124,7 +113,7 @@ def _more_than(most: int, what: str) -> NotCheckpointable:
 
 
 def _refuse_more(amount: int, most: int, does: str, what: str, *, unit: int = 20) -> None:
-    """Refuses more bytes of something than `most`, told in units of 2^20 or 2^40."""
+    """Raises NotCheckpointable if `amount` of bytes exceeds `most`; the message uses units of 2^20 or 2^40."""
     if amount > most:
         name = {20: "MiB", 40: "TiB"}[unit]
         raise NotCheckpointable(
@@ -141,10 +130,10 @@ class _Mapped:
     """What processes have mapped.
 
     Attributes:
-        most: how many mappings the kernel lets a process have.
-        counts: how many each has; of too many not all.
-        shared: how many of them are of shared memory.
-        places: process and place of one mapping of each file without a name.
+        most: the kernel's limit of mappings per process.
+        counts: mappings by process; counting stops soon after the limit.
+        shared: how many mappings are of shared memory.
+        places: for each file without a name, a process and an address range that map it.
     """
 
     most: int
@@ -153,7 +142,7 @@ class _Mapped:
     places: dict[bytes, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, pid: int) -> None:
-        """Counts those of a process; raises OSError if it has ended."""
+        """Counts the mappings of a process; raises OSError if it has ended."""
         self.counts[pid] = 0
         for part in procfs.parts(f"/proc/{pid}/maps"):
             self.counts[pid] += part.count(b"\n")
@@ -164,9 +153,9 @@ class _Mapped:
                 break
 
     def without_room(self) -> int:
-        """Returns a process that may map next to nothing more, or 0 if each may.
+        """Returns a process that can map hardly anything more, or 0 if there is none.
 
-        Its address space is limited (`ulimit -v`), or it has as many mappings as the kernel allows.
+        Either its address space is limited (`ulimit -v`), or it has as many mappings as the kernel allows.
         """
         for pid, count in self.counts.items():
             with contextlib.suppress(OSError):  # it has ended
@@ -179,11 +168,11 @@ class _Mapped:
         return 0
 
     def unnamed(self) -> Iterator[os.stat_result]:
-        """Yields what kinds those files are that have no name any more."""
+        """Yields the attributes of the mapped files that have no name."""
         for pid, place in self.places.values():
             go_on()
             with contextlib.suppress(OSError):  # it has ended
-                # Here a number has no leading zeros, which it has in the list.
+                # In map_files the numbers have no leading zeros, unlike in maps.
                 first, _, end = place.partition("-")
                 yield os.stat(f"/proc/{pid}/map_files/{int(first, 16):x}-{int(end, 16):x}")
 
@@ -197,11 +186,11 @@ def _mapped_bytes(pid: int) -> int:
 
 @dataclass(slots=True)
 class _Unnamed:
-    """Files that have no name any more, by device and inode.
+    """Files that have no name (any more), by device and inode.
 
     Attributes:
-        extents: bytes, holes included.
-        on_disk: bytes on the disk, of those that are not in memory anyway.
+        extents: sizes in bytes, holes included.
+        on_disk: bytes on the disk, without files that are in memory anyway.
     """
 
     extents: dict[tuple[int, int], int]
@@ -216,7 +205,7 @@ class _Unnamed:
 
 
 def _without_room_for_descriptors(pids: Iterable[int]) -> int:
-    """Returns a process that may open next to nothing more (`ulimit -n`), or 0 if each may."""
+    """Returns a process that can open hardly any more files (`ulimit -n`), or 0 if there is none."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             limit = _OPEN_FILES.search(head(f"/proc/{pid}/limits"))
@@ -226,10 +215,9 @@ def _without_room_for_descriptors(pids: Iterable[int]) -> int:
 
 
 def _look_at_descriptors(pids: Iterable[int], files: _Unnamed) -> None:
-    """Adds what processes have open, or have been sent, to `files`.
+    """Adds the files that processes have open, or have been sent, to `files`.
 
-    Raises:
-        NotCheckpointable: there is too much to tell of it, or it makes others wait.
+    Raises NotCheckpointable if they have too many lines in fdinfo, or if one has a lease.
     """
     left = MOST_LINES
     for pid in pids:
@@ -246,14 +234,14 @@ def _look_at_descriptors(pids: Iterable[int], files: _Unnamed) -> None:
 
 
 def _look_at(pid: int, number: int, files: _Unnamed) -> int:
-    """Adds what a descriptor is of to `files`; returns how many lines there are to tell of it."""
+    """Adds the file of a descriptor to `files`; returns how many lines its fdinfo has."""
     target = os.readlink(f"/proc/{pid}/fd/{number}")
     if target.startswith("socket:"):
         if _sent(pid, number):
             try:
                 with borrowed(pid, number) as descriptor:
                     _look_at_messages(pid, descriptor, files)
-            except OSError as error:  # also of ours: too few descriptors
+            except OSError as error:  # also one of this process: too few descriptors
                 reason = f"what {describe(pid)} has been sent could not be looked at: {error.strerror}"
                 raise AttemptFailed(reason, machine=True) from None
         return 0
@@ -269,7 +257,7 @@ def _look_at(pid: int, number: int, files: _Unnamed) -> int:
 
 
 def _lines_of(pid: int | str, number: int) -> int:
-    """Returns how many lines fdinfo has for a descriptor; of more than `MOST_LINES` not all."""
+    """Returns how many lines fdinfo has for a descriptor; counting stops soon after `MOST_LINES`."""
     path = f"/proc/{pid}/fdinfo/{number}"
     count = 0
     with open(path, "rb", buffering=0) as file:
@@ -280,7 +268,7 @@ def _lines_of(pid: int | str, number: int) -> int:
 
 
 def _is_leased(pid: int, number: int) -> bool:
-    """Whether a process would be asked, and waited for, before its file is opened by another."""
+    """Whether a process has a write lease: opening its file elsewhere would wait for that process."""
     with contextlib.suppress(OSError), borrowed(pid, number) as file:  # closed meanwhile
         return fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_WRLCK
     return False
@@ -290,21 +278,20 @@ def _is_leased(pid: int, number: int) -> bool:
 
 
 def _sent(pid: int | str, number: int) -> int:
-    """Returns how many descriptors are in messages that wait at a socket."""
+    """Returns how many descriptors are in messages queued at a socket."""
     found = _SENT.search(head(f"/proc/{pid}/fdinfo/{number}"))
     return int(found[1]) if found else 0
 
 
 def _look_at_messages(pid: int, holder: int, files: _Unnamed) -> None:
-    """Adds what was sent to a socket, and to those that were sent, to `files`; all of it stays where it is.
+    """Adds the files sent to a socket, and to sockets that were sent, to `files`, without receiving them.
+
+    Raises NotCheckpointable if not all of them can be seen, or if there are too many.
 
     Args:
-        pid: who has the socket, as the host sees it.
-        holder: our descriptor of it.
-        files: see above.
-
-    Raises:
-        NotCheckpointable: not all of it can be looked at, or there is too much.
+        pid: the process that has the socket, as the host sees it.
+        holder: our descriptor for the socket.
+        files: the files found so far.
     """
     with contextlib.ExitStack() as stack:
         waiting, known, count, left = deque([holder]), set[int](), 0, MOST_LINES
@@ -319,7 +306,7 @@ def _look_at_messages(pid: int, holder: int, files: _Unnamed) -> None:
             for one in found:
                 stack.enter_context(closing(one))
             count += len(found)
-            # What a second message holds is seen only by who has taken the first.
+            # The descriptors in a second message can only be seen after the first was received.
             if len(found) < sent or count > MOST_SENT:
                 raise NotCheckpointable(
                     f"{describe(pid)} has been sent descriptors which are not received yet, by several messages or "
@@ -336,11 +323,11 @@ def _look_at_messages(pid: int, holder: int, files: _Unnamed) -> None:
 
 
 def _peek(descriptor: int) -> list[int]:
-    """Returns descriptors of our own for those in the first message that waits at a socket."""
+    """Returns descriptors of our own for those in the first message queued at a socket."""
     found = array.array("i")
     with socket.socket(fileno=os.dup(descriptor)) as its:
         if its.getsockopt(socket.SOL_SOCKET, _PEEK_OFFSET) >= 0:
-            return []  # to look would move on what its owner sees next
+            return []  # peeking would move the position from which its owner peeks next
         room = socket.CMSG_SPACE(_LARGEST_MESSAGE * found.itemsize)
         flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         with contextlib.suppress(BlockingIOError):

@@ -45,32 +45,32 @@ from tvsnap.sandboxes.processes.unseen import pending_signals
 
 _SIGCHLD = 17
 _STOP = 1 << signal.SIGSTOP - 1
-"""CRIU leaves it to who is stopped already, where it does nothing and is forgotten with SIGCONT."""
-_EXIT_SIGNAL, _PERSONALITY = 35, 0  # a place in /proc/PID/stat after the name; the usual value
+"""CRIU leaves this signal pending for processes that are already stopped, where it has no effect; SIGCONT drops it."""
+_EXIT_SIGNAL, _PERSONALITY = 35, 0  # an index in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
 _LAST_OPERATION = 8
-"""A column of /proc/sysvipc/sem: when semop() was last used, s since the epoch."""
+"""A column of /proc/sysvipc/sem: the time of the last semop(), seconds since the epoch."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
 _GROUP = re.compile(r"\t+([0-9A-F]{8}) ")
 _SESSION, _TERMINAL = 3, 4
-"""Of /proc/PID/stat, from the process' state on."""
+"""Indices in /proc/PID/stat, counted from the process' state."""
 _TIME_STEP = 9.0
-"""Seconds by which times of terminals may be behind, as the kernel moves them, and one more."""
+"""Seconds by which a terminal's times may lag, given how coarsely the kernel updates them, plus one."""
 _MASTERS = ("/dev/ptmx", "/dev/pts/ptmx")
 _DATAGRAM = (socket.SOCK_DGRAM, socket.SOCK_RDM)
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _USUAL_GROUPS = re.compile("010000E0|ff0[12]0{27}1|ff020{19}1ff.{6}")
-"""The multicast groups that an interface is in by itself."""
+"""The multicast groups that every interface joins by itself."""
 
 
 def refuse(loss: str) -> None:
-    """Raises NotCheckpointable if there is a loss, as the functions below tell it."""
+    """Raises NotCheckpointable if `loss` (the result of a function below) is not empty."""
     if loss:
         raise NotCheckpointable(f"{loss}, which CRIU does not bring back")
 
 
 def find_loss_of_running(pids: Iterable[int]) -> str:
-    """Returns what of processes that are not frozen a fork would lack, in words; empty if nothing."""
+    """Returns, in words, what a fork would lose of processes that are not frozen; empty if nothing."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1] & ~_STOP:
@@ -80,14 +80,14 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
-    """What is brought back that CRIU as it is published does not bring back.
+    """What is restored that CRIU as published does not restore.
 
     Attributes:
-        terminals: the terminal of a process that leads no session.
-        queues: what waits at a terminal of which no process has the slave open, and packet mode.
-        roots: Unix sockets of a process with a root directory of its own.
-        settings: to which processors threads are bound, and what `settings.py` in `processes` tells of.
-        options: options of sockets; what is to be brought back of them is added to it. None if they are not.
+        terminals: the controlling terminal of a process that is not a session leader.
+        queues: data queued at a terminal whose slave no process has open, and packet mode.
+        roots: Unix sockets of a process with its own root directory.
+        settings: CPU affinity of threads, and what `processes/settings.py` saves.
+        options: a list to which the socket options to restore are added; None if they are not restored.
     """
 
     terminals: bool = True
@@ -103,19 +103,18 @@ def find_loss(
     upper: Path | None = None,
     keeps: Keeps = Keeps(),
 ) -> str:
-    """Returns what of processes that stand still a fork would lack or find changed, in words; empty if nothing.
+    """Returns, in words, what a fork would lose or change of frozen processes; empty if nothing.
+
+    Raises AttemptFailed or OSError if they cannot be inspected, for example because one has ended.
 
     Args:
         pids: a sandbox's processes, as the host sees them.
         init: its PID 1.
-        upper: the writable layer of its overlay; None where that is out of reach.
-        keeps: what is brought back all the same.
-
-    Raises:
-        AttemptFailed, OSError: they cannot be looked at; one has ended, or all.
+        upper: the writable layer of its overlay; None if it is out of reach.
+        keeps: what is restored nevertheless.
     """
     if _semaphores_were_used(init):
-        # What SEM_UNDO would undo is nowhere to be seen.
+        # Nothing shows what SEM_UNDO would undo.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
@@ -137,9 +136,9 @@ def find_loss(
 
 
 def _changed_in_devpts(init: int) -> str:
-    """Returns which file of ours below /dev/pts has not its first mode, or times that were set; empty if none."""
+    """Returns which of our files below /dev/pts has another mode than at first, or times that were set; else empty."""
     for path, mode in (("/dev/pts", 0o755), ("/dev/pts/ptmx", 0o666)):
-        with contextlib.suppress(FileNotFoundError):  # something lies over it
+        with contextlib.suppress(FileNotFoundError):  # something is mounted over it
             about = os.stat(f"/proc/{init}/root{path}")
             if stat.S_IMODE(about.st_mode) != mode or _were_set(about):
                 return path
@@ -147,7 +146,7 @@ def _changed_in_devpts(init: int) -> str:
 
 
 def _were_set(about: os.stat_result) -> bool:
-    """Whether somebody set the times of a terminal's file; see `times_set` in native/init/terminal_state.c."""
+    """Whether a process set the times of a terminal's file; see `times_set` in native/init/terminal_state.c."""
     latest = time.time() + _TIME_STEP
     return any(at + _TIME_STEP < about.st_ctime or at > latest for at in (about.st_atime, about.st_mtime))
 
@@ -159,12 +158,12 @@ def _semaphores_were_used(init: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What the processes of a sandbox have from its PID 1, and in a fork have again.
+    """Settings that processes inherit from the sandbox's PID 1, and that those of a fork inherit again.
 
     Attributes:
-        processors: that they may run on.
-        slack: of their timers, ns, as /proc shows it.
-        core: what of their memory a core dump has, likewise.
+        processors: the CPU affinity.
+        slack: the timer slack in ns, as /proc shows it.
+        core: the core dump filter, as /proc shows it.
     """
 
     processors: set[int]
@@ -213,13 +212,13 @@ def _losses_of_process(pid: int, usual: _Usual | None, root: int) -> Iterator[st
 
 
 def _shares_terminal(pid: int) -> bool:
-    """Whether a process has a controlling terminal, and leads no session."""
+    """Whether a process has a controlling terminal and is not a session leader."""
     fields = stat_fields(pid)
     return fields[_TERMINAL] != "0" and int(fields[_SESSION]) != pid
 
 
 def _group_priority(pid: int) -> int:
-    """Returns the niceness of a process' session; 0 where the kernel does not schedule by session."""
+    """Returns the autogroup niceness of a process' session; 0 if the kernel does not schedule by session."""
     with contextlib.suppress(OSError):
         found = re.search(r" nice (-?\d+)", head(f"/proc/{pid}/autogroup"))
         return int(found[1]) if found else 0
@@ -228,7 +227,7 @@ def _group_priority(pid: int) -> int:
 
 def _has_io_priority(thread: int) -> bool:
     kind, level = divmod(libc.syscall(_IOPRIO_GET, _IOPRIO_WHO_PROCESS, thread), 1 << 13)
-    # Where none was set, some kernels tell what follows from the niceness.
+    # If none was set, some kernels report the priority that follows from the niceness.
     return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
 
 
@@ -237,7 +236,7 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) ->
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{name}")
-        except FileNotFoundError:  # CRIU's own, just gone
+        except FileNotFoundError:  # a descriptor of CRIU's that was just closed
             continue
         if target.startswith("socket:"):
             if target not in seen:
@@ -274,12 +273,12 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) ->
 
 
 def _mapped_files(pid: int) -> set[str]:
-    """Returns the inode numbers of what a process has mapped: CRIU closes these files, which drops a POSIX lock."""
+    """Returns the inode numbers of the files that a process has mapped: CRIU closes these, which drops POSIX locks."""
     return {line.split(maxsplit=5)[4] for line in lines(f"/proc/{pid}/maps")}
 
 
 def _has_locked_heap(pid: int) -> bool:
-    """Whether a process' heap or stack is locked in memory, as smaps tells."""
+    """Whether a process' heap or stack is locked in memory, according to smaps."""
     wanted = False
     for line in lines(f"/proc/{pid}/smaps"):
         first, _, rest = line.partition(" ")
@@ -295,7 +294,7 @@ def _path(target: str) -> str:
 
 
 def _misplaced(target: str, root: int) -> bool:
-    """Whether CRIU would find something else where a deleted directory was, or have to make what it was in."""
+    """Whether CRIU would find another file at a deleted directory's path, or would have to create its parent."""
     if not target.endswith(DELETED):
         return False
     path = _path(target)
@@ -303,7 +302,7 @@ def _misplaced(target: str, root: int) -> bool:
 
 
 def _leads_away(target: str, root: int) -> bool:
-    """Whether a link has taken the place of a directory that a deleted file was in: CRIU would follow it."""
+    """Whether a symbolic link, which CRIU would follow, replaced the directory of a deleted file."""
     try:
         os.close(paths.open_beneath(root, f"{os.path.dirname(_path(target))}/."))
     except OSError as error:
@@ -312,7 +311,7 @@ def _leads_away(target: str, root: int) -> bool:
 
 
 def _identity(path: str, root: int) -> tuple[int, int] | None:
-    """Returns the device and inode that a path leads to inside; None if it leads nowhere."""
+    """Returns the device and inode that a path leads to inside the sandbox; None if it leads nowhere."""
     with contextlib.suppress(OSError), closing(paths.open_in_root(root, path)) as descriptor:
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino
@@ -344,7 +343,7 @@ def _loss_of_socket(pid: int, number: int, root: int, keeps: Keeps) -> str:
 
 
 def _was_renamed(its: socket.socket, root: int) -> bool:
-    """Whether the file that a Unix socket listens at is there, but not by the name that the socket knows."""
+    """Whether the file that a Unix socket is bound to exists, but not under the name that the socket has."""
     name = its.getsockname()
     if not isinstance(name, str) or not name.startswith("/"):
         return False
@@ -356,7 +355,7 @@ def _was_renamed(its: socket.socket, root: int) -> bool:
 
 
 def _is_named_inside(its: socket.socket, pid: int) -> bool:
-    """Whether the file that a Unix socket listens at has its name in the root directory of a process."""
+    """Whether the file that a Unix socket is bound to has that name in the process' own root directory."""
     with paths.directory(f"/proc/{pid}/root") as own:
         return not _was_renamed(its, own)
 

@@ -1,12 +1,12 @@
-"""Why CRIU refuses, in words: from the lines of its log to a sentence that names the process and the thing.
+"""Explains why CRIU refused: turns lines of its log into a sentence that names the process and the thing.
 
-What no rule knows comes through in CRIU's own words. Each reason has a cause: what the processes are or have, as the
-rules know it; the machine, as words of the system's and of CRIU's tell; or it is not known.
+Lines that no rule matches are passed on in CRIU's words. Each reason has a cause: "state" (a property of the processes,
+known to a rule), "machine" (recognised by error texts of the system and of CRIU), or "unknown".
 
-The log names files, and who made them may have put anything into their names, ends of lines too. So what a line says is
-taken from its beginning, or from its end where CRIU ends it with the text of an error and not with a name; and a
-process is looked at only if it is one of the sandbox. What a name can still do, by a line end in it, is to have its own
-sandbox's state refused, or tried again, for a wrong reason: nothing else may rest on what is told here.
+The log contains file names, and whoever created the files chose those freely, line ends included. So patterns match at
+the beginning of a line, or at its end where CRIU ends it with an error text and not with a name; and a process is
+inspected only if it belongs to the sandbox. A file name with a line end in it can still cause its own sandbox's state
+to be refused, or tried again, for a wrong reason; nothing else may depend on what is found here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Cause = Literal["state", "machine", "unknown"]
 
 
 def reason(log: str, init: int) -> str:
-    """Returns in words why CRIU gave up, as its log tells it; empty if it tells nothing.
+    """Returns, in words, why CRIU gave up according to its log; empty if the log does not say.
 
-    The processes that it names should still live: their command lines are looked up.
+    The processes that the log names should still be alive, since their command lines are looked up.
 
     Args:
-        log: what CRIU logged.
-        init: a process of the sandbox, as the host sees it; of others nothing is told. 0 if none is there.
+        log: CRIU's log.
+        init: a process of the sandbox, as the host sees it; processes of others are not described. 0 if there is none.
     """
     lines = _complaints(log)
     pid = next((pid for pid in _culprits(lines) if not is_stranger(pid, init)), 0)
@@ -50,9 +50,9 @@ def reason(log: str, init: int) -> str:
 
 
 def cause(log: str) -> Cause:
-    """Returns what made CRIU give up, as its log tells it.
+    """Returns what made CRIU give up, according to its log.
 
-    The machine comes first: where processes are killed while they are looked at, CRIU says what is not so of others.
+    A fault of the machine takes precedence: if processes are killed during a dump, CRIU says wrong things about others.
     """
     lines = _complaints(log)
     if any(map(_is_trouble_of_criu, lines)):
@@ -67,31 +67,26 @@ def cause(log: str) -> Cause:
 
 
 def kind(log: str) -> str:
-    """Returns where in CRIU's source what made it give up was said first; empty if it says nothing.
+    """Returns the place in CRIU's source that reported the first error; empty if there is none.
 
-    That is the same for the same reason, whatever the processes and files are called.
+    It is the same for the same reason, regardless of the names of processes and files.
     """
     return next((place for place, said in _errors(log) if not _is_usual(said)), "")
 
 
 def refused_plugin(log: str, plugin: str) -> bool:
-    """Whether CRIU could not load a plugin, which comes before any process is looked at, and any other error.
-
-    Args:
-        log: what it logged.
-        plugin: the plugin's path.
-    """
+    """Whether CRIU could not load the plugin at this path, which happens before any process is inspected."""
     first = next(iter(_complaints(log)), "")
     return bool(_begins(rf"(?:Unable to load|Can't load plugin|Corrupted plugin) {re.escape(plugin)}(?::|$)", first))
 
 
 def is_trouble(said: str) -> bool:
-    """Whether what the kernel or an engine said tells of trouble of the machine."""
+    """Whether an error text of the kernel or of a container engine indicates a fault of the machine."""
     return bool(re.search(_SYSTEM_ERRORS, said))
 
 
 def _is_trouble_of_criu(line: str) -> bool:
-    """Whether a line of CRIU's tells of trouble of the machine, in words that are its own or the system's."""
+    """Whether a line of CRIU's log indicates a fault of the machine, in CRIU's words or the system's."""
     if _begins(_NAMES_LAST, line):
         return False
     return bool(_begins(_TROUBLE, line) or re.search(rf": (?:{_SYSTEM_ERRORS})$", line))
@@ -103,41 +98,34 @@ _SYSTEM_ERRORS = (
     r"|Interrupted system call|No such process"
 )
 _NAMES_LAST = r"Can't lookup mount=|Can't dump file |Can't create link remap for |Unknown shit |Unable to load "
-"""Lines that end in a name and not in the text of an error."""
+"""Lines that end in a name and not in an error text."""
 _TROUBLE = (
     r"Can't chose service_fd_base"
-    # A process was killed while CRIU had it in its hands, be it by others or for want of memory.
+    # A process was killed during the dump, by another process or for lack of memory.
     r"|Can't \w+ [\d (]+/[\w/]+ on procfs\)?: No such file|(?:\d+|Child) (?:was )?killed by (?:signal )?\d"
     r"|Task signaled with"
     r"|(?:SEIZE \d+: )?task not stopped after seize|Task pid reused"
-    # What CRIU's code in a process says of such errors, by their numbers: EAGAIN, ENOMEM, ENFILE, EMFILE, ENOSPC, ...
+    # CRIU's code in a process reports such errors by number: EAGAIN, ENOMEM, ENFILE, EMFILE, ENOSPC, ...
     r"|[\w' ,():-]*(?:fail\w* |with |for daemon )\(?-(?:11|12|23|24|28|109)\b|[\w' ]* with 0xfffffffffffffff[45]"
-    # ... or does not come to say.
+    # ... or is cut off before it can report them.
     r"|Message reply from daemon is trimmed|Can't retrieve FDs? from socket|Failed to (?:read ack|send command)"
 )
 _MOMENTARY = r"Unseizable non-zombie \d+ found, state [^tT]"
-"""What processes are for a moment now and then, such as waiting for a disk."""
+"""States in which processes are only briefly, such as waiting for a disk."""
 
 
 def is_stranger(pid: int, init: int) -> bool:
-    """Whether a process lives, and not where another does.
-
-    Args:
-        pid: its id, as the host sees it.
-        init: that of the other; 0 for one that lives nowhere.
-    """
+    """Whether a process (an id on the host) lives outside the PID namespace of `init`; 0 stands for no namespace."""
     try:
         return not init or os.readlink(f"/proc/{pid}/ns/pid") != os.readlink(f"/proc/{init}/ns/pid")
-    except OSError:  # one has ended, or may do more than root of this machine
+    except OSError:  # one has ended, or root of this machine may not look at it
         return os.path.exists(f"/proc/{pid}")
 
 
 def held(log: str, init: int) -> list[int]:
-    """Returns the processes of a sandbox that CRIU may have left its code in, or did not let go of.
+    """Returns the processes of a sandbox that CRIU may have left its code in, or may not have detached from.
 
-    Args:
-        log: what it logged.
-        init: PID 1 of the sandbox; also in the place of one that is not told. All ids are as the host sees them.
+    `init`, the sandbox's PID 1, stands for a process that the log does not name. All ids are those of the host.
     """
     found = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
     pids = [int(match[1] or match[2] or init) for match in found]
@@ -145,12 +133,12 @@ def held(log: str, init: int) -> list[int]:
 
 
 def _complaints(log: str) -> list[str]:
-    """Returns what a log complains of, each once, but for what CRIU always says where it lacks rights."""
+    """Returns the distinct errors in a log, without those that CRIU always reports when it lacks privileges."""
     return [said for said in dict.fromkeys(said for _, said in _errors(log)) if not _is_usual(said)]
 
 
 def _errors(log: str) -> list[tuple[str, str]]:
-    """Returns the errors in a log: where in CRIU's source they are said, and what is said."""
+    """Returns the errors in a log: the place in CRIU's source, and the text."""
     return [(match[1], match[2].strip()) for match in map(_ERROR.match, log.splitlines()) if match]
 
 
@@ -160,7 +148,7 @@ def _is_usual(said: str) -> bool:
 
 _ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \(([\w./-]+:\d+)\): (.*)")
 _FOLLOWS = re.compile(r"\(pid: \d+\) failed with|^(Dumping|Restoring) FAILED|cgroupd: recv|Rollback|Can't freeze")
-"""Lines that only say what another led to."""
+"""Lines that only report the consequence of another error."""
 _CULPRIT = (
     r"[A-Z][a-z ]+ \(pid: (\d{1,9})\) failed with|SEIZE (\d{1,9}):|Unseizable non-zombie (\d{1,9}) found"
     r"|Can't make \w+ id for (\d{1,9})$|ctty inheritance detected sid/pgrp -?\d+ \(ctty pid_real (\d{1,9})"
@@ -169,17 +157,17 @@ _HELD = r"Can't (?:cure|infect) \(pid: (\d{1,9})\)|Unable to detach from (\d{1,9
 
 
 def _begins(pattern: str, line: str) -> re.Match[str] | None:
-    """Looks for a pattern where a line begins, after the name of the part of CRIU that says it, if there is one."""
+    """Matches a pattern at the beginning of a line, after the prefix of CRIU's component if there is one."""
     return re.match(rf"(?:[\w-]+:\s+)??(?:{pattern})", line)
 
 
 def _culprits(lines: list[str]) -> list[int]:
-    """Returns the processes that a dump failed for, as the host sees them."""
+    """Returns the processes that made a dump fail, as the host sees them."""
     found = [_begins(_CULPRIT, line) for line in lines]
     return [int(group) for match in found if match for group in match.groups() if group]
 
 
-# -- sentences that take a look at the process -------------------------------------------------------------------------
+# -- sentences that need a look at the process -------------------------------------------------------------------------
 
 
 def _tcp(match: re.Match[str], pid: int) -> str:
@@ -245,11 +233,11 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
     (r"Can't dump file (\d+) of that type \[\w+\] \((?:\w+ )?(.+)\)", r"has \2 open (descriptor \1)"),
     (r"Unknown shit \d+ \((.+)\)", r"has mapped \1"),
 )
-"""What CRIU's lines mean: a pattern, and what the process has or is, as the rest of a sentence."""
+"""The meaning of CRIU's lines: a pattern, and what the process has or is, as the rest of a sentence."""
 
 
 def _connected(pid: int) -> set[int]:
-    """Returns the inodes of the TCP sockets in a process' network that do not just listen."""
+    """Returns the inodes of the TCP sockets in a process' network namespace that do not listen."""
     found = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -261,7 +249,7 @@ def _connected(pid: int) -> set[int]:
 
 
 def _descriptor(pid: int, inodes: set[int]) -> str:
-    """Returns which descriptor of a process is one of some sockets: ` (descriptor 5)`; empty if none is."""
+    """Returns the first descriptor of a process that is one of these sockets: ` (descriptor 5)`; empty if none is."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
             target = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{name}"))

@@ -1,4 +1,4 @@
-"""The local backend: sandboxes in namespaces on this machine, forked from snapshots. No daemon."""
+"""The local backend: sandboxes in namespaces on this machine, forked from snapshots, without a daemon."""
 
 from __future__ import annotations
 
@@ -61,41 +61,38 @@ from tvsnap.sandboxes.shell.image import restore
 
 COLUMNS, ROWS = 80, 24
 _ROOT = Path("/run/root")
-"""Where launch.c mounts a sandbox's root, in a mount namespace of its own."""
+"""Where launch.c mounts a sandbox's root, in a separate mount namespace."""
 _FILE_SYSTEM_ID = b"tvsnap's sandbox"
-"""Of every sandbox's root: 16 bytes, of which `stat -f` shows the half."""
+"""Every sandbox's root has this id: 16 bytes, half of which `stat -f` shows."""
 
 
 START_PAUSES = (0.05, 0.2)
 CHECKPOINT_PAUSES = (0.05, 0.2)
-"""Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
+"""Seconds between the attempts at a checkpoint: few, since the next call in the sandbox waits for the last one."""
 FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
-"""The same for a fork: more, for there may be no other way to its state."""
+"""The same for a fork: more, since there may be no other way to its state."""
 _CLEARED_WITHIN, _CLEARED_AFTER = 10.0, 60.0
-"""Seconds to wait for what was deleted to be cleared away: where a sandbox has no room, and where that is asked for."""
+"""Seconds to wait until the kernel has freed what was deleted: when a sandbox lacks room, and on request."""
 _LOOKS_FOR_DEAD = 32
-"""At the ends of so many sandboxes after one failed to start it is looked for what that has left dead."""
+"""After a failed start, the ends of so many sandboxes also reap its dead processes."""
 _ENDED_WITHIN = 1.0
-"""Seconds in which what was killed ends."""
+"""Seconds to wait for killed processes to end."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
 _UNLIMITED = 1 << 62
 
 
 class LocalBackend:
-    """Sandboxes of one owner (process) on one data directory. See `tvsnap.sandboxes.protocol.Backend`."""
+    """The sandboxes of one owner (process) in one data directory. See `tvsnap.sandboxes.protocol.Backend`."""
 
     name = "local"
 
     def __init__(self, home: Path, owner: str, network: NetworkSettings | None = None) -> None:
-        """Opens the backend.
+        """Opens the backend; raises MachineLacks, with the remedy, if this machine lacks something essential.
 
         Args:
             home: the data directory.
-            owner: this process's claim on it; what it leaves behind is known by that name.
-            network: what the host lends to sandboxes that have a network; by default what the environment says.
-
-        Raises:
-            MachineLacks: something is missing that it cannot do without; the message says what goes on without it.
+            owner: this process's claim on it, which names what the process leaves behind.
+            network: the host's resources for sandboxes with a network; by default those in the environment.
         """
         self._home = home
         self._owner = owner
@@ -123,18 +120,18 @@ class LocalBackend:
         self._staged: WeakSet[LocalStaged] = WeakSet()
         self._trees: dict[str, observing.ImageTree] = {}
         self._contents = SnapshotContents()
-        self._looks_for_dead = 0  # that are still to be made, since a sandbox failed to start
-        self._full = -math.inf  # when the pool was last seen too full, by time.monotonic()
+        self._looks_for_dead = 0  # how many are still to be made, since a sandbox failed to start
+        self._full = -math.inf  # when the pool was last found too full, by time.monotonic()
         self._lock = threading.Lock()
         self._template()
 
     @property
     def limits_disk(self) -> bool:
-        """Whether `Limits.disk` holds: the pool has simple quotas."""
+        """Whether `Limits.disk` is enforced: the pool has simple quotas."""
         return self._storage.limiting
 
     def room(self) -> DiskSpace:
-        """Returns what is left of the disk for sandboxes and snapshots."""
+        """Returns the disk space left for sandboxes and snapshots."""
         return self._storage.room()
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------
@@ -174,10 +171,7 @@ class LocalBackend:
         return sandbox
 
     def _refuse_deleted(self, snapshot: str) -> None:
-        """Refuses what was made of a snapshot whose files may have gone one by one while they were read.
-
-        CRIU takes an image that is missing for empty.
-        """
+        """Raises SnapshotUnusable if a snapshot was deleted while it was read: CRIU takes missing images for empty."""
         if not self._snapshots.is_there(snapshot):
             raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
 
@@ -209,11 +203,11 @@ class LocalBackend:
         """Starts a sandbox on a copy of a layer.
 
         Args:
-            image: what it is a sandbox of.
+            image: the sandbox's image.
             limits: what it may use.
             layer: an empty one, or that of a snapshot.
-            stopped: the clock of the snapshot, if it has one.
-            bare: its shell is to be made like another.
+            stopped: the snapshot's clock, if it has one.
+            bare: start a shell that will be made like another one.
         """
         with self._set_aside(image, limits, layer) as resources:
             environment = {**ENVIRONMENT, **image.env, **binds(image), **(BARE if bare else {})}
@@ -236,7 +230,7 @@ class LocalBackend:
             return self._adopt(resources, int(run.stdout), clock=clock)
 
     def _restore(self, gate: Gate, snapshot: str, image: Image, limits: Limits) -> LocalSandbox:
-        """Restores the processes of a snapshot on a copy of its files; they run once a gate is open."""
+        """Restores the processes of a snapshot on a copy of its files; they run once the gate is open."""
         if self._criu is None:
             raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
         noted = self._snapshots.noted(snapshot)
@@ -271,7 +265,7 @@ class LocalBackend:
                 if not gate.is_open:
                     self._refuse_deleted(snapshot)
                     gate.stand(resources.cgroup)
-                if noted.clock:  # as late as can be: nothing runs yet
+                if noted.clock:  # last, since time counts from here on; nothing runs yet
                     clocks.append(noted.clock.go_on())
                     fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
@@ -285,16 +279,16 @@ class LocalBackend:
             return self._adopt(resources, init, *time_waits, clock=clocks[0] if clocks else None, watched=watched)
 
     def _open_network(self, resources: Resources, init: int) -> None:
-        """Opens the way out of a sandbox that is to have one, before anything of it runs again."""
+        """Opens a sandbox's way out to the network, if it is to have one, before any of its processes runs."""
         if resources.image.network.attached:
             self.gateway.open(resources.id, init, resources.image.network)
 
     @contextlib.contextmanager
     def _set_aside(self, image: Image, limits: Limits, layer: Path) -> Iterator[Resources]:
-        """Sets aside what a new sandbox has of this machine, and takes it back if the sandbox fails to start."""
+        """Reserves a new sandbox's resources, and releases them if the sandbox fails to start."""
         terminals.await_one()
         room = self._storage.room()
-        if room.free < room.reserve // 2:  # what was deleted a moment ago may not be free yet
+        if room.free < room.reserve // 2:  # what was just deleted may not be free yet
             self._storage.reclaim(_CLEARED_WITHIN)
             room = self._storage.room()
         room.require(room.reserve // 2, "a sandbox")
@@ -335,12 +329,12 @@ class LocalBackend:
             raise InfrastructureError(
                 f"{reason}; see to room on its disk (dmesg tells what the kernel made of it), then start anew"
             ) from None
-        if not resources.origin:  # the root directory is as old as the image's
+        if not resources.origin:  # the root directory gets the times of the image's
             about = resources.image.rootfs.stat()
             os.utime(resources.layer / "upper", ns=(about.st_atime_ns, about.st_mtime_ns))
 
     def _options(self, resources: Resources) -> list[str]:
-        """Returns what launch.c is to be told of a sandbox's resources."""
+        """Returns the options for launch.c that describe a sandbox's resources."""
         options = [item for path in resources.cgroup.paths for item in ("--cgroup", path)]
         if self._storage.device:
             options += ["--pool", self._storage.device]
@@ -393,8 +387,8 @@ class LocalBackend:
             return self._trees[image.digest]
 
     def keep_limit(self, sandbox: LocalSandbox) -> None:
-        """Gives a sandbox back what it has freed of the disk."""
-        with contextlib.suppress(OSError):  # the pool is full: the next observation tries again
+        """Lets a sandbox use again the disk space that it has freed."""
+        with contextlib.suppress(OSError):  # the pool is full; the next observation tries again
             self._storage.keep_limit(sandbox.layer, sandbox.limits.disk)
 
     def machine_fault(self, sandbox: LocalSandbox, said: str) -> str | None:
@@ -410,19 +404,19 @@ class LocalBackend:
             if told:
                 raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
             return lack
-        if self._full > looked:  # seen by who looked for another sandbox
+        if self._full > looked:  # found while another sandbox was checked
             return f"sandboxes and snapshots had too little room in {self._home} meanwhile"
-        # At its own limit a sandbox is told of its quota; where the pool has less room than that, it may be the pool.
+            # At its own limit a sandbox gets quota errors; if the pool has less room than that, it may be the pool.
         return self._storage.lack(sandbox.limits.disk or _UNLIMITED) if told else None
 
     def discard(self, resources: Resources) -> None:
-        """Takes back what a sandbox had that has ended."""
+        """Releases the resources of a sandbox that has ended."""
         with self._lock:
             self._sandboxes.pop(resources.id, None)
         self._take_back(resources)
 
     def _take_back(self, resources: Resources) -> None:
-        if self._looks_for_dead:  # what CRIU itself has killed may take its time to end
+        if self._looks_for_dead:  # processes that CRIU itself has killed may take a while to end
             self._looks_for_dead -= 1
             _reap_ended()
         self.gateway.close_way(resources.id)
@@ -497,7 +491,7 @@ class LocalBackend:
         self._storage.close()
 
     def _template(self) -> Path:
-        """Returns an empty writable layer, from which each fresh sandbox's is copied."""
+        """Returns an empty writable layer, which is copied for each new sandbox."""
         template = self._live / "template"
         if not (template / "ready").exists():
             unfinished = self._snapshots.temporary / f"{self._owner}.template"
@@ -506,7 +500,7 @@ class LocalBackend:
                 (unfinished / name).mkdir()
                 os.chown(unfinished / name, UID_BASE, UID_BASE)
                 os.chmod(unfinished / name, 0o755)
-            os.setxattr(unfinished / "upper", "trusted.overlay.uuid", _FILE_SYSTEM_ID)  # else drawn by chance
+            os.setxattr(unfinished / "upper", "trusted.overlay.uuid", _FILE_SYSTEM_ID)  # otherwise random
             (unfinished / "ready").touch()
             try:
                 unfinished.rename(template)
@@ -516,23 +510,19 @@ class LocalBackend:
 
 
 def _reap_ended() -> None:
-    """Reaps children that were the PID 1 of a sandbox, where their process id may never have been told."""
+    """Reaps children that were a sandbox's PID 1, and whose process id may not have become known."""
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             for pid in map(int, path.read_text().split()):
                 with contextlib.suppress(OSError):
                     status = Path(f"/proc/{pid}/status").read_text()
-                    # First in a process id namespace of its own, and ended: no other child of this process is.
+                    # No other child of this process is PID 1 of a PID namespace.
                     if re.search(r"^State:\s+Z.*^NSpid:\s+\d+\s+1$", status, re.MULTILINE | re.DOTALL):
                         os.waitpid(pid, os.WNOHANG)
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """Waits for the child among processes that were killed.
-
-    Args:
-        pids: what was in a sandbox.
-    """
+    """Waits for those of a sandbox's killed processes that are children of this process."""
     deadline = time.monotonic() + _ENDED_WITHIN
     for pid in pids:
         with contextlib.suppress(ChildProcessError):  # it is not a child of ours
@@ -541,7 +531,7 @@ def _reap(pids: Iterable[int]) -> None:
 
 
 def _usable_criu() -> Criu | None:
-    """Returns CRIU, or None where its lack was accepted by `TVSNAP_WITHOUT_CRIU=1`."""
+    """Returns CRIU, or None if it is missing and `TVSNAP_WITHOUT_CRIU=1` accepts that."""
     binary = find_criu()
     if binary is not None and criu_version(binary) >= OLDEST_CRIU:
         return Criu(binary)
@@ -556,7 +546,7 @@ def _usable_criu() -> Criu | None:
 
 
 def _id_ranges(criu: Criu | None) -> IdRanges | None:
-    """Returns where each sandbox gets users of its own; None if all have the same, for forks could not have others."""
+    """Returns the source of user ids for each sandbox; None if all have the same, since forks could not have others."""
     if criu is None or "owners" in criu.additions:
         with contextlib.suppress(OSError):  # /run cannot be written
             return IdRanges()
@@ -564,7 +554,7 @@ def _id_ranges(criu: Criu | None) -> IdRanges | None:
 
 
 def _install_guest(directory: Path, owner: str) -> Path:
-    """Puts what each sandbox needs of ours into a layer of its own, above any image; one for each version of it."""
+    """Installs tvsnap's files for sandboxes as a layer, which lies above any image; one for each version of them."""
     files = {name: source.read_bytes() for name, source in GUEST_FILES.items()}
     version = hashlib.sha256(b"3" + b"".join(files.values())).hexdigest()[:16]
     layer = directory / version
@@ -588,7 +578,7 @@ def _install_guest(directory: Path, owner: str) -> Path:
         (unfinished / "run" / "tvsnap" / name).write_bytes(data)
     for path in (unfinished, *unfinished.rglob("*")):
         os.lchown(path, UID_BASE, UID_BASE)
-        if not path.is_symlink():  # all sandboxes see the same, whatever the mask of new files here
+        if not path.is_symlink():  # the same modes for all sandboxes, whatever the umask is here
             path.chmod(0o644 if path.parent.name == "dev" and path.is_file() else 0o755)
     (unfinished / "dev" / "shm").chmod(0o1777)
     try:

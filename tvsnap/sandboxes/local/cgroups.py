@@ -1,4 +1,4 @@
-"""Control groups of sandboxes: limits, and the list of their processes. Version 2, or version 1 (also hybrid)."""
+"""Control groups of sandboxes: limits and the list of processes. Version 2, or version 1 (also hybrid)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _V1_LIMITS = {
     "cpu": (_V1_QUOTA,),
     "freezer": (),
 }
-"""The controllers of version 1 that are used, with the files of a group that hold its limits."""
+"""The controllers of version 1 that are used, and the files of a group that hold their limits."""
 _LIMITS = ("memory.max", "memory.swap.max", "cpu.max", "pids.max")
 """The same files of version 2."""
 _PERIOD_US = 100_000
 _AT_ONCE = 64
 _PART = 1 << 16
-"""Processes that are killed with one look at the list."""
+"""How many processes are killed after each reading of the list."""
 _FREEZE_TIMEOUT = 10.0
 _SOCKETS = 64 << 20
-"""Bytes in buffers of sockets, at most, where these are not a part of the group's memory (version 1)."""
+"""Bytes in socket buffers, at most, if these do not count as the group's memory (version 1)."""
 _BESIDE, _FEW = 1 << 30, 64
-"""Bytes of memory, and processes, that a program beside a sandbox may use, more than that: what CRIU itself needs, and
-what of its images waits to be written to the disk."""
+"""Additional bytes of memory, and processes, for a program that works beside a sandbox: for CRIU itself, and for its
+images that still have to be written to the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class CgroupTree:
     Attributes:
         roots: the group `tvsnap/TAG` in each hierarchy in use.
         limits: names of the files that hold limits, in each hierarchy.
-        freezer: the one of these in whose hierarchy processes are stopped; None where that cannot be done.
+        freezer: the root in the hierarchy with the freezer; None if there is none.
         unified: whether the hierarchy is that of version 2.
     """
 
@@ -56,10 +56,9 @@ class CgroupTree:
 
     @classmethod
     def find(cls, home: Path) -> CgroupTree:
-        """Returns the tree for a data directory; that it is there is not said.
+        """Returns the tree for a data directory, whose groups may not exist yet.
 
-        Raises:
-            MachineLacks: no hierarchy offers memory and process limits, or there are no rights.
+        Raises MachineLacks if no hierarchy has memory and process limits, or if privileges are missing.
         """
         tag = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
         mounts: dict[str, Path] = {}
@@ -70,7 +69,7 @@ class CgroupTree:
             elif kind == "cgroup":
                 for controller in options.split(","):
                     if controller in _V1_LIMITS:
-                        mounts.setdefault(controller, Path(where))  # CRIU mounts them elsewhere for a moment
+                        mounts.setdefault(controller, Path(where))  # CRIU mounts them elsewhere temporarily
         unified = mounts.get("unified")
         if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
             root = unified / "tvsnap" / tag
@@ -93,7 +92,7 @@ class CgroupTree:
                     self._delegate(Path(path))
                 try:
                     os.mkdir(path)
-                except FileNotFoundError:  # the owner's first
+                except FileNotFoundError:  # the owner's first group
                     os.makedirs(path)
                 _limit(path, names, limits)
         except PermissionError as error:
@@ -108,7 +107,7 @@ class CgroupTree:
     def owners(self) -> Iterator[str]:
         """Yields the owners that have groups here."""
         names: set[str] = set()
-        for root in self.roots:  # who died over making or removing them may have left some in one hierarchy only
+        for root in self.roots:  # a process that died meanwhile may have left groups in only one hierarchy
             with contextlib.suppress(FileNotFoundError):
                 names.update(entry.name for entry in os.scandir(root) if entry.is_dir())
         yield from names
@@ -125,13 +124,13 @@ class CgroupTree:
     def remove_owner(self, owner: str) -> None:
         """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""
         for root in self.roots:
-            with contextlib.suppress(OSError):  # somebody else's are below the next
+            with contextlib.suppress(OSError):  # other owners have groups below
                 for path in (root / owner, root, root.parent):
                     path.rmdir()
 
     @staticmethod
     def _delegate(path: Path) -> None:
-        """Switches the controllers on along the way down, as version 2 wants it."""
+        """Enables the controllers in all ancestors, as version 2 requires."""
         for ancestor in list(path.parents)[2::-1]:
             ancestor.mkdir(exist_ok=True)
         for ancestor in list(path.parents)[3::-1]:
@@ -146,9 +145,9 @@ class Cgroup:
     """The groups of one sandbox.
 
     Attributes:
-        paths: of the group in each hierarchy.
-        limits: names of the files that hold limits, in each.
-        freezer: the file by which all in it are stopped; empty if there is none.
+        paths: the group in each hierarchy.
+        limits: names of the files that hold limits, in each hierarchy.
+        freezer: the file that freezes the processes; empty if there is none.
     """
 
     paths: tuple[str, ...]
@@ -160,17 +159,17 @@ class Cgroup:
         return os.path.basename(self.paths[0])
 
     def pids(self) -> list[int]:
-        """Returns the processes in it, as the host sees them; none if it is gone."""
+        """Returns the group's processes, as the host sees them; none if the group is gone."""
         with contextlib.suppress(OSError):
             return sorted(_listed(self.paths[0]))
         return []
 
     @contextlib.contextmanager
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
-        """A block with a group beside this one, for a program that works on what is in this one.
+        """Makes a temporary group beside this one, for a program that works on this one's processes.
 
-        It may use as much as that, and what any such program needs. What it leaves behind when it is killed dies at the
-        end of the block; or as a dead owner's sandboxes do.
+        It has the same limits plus what such a program needs. Processes that remain when the program is killed are
+        killed at the end of the block, or with the sandboxes of a dead owner.
         """
         used = [
             (f"{path}.beside", names)
@@ -189,11 +188,7 @@ class Cgroup:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """A block in which all in it stands still.
-
-        Raises:
-            InfrastructureError: it does not come to a stop.
-        """
+        """Freezes all processes in the group; raises InfrastructureError if they do not stop."""
         deadline = time.monotonic() + _FREEZE_TIMEOUT
         try:
             self.freeze()
@@ -206,11 +201,11 @@ class Cgroup:
             self.thaw()
 
     def freeze(self) -> None:
-        """Has all in it come to a stop, soon."""
+        """Begins to freeze all processes in the group."""
         self._set_frozen(True)
 
     def thaw(self) -> None:
-        """Lets go on what stands still; nothing happens if nothing does, or if it is gone."""
+        """Thaws the group; has no effect if it is not frozen, or gone."""
         self._set_frozen(False)
 
     def _set_frozen(self, frozen: bool) -> None:
@@ -226,13 +221,13 @@ class Cgroup:
         return False
 
     def kill(self) -> None:
-        """Kills all in it, as soon as it does not stand still."""
+        """Kills all processes in the group; frozen ones die when they are thawed."""
         with contextlib.suppress(OSError):
             _kill_all(self.paths[0])
 
     def destroy(self) -> bool:
-        """Kills all in it and removes it; returns whether it is gone. Waits 5 s at most."""
-        self.thaw()  # what stands still does not die
+        """Kills all processes and removes the group; returns whether it is gone. Waits 5 s at most."""
+        self.thaw()  # frozen processes do not die
         deadline = time.monotonic() + 5
         left = self.paths
         while left := tuple(path for path in left if not (_remove(path) or _remove(path, kill=True))):
@@ -243,7 +238,7 @@ class Cgroup:
 
 
 def _with_room(limits: Limits) -> Limits:
-    """Returns limits for a program that needs some more itself, and is not to take forever."""
+    """Returns limits for a program that needs some memory itself, and enough CPU time to finish soon."""
     return replace(
         limits,
         memory=limits.memory + _BESIDE,
@@ -253,7 +248,7 @@ def _with_room(limits: Limits) -> Limits:
 
 
 def _limit(group: str, names: tuple[str, ...], limits: Limits) -> None:
-    """Sets what is in a group may use, of what its hierarchy counts, in files of these names."""
+    """Sets the limits of a group, in those files among `names` that this kernel has."""
     quota = int(limits.cpus * _PERIOD_US)
     values = {
         "memory.max": limits.memory,
@@ -277,7 +272,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _remove(group: str, *, kill: bool = False) -> bool:
-    """Removes a group, after all in it have been killed if that is asked for; returns whether it is gone."""
+    """Removes a group, after killing its processes if asked to; returns whether it is gone."""
     try:
         if kill:
             _kill_all(group)
@@ -288,12 +283,8 @@ def _remove(group: str, *, kill: bool = False) -> bool:
 
 
 def _kill_all(group: str) -> None:
-    """Kills the processes of a group, and none that has the id of one that has just ended.
-
-    Raises:
-        OSError: the group is gone.
-    """
-    with contextlib.suppress(FileNotFoundError):  # only cgroups of version 2 have it, since Linux 5.14
+    """Kills the processes of a group, but none that reuses the id of an ended one; raises OSError if it is gone."""
+    with contextlib.suppress(FileNotFoundError):  # this file exists only in version 2, since Linux 5.14
         _write(f"{group}/cgroup.kill", "1")
         return
     pids = sorted(_listed(group))
@@ -304,7 +295,7 @@ def _kill_all(group: str) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     held[pid] = os.pidfd_open(pid)
                     stack.callback(os.close, held[pid])
-            # Whoever is listed still is who the descriptor names, or that has ended, and nobody gets the signal.
+            # A process that is still listed is the one of the descriptor; otherwise the signal reaches nobody.
             for pid in held.keys() & _listed(group):
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(held[pid], signal.SIGKILL)
@@ -312,7 +303,7 @@ def _kill_all(group: str) -> None:
 
 def _listed(group: str) -> set[int]:
     said = b""
-    with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
+    with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # at each observation
         while part := os.read(file, _PART):
             said += part
     return set(map(int, said.split()))

@@ -1,6 +1,6 @@
-"""Ranges of users and groups of this machine, one for each sandbox.
+"""Ranges of the host's user and group ids, one for each sandbox.
 
-The kernel counts much for each user: buffers of pipes, descriptors in flight, inotify instances, pending signals,
+The kernel limits many things by user: pipe buffers, descriptors in flight, inotify instances, pending signals,
 processes. Sandboxes that share no user take none of that from each other. Files on disk always belong to users from
 `UID_BASE` on; `owners.c` shows them as those of the sandbox's range.
 """
@@ -16,20 +16,16 @@ from pathlib import Path
 from tvsnap.model.images import UID_BASE, UID_COUNT
 
 LOCKS = Path("/run/tvsnap-users")
-"""File n in here is locked while somebody on this machine uses the range with number n."""
+"""File n in this directory is locked while a process of this machine uses range n."""
 RANGES = (2**31 - UID_BASE) // UID_COUNT - 1
-"""How many there are, 4095: beyond, programs of the host's take users for negative numbers."""
+"""How many there are, 4095: programs on the host misread higher user ids as negative numbers."""
 
 
 class IdRanges:
-    """Takes ranges that nobody else on this machine uses, in whichever process. Thread-safe."""
+    """Takes ranges that no process of this machine uses. Thread-safe."""
 
     def __init__(self) -> None:
-        """Prepares for taking some.
-
-        Raises:
-            OSError: there is no place to note which are taken.
-        """
+        """Prepares the directory of locks; raises OSError if that is impossible."""
         LOCKS.mkdir(mode=0o700, exist_ok=True)
         self._taken: dict[int, int] = {}  # number of a range -> descriptor of its file
         self._next = random.randrange(RANGES)
@@ -52,31 +48,23 @@ class IdRanges:
         return None
 
     def give_back(self, first: int) -> None:
-        """Lets others have a range.
-
-        Args:
-            first: what `take` returned.
-        """
+        """Releases a range, given its first user."""
         with self._lock:
             descriptor = self._taken.pop((first - UID_BASE) // UID_COUNT - 1, None)
-            if descriptor is not None:  # not closed before
+            if descriptor is not None:  # otherwise it was released before
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Lets others have all ranges that were taken here."""
+        """Releases all ranges that were taken here."""
         with self._lock:
             while self._taken:
                 os.close(self._taken.popitem()[1])
 
 
 def _lock_file(path: Path) -> int:
-    """Returns the descriptor of a file that nobody else has locked.
+    """Returns a descriptor of a file that nobody else has locked; raises BlockingIOError if somebody has.
 
-    By flock: locks of open files by fcntl show in /proc/locks of every container.
-
-    Raises:
-        BlockingIOError: somebody has.
-        OSError: it cannot be opened.
+    This uses flock, since fcntl's open file description locks are visible in /proc/locks of every container.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

@@ -1,10 +1,10 @@
-"""Finds files of a sandbox of which the kernel tells nothing but the inode: the paths at which they lie.
+"""Finds the paths of a sandbox's files that the kernel identifies only by inode.
 
-First where they lay before, then where the processes that use them may have them from: their directories, arguments and
-open files. Else all names in the sandbox are looked through, layer by layer. What was found is looked at in the sandbox
-itself, so that a wrong guess, or a name that another layer hides, is found to be one.
+It first tries the last known paths, then paths that the processes using the files may have: from their directories,
+arguments and open files. Otherwise it searches all names in the sandbox, layer by layer. Each candidate is verified in
+the sandbox itself, which detects wrong guesses and names that another layer hides.
 
-The sandbox's own directories are not read for that: who watches them would be told.
+The sandbox's own directories are not read for that, since processes that watch them would be notified.
 """
 
 from __future__ import annotations
@@ -23,41 +23,35 @@ from tvsnap.sandboxes.processes.procfs import read
 
 _MOST_NAMES = 1_000_000
 _MOST_CHANGED = 100_000
-"""Names in all layers that are looked through, and in the upper one that are each looked at: about 2 s."""
+"""Names that are searched in all layers, and names of the upper layer that are each verified: about 2 s."""
 _LONGEST = 5.0
 """Seconds."""
 _MOST_WORDS = 200
 _MOST_FILES = 200
 """Arguments and open files of a process that are tried."""
 _OF_A_LAYER = (1 << 56) - 1
-"""The part of an inode number that it has in its layer; the kernel puts the number of the layer above (xino)."""
+"""The bits of an inode number from the layer; the kernel puts the layer's number above them (xino)."""
 
 
 class Places:
-    """What is known of one sandbox."""
+    """The known paths of files in one sandbox."""
 
     def __init__(self, init: int, layers: Sequence[Path], known: Mapping[int, str] = {}) -> None:
         """
         Args:
             init: PID 1 of the sandbox, as the host sees it.
             layers: the directories of its overlay, topmost first.
-            known: paths that are known, by inode.
+            known: known paths, by inode.
         """
         self._init = init
         self._layers = layers
         self._known = dict(known)
 
     def find(self, inodes: Collection[int], pids: Collection[int]) -> Mapping[int, str]:
-        """Returns paths of inodes, of those that are found; no symbolic link is in them.
+        """Returns the paths, without symbolic links, of those inodes of the sandbox's root that are found.
 
-        Args:
-            inodes: of the sandbox's root file system.
-            pids: processes that use them, as the host sees them.
-
-        Raises:
-            NotCheckpointable: there are too many names to look through.
-            AttemptFailed: to look took too long.
-            OSError: the sandbox has ended.
+        `pids` are processes that use them, as the host sees them. Raises NotCheckpointable if there are too many names,
+        AttemptFailed if the search takes too long, and OSError if the sandbox has ended.
         """
         with paths.directory(f"/proc/{self._init}/root") as root:
             search = _Search(root, inodes)
@@ -69,14 +63,14 @@ class Places:
                     search.take_all(_guesses(pid), follow=True)
             if search.wanted:
                 search.take_all(self._names(self._layers, _MOST_NAMES, search.has_number))
-            if search.wanted:  # the upper layer has another number for what was copied up, and then moved
+            if search.wanted:  # a file that was copied up and then moved has another number in the upper layer
                 search.take_all(self._names(self._layers[:1], _MOST_CHANGED, lambda _: True))
         self._known = dict(search.found)
         return search.found
 
     @staticmethod
     def _names(layers: Iterable[Path], most: int, has_number: Callable[[int], bool]) -> Iterator[str]:
-        """Yields the names in some layers whose inodes' numbers there are asked for."""
+        """Yields the names in these layers whose inode numbers there `has_number`."""
         began, left = time.monotonic(), most
         for layer in layers:
             for path, inode in _walk(layer):
@@ -102,18 +96,18 @@ class _Search:
         self.found: dict[int, str] = {}
 
     def has_number(self, number: int) -> bool:
-        """Whether one of them may have a number in its layer."""
+        """Whether one of the inodes may have this number in its layer."""
         return number in self._numbers
 
     def take_all(self, candidates: Iterator[str], *, follow: bool = False) -> None:
-        """Looks at paths until all is found; see `take`."""
+        """Checks paths until all inodes are found; see `take`."""
         for path in candidates:
             self.take(path, follow=follow)
             if not self.wanted:
                 return
 
     def take(self, path: str, *, follow: bool = False) -> None:
-        """Looks whether one of them is at a path, which symbolic links may be in if `follow`."""
+        """Checks whether one of the inodes is at a path, in which symbolic links are allowed if `follow`."""
         with contextlib.suppress(OSError, ValueError):
             if follow:
                 with closing(paths.open_in_root(self._root, path)) as file:
@@ -132,7 +126,7 @@ class _Search:
 
 
 def _guesses(pid: int) -> Iterator[str]:
-    """Yields paths that a process has, in the sandbox's root, and the directories in which they lie."""
+    """Yields paths from a process' arguments and files, relative to the sandbox's root, and their directories."""
     with contextlib.suppress(OSError):  # it has ended
         root, here = os.readlink(f"/proc/{pid}/root"), os.readlink(f"/proc/{pid}/cwd")
         yield here
@@ -151,7 +145,7 @@ def _guesses(pid: int) -> Iterator[str]:
 
 
 def _walk(layer: Path) -> Iterator[tuple[str, int]]:
-    """Yields a layer's directory, as `/`, and all that lies below it, with the inode numbers there. Follows no link."""
+    """Yields a layer's directory, as `/`, and all that is below it, with inode numbers; follows no links."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME
     with paths.directory(layer) as root:
         yield "/", os.fstat(root).st_ino

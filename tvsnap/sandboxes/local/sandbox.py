@@ -45,32 +45,32 @@ if TYPE_CHECKING:
     from tvsnap.sandboxes.local.backend import LocalBackend
 
 _START_TIMEOUT = 20.0
-# Equal files come to equal bytes. No holes are left out: engines that read such tars cannot write them again.
+# Equal files yield equal bytes. Holes are written out, since container engines cannot write sparse tars again.
 _TAR = ["tar", "--create", "--format=posix", "--numeric-owner", "--sort=name", "--blocking-factor=512"]
 _TAR += ["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", "--warning=no-file-ignored"]
 _TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
-_TAR += ["--exclude=.wh.*", "--anchored"]  # anchored, for else each name is tried at every level
+_TAR += ["--exclude=.wh.*", "--anchored"]  # anchored, as otherwise each name is matched at every level
 _TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap"]
 _PIPE_SIZE = 1 << 20
 _MOST_ARCHIVED = 128 << 30
-"""Bytes of files in an archive, of those that differ from the image's."""
+"""Bytes of an archive's files, counting those that differ from the image's."""
 _LONGEST_COMPLAINT = 1000
-_OURS = 2  # processes of every sandbox: PID 1 and the shell
+_OURS = 2  # tvsnap's own processes in every sandbox: PID 1 and the shell
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a sandbox has of this machine, set aside before its processes start.
+    """A sandbox's resources on this machine, reserved before its processes start.
 
     Attributes:
         id: the sandbox's name.
-        image: what it is made from.
+        image: its image.
         limits: what it may use.
         layer: directory with the writable layer (`upper`, `work`).
         cgroup: its control groups.
-        own_users: the first of the users of this machine that no other sandbox has, if there are such.
+        own_users: the first of the host's user ids that only this sandbox has; None if it has none.
         origin: the snapshot that it is forked from; empty if it is started afresh.
-        errors: of the disk, counted before it was made.
+        errors: the disk's error count before it was made.
     """
 
     id: str
@@ -84,7 +84,7 @@ class Resources:
 
 
 class LocalSandbox(Networked, Rewindable):
-    """A process tree in namespaces of its own, on an overlay of the image and a writable layer in the pool."""
+    """A process tree in its own namespaces, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class LocalSandbox(Networked, Rewindable):
         """Takes charge of a running PID 1.
 
         Args:
-            resources: what it has.
+            resources: the sandbox's resources.
             owner: its backend.
             init: process id of its PID 1, a child of this process.
-            tree: what the image has below the writable layer.
+            tree: the image's files below the writable layer.
             contents: what is known of its files' contents.
             time_waits: its connections that end by themselves.
             clock: its own, if its image sets one.
-            places: where its files lie.
+            places: finds the paths of its files.
         """
         self.id = resources.id
         self.image = resources.image
@@ -123,7 +123,7 @@ class LocalSandbox(Networked, Rewindable):
         self.time_waits = time_waits
         self.clock = clock
         self.places = places
-        self.looked = time.monotonic()  # when it was last asked for trouble
+        self.looked = time.monotonic()  # when `machine_fault` was last called
         self.gateway = owner.gateway
         self._resources = resources
         self._owner = owner
@@ -131,9 +131,9 @@ class LocalSandbox(Networked, Rewindable):
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
         self._reports = shell_report.ShellReports()
-        self._reported: tuple[bytes | None, GuestInfo] | None = None  # when it was last observed
+        self._reported: tuple[bytes | None, GuestInfo] | None = None  # at the last observation
         self._files = SeenFiles(self.layer / "upper", tree)
-        self._shell = (0, 0)  # inside, on the host
+        self._shell = (0, 0)  # process ids inside and on the host
         self._gauge = LoadGauge(init)
         self._closing = threading.Lock()
         self._closed = False
@@ -147,21 +147,17 @@ class LocalSandbox(Networked, Rewindable):
         return shell_report.shell_items(self.guest().shell_state() or b"")
 
     def processes(self) -> list[Process]:
-        self.guest().info()  # answered once the shell has been started
+        self.guest().info()  # it answers once the shell has been started
         return observe.list_processes(self.cgroup.pids(), self.init)
 
     def other_processes(self) -> list[str]:
-        """Returns the command lines of all processes but PID 1 and the persistent shell."""
+        """Returns the command lines of all processes except PID 1 and the persistent shell."""
         shell = self.guest().info().shell
         listed = observe.list_processes(self.cgroup.pids(), self.init)
         return [process.command for process in listed if process.pid != shell]
 
     def shell_hold(self) -> ShellHold:
-        """Returns what the persistent shell holds.
-
-        Raises:
-            SandboxDied: there is no shell to look at.
-        """
+        """Returns what the persistent shell holds; raises SandboxDied if there is no shell."""
         try:
             return observe.shell_hold(self._host_pid(self.guest().info().shell))
         except OSError as error:
@@ -216,7 +212,7 @@ class LocalSandbox(Networked, Rewindable):
             return None
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
-        if self.clock is not None:  # what programs are told of times goes by when they were
+        if self.clock is not None:  # programs see times derived from the real ones (native/preload)
             return
         with redating.failures_told(), self._looks.one(), paths.directory(f"/proc/{self.init}/root") as root:
             redating.redate(root, self._files.entries(), span, to)
@@ -245,7 +241,7 @@ class LocalSandbox(Networked, Rewindable):
             assert tar.stdout is not None
             with tar:
                 yield tar.stdout
-            if tar.returncode not in (0, -signal.SIGPIPE):  # whoever stops reading wants no more
+            if tar.returncode not in (0, -signal.SIGPIPE):  # SIGPIPE: the reader stopped early
                 complaints.seek(0)
                 said = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
                 raise InfrastructureError(
@@ -253,7 +249,7 @@ class LocalSandbox(Networked, Rewindable):
                 )
 
     def _refuse_endless_archive(self) -> None:
-        """Refuses to archive more than any disk is likely to take: holes are written out as zeros."""
+        """Raises InfrastructureError for more data than any disk is likely to hold; holes are written out as zeros."""
         total, largest = 0, None
         for entry in observing.walk(self.layer / "upper"):
             if stat.S_ISREG(entry.mode):
@@ -267,29 +263,29 @@ class LocalSandbox(Networked, Rewindable):
         )
 
     def _start_tar(self, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
-        # In the sandbox's user namespace owners have their inner numbers; tar follows no link that it archives.
+        # In the sandbox's user namespace owners have their inner numbers; tar archives links without following them.
         command = ["nsenter", "--user", "--setuid", "0", "--setgid", "0", "--target", str(self.init), *_TAR]
-        command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # what it names is not in the archive
+        command += [f"--exclude=.{PRELOAD}"] if is_fixed(self.image) else []  # its library is left out too
         system = (at for what, at in self.image.services.mounts if what in ("/proc", "/dev"))
         command += [f"--exclude=.{at}/*" for at in system]
         command += ["--directory", f"/proc/{self.init}/root", "."]
-        with closing(self._open_image()) as image:  # by descriptor: the data directory is closed to others than root
-            # The mounted /proc belongs to nobody inside: the image's own, below it, is taken.
+        with closing(self._open_image()) as image:  # by descriptor, since only root can enter the data directory
+            # The mounted /proc has no valid owner inside, so the image's directory below it is archived.
             command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                env={**os.environ, "LC_ALL": "C"},  # names are bytes, whatever they are
+                env={**os.environ, "LC_ALL": "C"},  # treat names as bytes
                 pass_fds=(image,),
                 pipesize=_PIPE_SIZE,
             )
 
     def _open_image(self) -> int:
-        """Returns a descriptor of the image's tree, in which owners are what they are in the sandbox."""
+        """Returns a descriptor of the image's tree, with the owners that it has in the sandbox."""
         image = os.open(self.image.rootfs, os.O_PATH | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # they are that anyway
+        with contextlib.suppress(OSError):  # then they are shown unchanged, as in the sandbox
             shown = syscalls.show_owners(image, self.init)
             os.close(image)
             return shown
@@ -312,11 +308,7 @@ class LocalSandbox(Networked, Rewindable):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def guest(self) -> Guest:
-        """Returns the connection to PID 1, made anew if there is none.
-
-        Raises:
-            SandboxDied: it has ended.
-        """
+        """Returns the connection to PID 1, which is made if there is none; raises SandboxDied if PID 1 has ended."""
         if self._closed:
             raise SandboxDied(f"sandbox {self.id} is closed")
         if self._guest is None:
@@ -324,12 +316,12 @@ class LocalSandbox(Networked, Rewindable):
         return self._guest
 
     def _own_pids(self) -> list[int]:
-        guest = self.guest()  # PID 1 holds the connection, which a checkpoint closes, when it is noted
-        shell = self._host_pid(self._shell[0] or guest.info().shell)  # which it was when last looked at
+        guest = self.guest()  # PID 1 must have its connection, which a checkpoint closes, when it is noted
+        shell = self._host_pid(self._shell[0] or guest.info().shell)  # the last known id, if any
         return [self.init, shell] if shell else []
 
     def disconnect(self) -> None:
-        """Closes the connection, as a checkpoint needs it."""
+        """Closes the connection, as a checkpoint requires."""
         self._own.forget()
         if self._guest is not None:
             guest, self._guest = self._guest, None
@@ -345,14 +337,14 @@ class LocalSandbox(Networked, Rewindable):
             self._guest.abandon()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.init, 9)
-        self.cgroup.thaw()  # another thread may be archiving it
+        self.cgroup.thaw()  # another thread may be archiving the sandbox
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.init, 0)
         self.cgroup.destroy()
         self._owner.discard(self._resources)
 
     def _connect(self) -> Guest:
-        """Connects to the socket that PID 1 itself listens on, not to one put in its place."""
+        """Connects to the socket on which PID 1 itself listens, not to one in its place."""
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
             if self._closed:
@@ -365,7 +357,7 @@ class LocalSandbox(Networked, Rewindable):
                 if time.monotonic() > deadline:
                     raise SandboxDied(f"sandbox {self.id} cannot be reached: {error.strerror}") from None
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.init, signal.SIGCHLD)  # commands may have removed the socket: it makes another
+                    os.kill(self.init, signal.SIGCHLD)  # if a command removed the socket, PID 1 makes another
                 time.sleep(0.0003)
                 continue
             return Guest(connection)

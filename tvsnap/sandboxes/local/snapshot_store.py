@@ -1,11 +1,11 @@
-"""Snapshots on disk: how one is taken of a sandbox, with processes or of an idle shell, and how it is read again.
+"""Stores snapshots on disk: takes them of sandboxes, with processes or of an idle shell, and reads them.
 
-A snapshot is a directory: `files`, a copy of the sandbox's writable layer; `criu`, what CRIU dumped, or `shell.json`,
-an idle shell; and `manifest.json`, which is there only if all else is. It is written under another name, then renamed.
+A snapshot is a directory with `files`, a copy of the sandbox's writable layer; `criu`, CRIU's dump, or `shell.json`, an
+idle shell; and `manifest.json`, which exists only if all else does. It is written under another name, then renamed.
 
-The manifest holds a checksum of each file but those of `files`, a seal over the latter, and a checksum of its own. They
-are compared before the first fork in each process, and again where a file has another inode, size or time than then.
-What `files` holds is read-only on btrfs, which has checksums of its own for what the disk gives back.
+The manifest holds a checksum of each file except those in `files`, a seal over the latter, and its own checksum. They
+are verified before the first fork in each process, and again if a file's inode, size or time has changed since. `files`
+is read-only on btrfs, which verifies what it reads from the disk by its own checksums.
 """
 
 from __future__ import annotations
@@ -55,32 +55,32 @@ from tvsnap.sandboxes.sealing import (
 from tvsnap.sandboxes.shell.image import ShellImage, capture
 
 FORMAT = 5
-"""Version of the snapshots' layout on disk; others are unusable."""
+"""Version of the snapshots' layout on disk; others cannot be used."""
 NODES = "/run/dev"
-"""Where mounts.c makes a sandbox's device nodes, out of its sight."""
+"""Where mounts.c creates a sandbox's device nodes, hidden from the sandbox."""
 REMEMBERED = 1000
-"""Snapshots of which a process keeps in mind that they are as they should be."""
+"""How many verified snapshots a process remembers."""
 _MANIFEST = "manifest.json"
 _SHELL = "shell.json"
 _ALWAYS = (_MANIFEST, "files", "files/upper")
-"""What every snapshot has."""
+"""Files that every snapshot has."""
 _STARTUP_FILE = ("etc", "bash.bashrc")
-"""Read by every interactive bash, a bare one too, where the distribution has it so."""
+"""A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
 
 
 @dataclass(slots=True)
 class Noted:
-    """What a snapshot holds of a sandbox beside its files and its processes, or its idle shell.
+    """What a snapshot holds of a sandbox besides its files and its processes, or its idle shell.
 
     Attributes:
         closed: the connections that were in TIME_WAIT.
         connections: whether there were others, which are in a file beside CRIU's.
-        bound: the threads that are bound to some processors.
-        settings: that processes have made of themselves, and CRIU does not bring back.
-        watches: whether there were instances of inotify, which are in another file there.
-        options: whether options of sockets were set that CRIU does not bring back, which are in a file, too.
+        bound: the threads with their own CPU affinity.
+        settings: settings of processes that CRIU does not restore.
+        watches: whether there were inotify instances, which are in another such file.
+        options: whether there were socket options that CRIU does not restore, which are in another such file.
         clock: its clock, if its image sets one.
-        directories: in which CRIU makes something when it restores the processes, as they were.
+        directories: the times of directories in which CRIU creates something when it restores the processes.
     """
 
     closed: tuple[Closed, ...] = ()
@@ -94,7 +94,7 @@ class Noted:
 
     @classmethod
     def from_json(cls, manifest: Mapping[str, Any]) -> Noted:
-        """Raises KeyError, TypeError or ValueError if a manifest holds none."""
+        """Raises KeyError, TypeError or ValueError if the manifest has no such data."""
         return cls(
             tuple(map(Closed.from_json, manifest["time_wait"])),
             bool(manifest.get("connections")),
@@ -113,14 +113,14 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class _Sound:
-    """A snapshot that was seen to be as it should be.
+    """A snapshot that was verified.
 
     Attributes:
-        processes: it holds live processes.
-        stamps: of its files, by their paths in it.
-        seal: of its writable layer.
+        processes: whether it holds live processes.
+        stamps: its files' stamps, by path in the snapshot.
+        seal: the seal of its writable layer.
         changes: how many calls had changed the state of its sandbox.
-        noted: what of the sandbox is neither files nor processes.
+        noted: what it holds besides files and processes.
     """
 
     processes: bool
@@ -134,11 +134,11 @@ class Snapshots:
     """The snapshots of one data directory. Thread-safe."""
 
     def __init__(self, storage: CopyStorage, owner: str, guest: str) -> None:
-        """Opens their directory.
+        """Opens the directory of the snapshots.
 
         Args:
             storage: where it is.
-            owner: whose unfinished ones are to be known.
+            owner: the name by which unfinished ones can be attributed.
             guest: version of PID 1 in the snapshots to take.
         """
         self._storage = storage
@@ -152,17 +152,15 @@ class Snapshots:
             directory.mkdir(exist_ok=True, mode=0o700)
 
     def files(self, snapshot: str) -> Path:
-        """Returns where the writable layer of a snapshot is."""
+        """Returns the directory of a snapshot's writable layer."""
         return self.path / snapshot / "files"
 
     # -- taking -----------------------------------------------------------------------------------------------------
 
     def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
-        """Dumps the processes, and copies the files while they stand still.
+        """Dumps the processes, and copies the files while the processes are frozen.
 
-        Raises:
-            NotCheckpointable, CheckpointFailed, ProcessesDisturbed, SandboxDied: as `Sandbox.checkpoint` says.
-            AttemptFailed: it may succeed when it is tried again.
+        Raises the errors of `Sandbox.checkpoint`, and AttemptFailed if it may succeed when it is tried again.
         """
         sandbox.guest()  # raises SandboxDied
         with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
@@ -206,7 +204,7 @@ class Snapshots:
                 if keeps_watches:
                     watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
                 if sandbox.is_connected():
-                    refuse_loss()  # before connections are ended for a snapshot that cannot be taken
+                    refuse_loss()  # so that connections are not ended for a snapshot that cannot be taken
                 sandbox.end_connections()
                 sandbox.disconnect()
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
@@ -226,14 +224,13 @@ class Snapshots:
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
                 for name in os.listdir(images):
-                    os.chmod(name, 0o644, dir_fd=images)  # the restored root, an unprivileged user, reads them too
+                    os.chmod(name, 0o644, dir_fd=images)  # the restored root, unprivileged here, reads them too
             return finish(Captures(processes=True, shell=True), frozen, processes, noted)
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
-        """Copies the files and the idle shell.
+        """Copies the files and the idle shell; raises the same errors as `take_processes`.
 
-        Nothing else lives in the sandbox, before or after; so the files are those of one moment without freezing it.
-        Errors are those of `take_processes`.
+        Nothing else lives in the sandbox, before or after, so the files are consistent without freezing it.
         """
         with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
@@ -252,18 +249,17 @@ class Snapshots:
 
     @contextlib.contextmanager
     def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
-        """A block with a directory to fill and what makes a snapshot of it; what is left unfinished is removed.
+        """Yields a new directory, and a function that makes a snapshot of it; removes it if it stays unfinished.
 
-        Args:
-            above: the snapshot that the sandbox was forked from; empty if it was not.
-            changes: how many calls have changed the sandbox's state.
+        `above` is the snapshot that the sandbox was forked from, or empty; `changes` is how many calls have changed the
+        sandbox's state.
         """
         started = time.perf_counter()
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
         def finish(captures: Captures, frozen: float, processes: tuple[str, ...], noted: Noted) -> SnapshotInfo:
-            # By a descriptor and plain names: paths of pathlib's would take longer than all that is done with them.
+            # A descriptor and plain names, since operations on pathlib's paths would take most of the time.
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
             with paths.directory(unfinished) as directory:
                 checksums = {name: checksum(name, directory) for name in names}
@@ -308,11 +304,10 @@ class Snapshots:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def manifest(self, snapshot: str) -> dict[str, Any]:
-        """Returns a snapshot's manifest; see `check` for whether the rest is as it says.
+        """Returns a snapshot's manifest without verifying the rest, which `check` does.
 
-        Raises:
-            SnapshotUnusable: there is none that can be used, or it was made by another version of tvsnap.
-            AttemptFailed: it cannot be read at present.
+        Raises SnapshotUnusable if it is missing, damaged or of another version of tvsnap, and AttemptFailed if it
+        cannot be read at present.
         """
         with reading(snapshot):
             with open_regular(self.path / snapshot / _MANIFEST) as file:
@@ -326,11 +321,9 @@ class Snapshots:
         return manifest
 
     def check(self, snapshot: str) -> bool:
-        """Makes sure that a snapshot is as it was taken; returns whether it holds processes, and not an idle shell.
+        """Verifies that a snapshot is as it was taken; returns whether it holds processes (or else an idle shell).
 
-        Raises:
-            SnapshotUnusable: it is not.
-            AttemptFailed: it cannot be read at present.
+        Raises SnapshotUnusable if it is not, and AttemptFailed if it cannot be read at present.
         """
         if snapshot in self._distrusted:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
@@ -340,7 +333,7 @@ class Snapshots:
                 self._check_layer(snapshot, known.seal, seen_before=True)
                 return known.processes
             manifest = self.manifest(snapshot)
-            # Stamps first: what is changed while it is being read has another one afterwards.
+            # Stamps first: then a change during the verification is noticed later.
             stamps = {name: stamp(name, directory) for name in (*manifest["checksums"], *_ALWAYS)}
             for name, expected in manifest["checksums"].items():
                 if [*checksum(name, directory)] != expected:
@@ -354,12 +347,12 @@ class Snapshots:
     def _check_layer(self, snapshot: str, expected: int, *, seen_before: bool) -> None:
         upper = self.files(snapshot) / "upper"
         if seen_before and not os.access(upper, os.W_OK):
-            return  # read-only ever since
+            return  # it has been read-only ever since
         if seal(upper)[1] != expected:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: its files are not those that were copied")
 
     def distrust(self, snapshot: str) -> None:
-        """Makes a snapshot unusable to this process, and all that it comes from: on the disk they are one in part."""
+        """Makes a snapshot and its ancestors, with which it shares disk blocks, unusable for this process."""
         while snapshot and snapshot not in self._distrusted:
             self._distrusted.add(snapshot)
             try:
@@ -374,10 +367,9 @@ class Snapshots:
                 self._sound.popitem(last=False)
 
     def shell(self, snapshot: str) -> ShellImage | None:
-        """Returns the idle shell that a snapshot holds, which is as it was taken; None if it holds processes.
+        """Verifies a snapshot; returns the idle shell that it holds, None if it holds processes.
 
-        Raises:
-            SnapshotUnusable: it is damaged.
+        Raises SnapshotUnusable if it is damaged.
         """
         if self.check(snapshot):
             return None
@@ -385,7 +377,7 @@ class Snapshots:
             return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
 
     def noted(self, snapshot: str) -> Noted:
-        """Returns what was noted when a snapshot was taken, which is as it was then."""
+        """Returns the verified `Noted` of a snapshot."""
         known = self._sound.get(snapshot)
         if known is None:
             self.check(snapshot)
@@ -393,20 +385,20 @@ class Snapshots:
         return known.noted
 
     def changes(self, snapshot: str) -> int:
-        """Returns how many calls had changed the state of a snapshot's sandbox; it was checked before."""
+        """Returns how many calls had changed the state of a snapshot's sandbox; the snapshot was verified before."""
         known = self._sound.get(snapshot)
         return known.changes if known else int(self.manifest(snapshot)["changes"])
 
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
-        """A block with a descriptor of the directory of CRIU's images."""
+        """Yields a descriptor of the directory with CRIU's images."""
         with reading(snapshot):
             images = os.open(self.path / snapshot / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with closing(images):
             yield images
 
     def is_there(self, snapshot: str) -> bool:
-        """Whether nothing of a snapshot has been deleted; its manifest goes first."""
+        """Whether a snapshot is complete; its manifest is deleted first."""
         return os.path.exists(self.path / snapshot / _MANIFEST)
 
     def ids(self) -> Iterator[str]:
@@ -416,7 +408,7 @@ class Snapshots:
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def delete(self, snapshot: str) -> None:
-        """Deletes a snapshot; first its manifest, so that a half deleted one is no snapshot."""
+        """Deletes a snapshot, its manifest first, so that a partly deleted one is no snapshot."""
         directory = self.path / snapshot
         self._sound.pop(snapshot, None)
         self._distrusted.discard(snapshot)
@@ -426,10 +418,9 @@ class Snapshots:
         self._remove(directory)
 
     def sweep(self, is_left: Callable[[str], bool]) -> tuple[int, int]:
-        """Removes what is incomplete; returns how many snapshots and how many temporary directories.
+        """Removes incomplete snapshots, and temporary directories for which `is_left`; returns how many of each.
 
-        Args:
-            is_left: whether the owner of a temporary directory, known by its name, is dead.
+        `is_left` tells whether a temporary directory's owner is dead, given its name.
         """
         temporary = sweep(self.temporary, is_left, self._remove)
         return sweep(self.path, lambda id: not self.is_there(id), self._remove), temporary
@@ -442,14 +433,14 @@ class Snapshots:
 
 
 def size_of(upper: Path) -> int:
-    """Returns bytes on disk of the files in a writable layer."""
+    """Returns the bytes on disk of the files in a writable layer."""
     with contextlib.suppress(FileNotFoundError), paths.directory(upper) as root:
         return sum(about.st_blocks * 512 for _, about in paths.scan(root, "/") if not stat.S_ISDIR(about.st_mode))
     return 0  # its sandbox has ended
 
 
 def _holds(upper: Path, path: tuple[str, ...]) -> bool:
-    """Whether a writable layer says anything of a path, or of what is in its way. Follows no link."""
+    """Whether a writable layer has an entry for a path or one of its parents; follows no links."""
     for name in path:
         upper /= name
         if not upper.is_dir() or upper.is_symlink():

@@ -1,7 +1,7 @@
-"""Forks that stand still just before their first instruction, until somebody needs them.
+"""Forks that wait just before their first instruction until they are needed.
 
-CRIU asks before it lets a restored tree run. Where the answer is withheld, a fork is complete and has not run: jobs,
-sessions, servers and databases included. What is left to be done, once somebody needs it, takes some milliseconds.
+CRIU asks before it lets a restored tree run. While the answer is withheld, a fork is complete and has not run,
+including jobs, sessions, servers and databases. The remaining work, once it is needed, takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Dropped(InfrastructureError):
-    """A fork that stood still is not needed any more."""
+    """A waiting fork is not needed any more."""
 
 
 class Gate:
-    """Where the restore of one fork waits until it may go on.
+    """The point where the restore of one fork waits until it may go on.
 
     Attributes:
-        standing: comes to the fork's control groups, once it stands there.
+        standing: gets the fork's control groups once it waits there.
         was_used: whether the latest attempt at the fork has waited here.
     """
 
@@ -36,19 +36,14 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing waits at it."""
+        """Whether forks pass without waiting."""
         return self._decided.is_set() and not self._dropped
 
     def stand(self, cgroup: Cgroup) -> None:
-        """Waits until the gate is opened; for the thread that restores, when all is there and nothing has run.
+        """Waits until the gate is opened; called by the restoring thread when all is restored and nothing has run.
 
-        The processes are frozen meanwhile, so that they do not run if CRIU, which holds them, is killed.
-
-        Args:
-            cgroup: of the fork.
-
-        Raises:
-            Dropped: it is not needed; its processes have been killed.
+        The processes are frozen meanwhile, so that they do not run if CRIU, which holds them, is killed. Raises Dropped
+        if the fork is not needed; its processes have been killed then.
         """
         self.was_used = True
         cgroup.freeze()
@@ -62,7 +57,7 @@ class Gate:
             raise Dropped("the fork was not needed")
 
     def open(self) -> None:
-        """Lets the fork run, and whatever comes to the gate later."""
+        """Lets the fork run, and later attempts too."""
         self._decided.set()
 
     def drop(self) -> None:
@@ -72,21 +67,16 @@ class Gate:
 
 
 class LocalStaged:
-    """A fork that stands still. See `tvsnap.sandboxes.protocol.Staged`."""
+    """A waiting fork. See `tvsnap.sandboxes.protocol.Staged`."""
 
     def __init__(self, fork: Callable[[Gate], Sandbox], name: str) -> None:
-        """Makes it, and returns as soon as it stands.
+        """Makes the fork, and returns as soon as it waits; raises the same errors as `Backend.fork`.
 
-        Args:
-            fork: makes a fork that waits at a gate on its way.
-            name: of the snapshot, for people who look at threads.
-
-        Raises:
-            InfrastructureError: as `Backend.fork` does.
+        `fork` makes a fork that waits at the given gate; `name` is the snapshot's, for the thread's name.
         """
         self._gate = Gate()
         self._sandbox: Future[Sandbox] = Future()
-        # CRIU is a child of the thread that started it, and is killed when that ends.
+        # CRIU is killed when the thread that started it ends.
         self._thread = threading.Thread(target=self._work, args=(fork,), name=f"tvsnap-staged-{name}", daemon=True)
         self._thread.start()
         self._cgroup = self._gate.standing.result()
@@ -101,7 +91,7 @@ class LocalStaged:
     def close(self) -> None:
         self._gate.drop()
         self._thread.join()
-        if self._sandbox.exception() is None:  # it had begun
+        if self._sandbox.exception() is None:  # the fork has begun to run
             self._sandbox.result().close()
 
     def _work(self, fork: Callable[[Gate], Sandbox]) -> None:

@@ -1,4 +1,4 @@
-"""System calls that Python does not offer: detached mounts, and room for a part of a file."""
+"""System calls that Python lacks: detached mounts, and allocating a part of a file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,10 @@ _KEEP_SIZE = 1
 
 
 def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {}) -> int:
-    """Mounts a block device without attaching it anywhere: it shows in no mount table and ends with its descriptor.
+    """Mounts a block device without attaching it: it is in no mount table and is unmounted with its last descriptor.
 
-    Args:
-        device: path of the block device.
-        kind: the file system's type.
-        options: of the file system, with their values; None for one that has none.
-
-    Returns:
-        A descriptor of the root directory, close-on-exec.
+    Returns a close-on-exec descriptor of the root directory. `options` has the file system's options, with None for one
+    without a value.
     """
     with closing(checked(libc.syscall(_FSOPEN, kind.encode(), 1), f"fsopen {kind}")) as context:
         for command, key, value in (
@@ -44,17 +39,10 @@ def mount_detached(device: str, kind: str, options: Mapping[str, str | None] = {
 
 
 def show_owners(directory: int, process: int) -> int:
-    """Mounts a directory of an image, attached nowhere, with owners as a sandbox's own mounts show them.
+    """Mounts an image's directory, detached, with the owners that the mounts of a sandbox's process show.
 
-    Args:
-        directory: its descriptor.
-        process: of the sandbox, as the host sees it.
-
-    Returns:
-        A descriptor of it in that mount, close-on-exec.
-
-    Raises:
-        OSError: its file system cannot show others as owners; the sandbox's does not, then, either.
+    Returns a close-on-exec descriptor of the directory in that mount. Raises OSError if the file system does not
+    support mapped owners; then the sandbox's mounts have none either.
     """
     with open(f"/proc/{process}/ns/user", "rb") as own:
         users = fcntl.ioctl(own, _NS_GET_PARENT)
@@ -69,9 +57,5 @@ def show_owners(directory: int, process: int) -> int:
 
 
 def allocate(descriptor: int, start: int, length: int) -> None:
-    """Takes a part of a file from its disk, whatever is in it; the file's size stays.
-
-    Raises:
-        OSError: the disk is full, or its file system cannot do so.
-    """
+    """Allocates disk space for a part of a file, whose size stays; raises OSError if that is impossible."""
     checked(libc.fallocate(descriptor, _KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(length)), "fallocate")

@@ -1,4 +1,4 @@
-"""The machine's pseudoterminals: each sandbox needs one for its shell, and what runs in sandboxes may take the rest."""
+"""Waits for free pseudoterminals: each sandbox needs one for its shell, and programs in sandboxes may take the rest."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from tvsnap.host.attempts import LONGEST, AttemptFailed
 
 COUNTS = Path("/proc/sys/kernel/pty")
 PATIENCE = LONGEST
-"""Seconds: sandboxes end all the time, and then theirs are free."""
+"""Seconds: sandboxes end all the time, which frees theirs."""
 _PAUSE = 0.05
 
 
 def await_one() -> None:
-    """Waits until the machine has a pseudoterminal for one more sandbox.
-
-    Raises:
-        AttemptFailed: it had none for some seconds.
-    """
+    """Waits until the machine has a pseudoterminal for one more sandbox; raises AttemptFailed after some seconds."""
     deadline = time.monotonic() + PATIENCE
     while used := _all_in_use():
         if time.monotonic() > deadline:
@@ -32,7 +28,7 @@ def await_one() -> None:
 
 
 def _all_in_use() -> str:
-    """Returns how many are in use, in words, if no container can have another; empty if one can, or nobody can tell."""
+    """Returns, in words, how many are in use if no container can have another; empty if one can, or if unknown."""
     with contextlib.suppress(OSError, ValueError):
         used, most, reserve = (int((COUNTS / name).read_text()) for name in ("nr", "max", "reserve"))
         if used >= most - reserve:

@@ -1,8 +1,8 @@
 """Addresses that stand for names inside sandboxes.
 
-A name has an address of 198.18.0.0/15 there, which belongs to nobody. So a connection tells which name was meant, which
-the relay then looks up anew; what a program has learnt is still true in a fork, a year later; and a call that prints
-an address prints the same each time.
+There, a name has an address in 198.18.0.0/15, which belongs to nobody. So a connection shows which name was meant, and
+the relay resolves that again; an address that a program knows is still valid in a fork a year later; and a call that
+prints an address prints the same each time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tvsnap.model.errors import InfrastructureError
 
 FILE = "network.db"
 _RANGES = (("198.18.1.0", "198.20.0.0"), ("240.0.0.0", "248.0.0.0"))
-"""The first address of each, and the one after its last. 198.18.0.* is the relay's, and the sandbox's own. Addresses
-from 240.0.0.0 on are set aside (RFC 1112); not every program takes them for those of hosts: they are a last resort.
+"""The first address of each range, and the one after its last. 198.18.0.* are the relay's and the sandbox's own.
+Addresses from 240.0.0.0 on are reserved (RFC 1112), and not every program accepts them for hosts: the last resort.
 """
-_TRIES = (16, 1024)  # of each range
+_TRIES = (16, 1024)  # for each range
 _REMEMBERED = 100_000
 _BUSY = 10.0  # seconds
 
@@ -28,17 +28,11 @@ _BUSY = 10.0  # seconds
 class Addresses:
     """The addresses of one data directory, which all its processes share. Used by one thread.
 
-    Each space has addresses of its own: who has learnt an address of one space finds nothing behind it in another.
+    Each space has its own addresses: an address of one space leads nowhere in another one.
     """
 
     def __init__(self, home: Path) -> None:
-        """
-        Args:
-            home: the data directory.
-
-        Raises:
-            InfrastructureError: its file cannot be opened.
-        """
+        """Opens the file in the data directory `home`; raises InfrastructureError if that fails."""
         try:
             self._database = sqlite3.connect(home / FILE, timeout=_BUSY, isolation_level=None)
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -52,14 +46,9 @@ class Addresses:
         self._addresses: dict[tuple[str, str], str] = {}
 
     def address_of(self, space: str, name: str) -> str:
-        """Returns the address that stands for a name.
+        """Returns the address that stands for a name in a space.
 
-        Args:
-            space: whose addresses.
-            name: the name.
-
-        Raises:
-            InfrastructureError: the file cannot be written, or no address is free.
+        Raises InfrastructureError if the file cannot be written, or if no address is free.
         """
         known = self._addresses.get((space, name))
         if known is not None:
@@ -77,12 +66,7 @@ class Addresses:
         raise InfrastructureError(f"no address is free for {name}; delete {FILE} once no tvsnap uses it")
 
     def name_of(self, space: str, address: str) -> str | None:
-        """Returns the name that an address stands for; None if it stands for none.
-
-        Args:
-            space: whose addresses.
-            address: the address.
-        """
+        """Returns the name that an address stands for in a space; None if there is none."""
         known = self._names.get((space, address))
         if known is not None or not stands_for_a_name(address):
             return known
@@ -112,7 +96,7 @@ class Addresses:
 
 
 def stands_for_a_name(address: str) -> bool:
-    """Whether an address is one of those that stand for names."""
+    """Whether an address is in a range for names."""
     number = int(ipaddress.IPv4Address(address))
     return any(first <= number < end for first, end in _numbers())
 
@@ -122,7 +106,7 @@ def _numbers() -> list[tuple[int, int]]:
 
 
 def _wishes(name: str) -> Iterator[int]:
-    """Returns the addresses that a name may have, the likeliest first."""
+    """Yields the addresses that a name may have, the preferred one first."""
     wish = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     for (first, end), tries in zip(_numbers(), _TRIES, strict=True):
         for step in range(tries):

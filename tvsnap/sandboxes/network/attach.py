@@ -1,7 +1,7 @@
-"""Makes all connections of a network namespace come to two sockets that are held outside it.
+"""Redirects all connections of a network namespace to two sockets that are held outside it.
 
-Every address is made a local one, on the loopback device, and a program in the kernel (BPF, type sk_lookup, Linux 5.9)
-chooses for each new TCP connection, and each UDP packet to port 53, one of the two sockets. Nothing else leaves.
+Every address is made local, on the loopback device, and a program in the kernel (BPF, type sk_lookup, Linux 5.9)
+chooses one of the two sockets for each new TCP connection and each UDP packet to port 53. Nothing else leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BPF = {"x86_64": 321, "aarch64": 280}
 _MAP_CREATE, _MAP_UPDATE, _PROGRAM_LOAD, _LINK_CREATE = 0, 2, 5, 28
 _SOCKMAP, _SK_LOOKUP, _ATTACH_SK_LOOKUP = 15, 30, 36
 _MAP_LOOKUP_CALL, _RELEASE_CALL, _ASSIGN_CALL = 1, 86, 124
-_LOOPBACK = 1  # the number of the device in every network namespace
+_LOOPBACK = 1  # the device's number in every network namespace
 _NEW_ADDRESS, _NEW_ROUTE, _CREATE = 20, 24, 0x600
 _TABLE_LOCAL, _PROTOCOL_STATIC, _SCOPE_HOST, _TYPE_LOCAL = 255, 4, 254, 2
 _IP_PKTINFO = 8
@@ -35,12 +35,12 @@ _IP_PKTINFO = 8
 
 @dataclass(frozen=True)
 class WayOut:
-    """Descriptors that hold the way out of one sandbox: it is closed when they are.
+    """Descriptors that keep the way out of one sandbox open.
 
     Attributes:
-        tcp: listens for all connections; each one's own address is the one that was asked for.
-        dns: receives what is sent to port 53 of any address.
-        link: of the program that leads to both.
+        tcp: listens for all connections; each one's local address is the one that the sandbox connected to.
+        dns: receives packets to port 53 of any address.
+        link: of the BPF program that redirects to both.
     """
 
     tcp: socket.socket
@@ -55,13 +55,9 @@ class WayOut:
 
 
 def attach(init: int) -> WayOut:
-    """Makes a way out of a sandbox that has none. It takes a millisecond.
+    """Makes a way out of a sandbox that has none, given its PID 1 as the host sees it; takes a millisecond.
 
-    Args:
-        init: its PID 1, as the host sees it.
-
-    Raises:
-        MachineLacks: this kernel, or what tvsnap may do here, does not allow it.
+    Raises MachineLacks if the kernel, or the lack of privileges, does not allow it.
     """
     try:
         return in_network_of(init, _attach)
@@ -73,13 +69,13 @@ def attach(init: int) -> WayOut:
 
 
 def network_complaint() -> str:
-    """Why this machine can give no sandbox a network; "" if it can. It is tried, in a namespace that goes again."""
+    """Returns why this machine can give no sandbox a network, by trying it in a temporary namespace; "" if it can."""
     command, pipe = ["unshare", "--net", "sh", "-c", "echo; exec cat"], subprocess.PIPE
     try:
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            if not process.stdout.readline():  # it ends when its input does, at the end of the block
+            if not process.stdout.readline():  # the process ends with its input, at the end of the block
                 return process.stderr.read().decode(errors="replace").strip()
             attach(process.pid).close()
     except (MachineLacks, OSError) as error:
@@ -158,10 +154,10 @@ def _load(program: bytes) -> int:
 
 
 def _program(sockets: int) -> bytes:
-    """Returns the program, which is called for each connection that begins, and each packet without one.
+    """Returns the program, which runs for each new connection, and for each packet that belongs to none.
 
     Its argument is a `struct bpf_sk_lookup` (linux/bpf.h): at 8 the family, at 12 the protocol, at 40 the local IPv4
-    address, at 60 the local port. It returns 1 always: what it assigns no socket finds one as usual, or none.
+    address, at 60 the local port. It always returns 1: without an assigned socket the normal lookup follows.
     """
     own = struct.unpack("=i", socket.inet_aton(OWN_ADDRESS))[0]
     first_octet = struct.unpack("=i", bytes([255, 0, 0, 0]))[0]

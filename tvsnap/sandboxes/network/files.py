@@ -1,4 +1,4 @@
-"""The files by which programs in a sandbox find their way out."""
+"""Files and variables by which programs in a sandbox use the network."""
 
 from __future__ import annotations
 
@@ -21,23 +21,17 @@ _TIMEOUT = 60.0
 
 
 def variables(settings: NetworkSettings) -> Mapping[str, str]:
-    """Returns the environment variables by which programs find certificates that are handed in."""
+    """Returns the environment variables by which programs find the host's certificates."""
     if settings.certificates is None:
         return {}
     return {name: "1" if name == "UV_NATIVE_TLS" else CERTIFICATES for name in _VARIABLES}
 
 
 def identity(settings: NetworkSettings) -> str:
-    """Returns what of the settings decides what a sandbox finds, as a text that is part of a root's name.
+    """Returns a text for a root's name that depends on what a sandbox sees of the settings; empty for none.
 
-    Where a server of the host's own runs, and through which proxy the others are reached, is not: the same names are to
-    lead to the same servers.
-
-    Args:
-        settings: what the host lends; where that is nothing, the text is empty.
-
-    Raises:
-        InfrastructureError: the certificates cannot be read.
+    It does not depend on the places of the host's servers, or on the proxy, since the same names should lead to the
+    same servers. Raises InfrastructureError if the certificates cannot be read.
     """
     certificates = None if settings.certificates is None else hashlib.sha256(_read(settings)).hexdigest()
     lent = {"certificates": certificates, "hosts": sorted(settings.hosts)}
@@ -47,11 +41,7 @@ def identity(settings: NetworkSettings) -> str:
 
 
 def prepare(sandbox: Sandbox, settings: NetworkSettings) -> None:
-    """Writes these files in a sandbox that is to have a way out.
-
-    Raises:
-        InfrastructureError: that failed.
-    """
+    """Writes these files in a sandbox with a network; raises InfrastructureError if that fails."""
     outcome = sandbox.exec(_NAMES, timeout=_TIMEOUT, cwd="/", user="root")
     if outcome.exit_code != 0:
         said = outcome.output.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""This process's side of the relay: it opens ways out for sandboxes, and asks what was asked of the network."""
+"""This process's side of the relay: opens ways out for sandboxes, and fetches the reports on their network use."""
 
 from __future__ import annotations
 
@@ -21,30 +21,25 @@ from tvsnap.sandboxes.network.attach import WayOut, attach
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 NOT_KNOWN = "(not known: the program that counts it had ended)"
-"""Stands for what a sandbox asked before its way out was begun anew."""
+"""Stands for what a sandbox asked for before its way out was opened again."""
 _LONGEST_ANSWER = 1 << 20
-_ANSWER_TIMEOUT = 30.0  # seconds: on a busy machine the relay takes a second to start
+_ANSWER_TIMEOUT = 30.0  # seconds; on a busy machine the relay takes a second to start
 
 
 class _RelayEnded(InfrastructureError):
-    """The relay ended, or was ended as it did not answer; another can be begun."""
+    """The relay ended, or was ended because it did not answer; another one can be started."""
 
 
 class Gateway:
     """The ways out of the sandboxes of one process. Thread-safe."""
 
     def __init__(self, home: Path, settings: NetworkSettings) -> None:
-        """Starts nothing yet.
-
-        Args:
-            home: the data directory.
-            settings: what the host lends.
-        """
+        """Takes the data directory and the host's settings; starts nothing yet."""
         self._home = home
         self._settings = settings
         self._lock = threading.RLock()
         self._ways: dict[str, tuple[Network, WayOut]] = {}
-        self._unknown: set[str] = set()  # of whom a relay knew something when it ended
+        self._unknown: set[str] = set()  # sandboxes whose records were lost when a relay ended
         self.relay: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._closed = False
@@ -52,14 +47,12 @@ class Gateway:
     def open(self, id: str, init: int, network: Network) -> None:
         """Opens a way out of a sandbox.
 
+        Raises MachineLacks if this machine cannot do that, and InfrastructureError if the relay does not start.
+
         Args:
             id: the sandbox's.
             init: its PID 1, as the host sees it.
             network: what it may reach.
-
-        Raises:
-            MachineLacks: this machine cannot.
-            InfrastructureError: the relay does not start.
         """
         way = attach(init)
         with self._lock:
@@ -76,14 +69,9 @@ class Gateway:
                 raise
 
     def traffic(self, id: str, *, forget: bool = True) -> Traffic:
-        """Returns what a sandbox asked of the network since that was last forgotten.
+        """Returns what a sandbox has asked of the network since the last call with `forget`.
 
-        Args:
-            id: the sandbox's.
-            forget: begin anew.
-
-        Raises:
-            InfrastructureError: the relay does not answer.
+        Raises InfrastructureError if the relay does not answer.
         """
         told = self._ask(id, "take" if forget else "tell")
         asked, unknown = tuple(told["asked"]), id in self._unknown
@@ -94,15 +82,14 @@ class Gateway:
         )
 
     def reset(self, id: str) -> int:
-        """Ends all connections out of a sandbox, as a network that fails does; returns how many.
+        """Ends all connections out of a sandbox, like a failing network; returns how many.
 
-        Raises:
-            InfrastructureError: the relay does not answer.
+        Raises InfrastructureError if the relay does not answer.
         """
         return int(self._ask(id, "reset")["reset"])
 
     def close_way(self, id: str) -> None:
-        """Closes the way out of a sandbox; safe to repeat."""
+        """Closes the way out of a sandbox; may be repeated."""
         with self._lock:
             if id in self._ways:
                 with contextlib.suppress(InfrastructureError):
@@ -111,7 +98,7 @@ class Gateway:
                 self._forget(id)
 
     def close(self) -> None:
-        """Ends the relay, and closes all ways; safe to repeat."""
+        """Ends the relay, and closes all ways; may be repeated."""
         with self._lock:
             self._closed = True
             self._end_relay()
@@ -129,7 +116,7 @@ class Gateway:
                 return self._send(message, ())
 
     def _ask_relay(self) -> None:
-        """Sees to it that the relay runs; one that is begun anew is told of all ways."""
+        """Starts the relay unless it runs; a restarted one gets all ways again."""
         if self._closed:
             raise InfrastructureError("the gateway of the sandboxes is closed")
         if self.relay is not None and self.relay.poll() is None:
@@ -140,7 +127,7 @@ class Gateway:
         lent = asdict(self._settings)
         lent["certificates"] = str(lent["certificates"]) if lent["certificates"] else None
         with its:
-            # Not by "-m": the current directory is no place for modules of ours.
+            # Not by "-m", which would import modules from the current directory.
             self.relay = subprocess.Popen(
                 [sys.executable, "-c", _START, str(self._home), json.dumps(lent)],
                 stdin=its.fileno(),

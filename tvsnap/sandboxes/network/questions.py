@@ -1,4 +1,4 @@
-"""What sandboxes ask about names, and what they are answered."""
+"""DNS questions of sandboxes, and their answers."""
 
 from __future__ import annotations
 
@@ -11,30 +11,20 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-_LONGEST = 512  # bytes; a name has 255 at most
+_LONGEST = 512  # bytes; a name has at most 255
 _TIME_TO_LIVE = 60  # seconds
 _LONGEST_REPLY = 1200
 
 
 class NoQuestion(Exception):
-    """A message asks for nothing that could be answered."""
+    """A message is no question that could be answered."""
 
 
 class Question:
-    """One question about one name.
-
-    Attributes:
-        name: the name, in lower case, without the dot at its end.
-    """
+    """One DNS question; `name` is the name in lower case, without the final dot."""
 
     def __init__(self, message: bytes) -> None:
-        """
-        Args:
-            message: as it came; it may be anything.
-
-        Raises:
-            NoQuestion: it is not one question, with no more about it than what resolvers say of themselves.
-        """
+        """Parses an arbitrary message; raises NoQuestion unless it is one question, with at most an OPT record."""
         if len(message) > _LONGEST or len(message) < 12:
             raise NoQuestion("of an unlikely length")
         questions, answers, authorities, more = struct.unpack_from(">4H", message, 4)
@@ -50,12 +40,12 @@ class Question:
 
     @property
     def wants_address(self) -> bool:
-        """Whether it asks for a name's IPv4 address: sandboxes know of no others."""
+        """Whether it asks for a name's IPv4 address, the only kind that sandboxes get."""
         return bool(self._about.rdtype == dns.rdatatype.A)
 
     @property
     def address(self) -> str | None:
-        """The IPv4 address that the name of a question for names stands for; None if it is none."""
+        """The IPv4 address whose name is asked for; None if it is none."""
         digits, end, more = self.name.partition(".in-addr.arpa")
         if not end or more:
             return None
@@ -66,25 +56,25 @@ class Question:
 
     @property
     def wants_name(self) -> bool:
-        """Whether it asks what an address is called."""
+        """Whether it asks for the name of an address."""
         return bool(self._about.rdtype == dns.rdatatype.PTR)
 
     def answer(self, kind: str, value: str) -> bytes:
-        """Returns the answer: a value of a kind ("A", "PTR")."""
+        """Returns the answer with a value of a kind ("A", "PTR")."""
         self._reply.answer.append(dns.rrset.from_text(self._about.name, _TIME_TO_LIVE, "IN", kind, value))
         return self._wire()
 
     def answer_nothing(self) -> bytes:
-        """Returns the answer that there is such a name, and nothing of what is asked for."""
+        """Returns the answer that the name exists, but has no record of the kind."""
         return self._wire()
 
     def answer_unknown(self) -> bytes:
-        """Returns the answer that there is no such name."""
+        """Returns the answer that the name does not exist."""
         self._reply.set_rcode(dns.rcode.NXDOMAIN)
         return self._wire()
 
     def answer_failure(self) -> bytes:
-        """Returns the answer that nothing can be said now."""
+        """Returns the answer that resolving failed."""
         self._reply.set_rcode(dns.rcode.SERVFAIL)
         return self._wire()
 

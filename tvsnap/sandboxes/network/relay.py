@@ -1,7 +1,7 @@
-"""The relay: a program that takes all connections of sandboxes, and makes those that a policy allows on their behalf.
+"""The relay: a program that accepts all connections of sandboxes, and makes those that a policy allows on their behalf.
 
-One runs for each process that has sandboxes with a network. It does what the other end of its standard input asks, a
-Unix socket over which descriptors come too, and ends when that is closed.
+Each process with sandboxes that have a network runs one. It executes requests from its standard input, a Unix socket
+over which descriptors are passed too, and ends when the other end is closed.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tvsnap.sandboxes.network.settings import NetworkSettings
 LONGEST_MESSAGE = 1 << 18
 _IP_PKTINFO = 8
 _MOST_CONNECTIONS = 128  # of one sandbox at a time
-_MOST_QUESTIONS, _MOST_LOOKUPS = 64, 16  # likewise; those beyond the latter wait for their turn
+_MOST_QUESTIONS, _MOST_LOOKUPS = 64, 16  # of one sandbox at a time; beyond the second number they wait
 _LOOKUP_THREADS = 256
 _QUESTIONS_PER_SECOND, _CONNECTIONS_PER_SECOND, _AT_ONCE = 100, 100, 300
-_MOST_NAMES = 200  # that are told of a call: they fit into one message
-_MOST_ADDRESSES = 4096  # of names, that one sandbox can come to know
+_MOST_NAMES = 200  # reported for a call: they fit into one message
+_MOST_ADDRESSES = 4096  # of names, for one sandbox
 _PART = 1 << 16
 _CONNECT_TIMEOUT = 20.0  # seconds
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Refused(Exception):
-    """What was asked for is not allowed, or not there; the message says which."""
+    """A request is not allowed, or its target does not exist; the message says which."""
 
 
 @dataclass(eq=False)
@@ -55,15 +55,16 @@ class Way:
     Attributes:
         network: what it may reach.
         tcp, dns, link: see `WayOut`.
-        open: the connections that are being relayed, by their task.
-        asked: what was asked of the network since that was last told, each once.
-        refused: likewise, what was not allowed.
-        stirred: there was something under way since that was last told, or may have been.
-        known: the names whose addresses were asked for.
-        questions: how many are being answered.
-        looking: is held while names are looked up outside.
-        questioning, connecting: how often it may ask, and connect.
-        listening: the tasks that answer it; `pause` begins again what its pace has stopped.
+        open: the connections that are being relayed, by task.
+        asked: the distinct targets that it asked for since the last report.
+        refused: those of them that were not allowed.
+        stirred: whether anything was, or may have been, under way since the last report.
+        known: the names whose addresses it asked for.
+        questions: how many DNS questions are being answered.
+        looking: limits the name lookups outside.
+        questioning, connecting: limit how often it may ask and connect.
+        listening: the tasks that answer it.
+        pause: resumes answering DNS questions when the rate limit allows.
     """
 
     network: Network
@@ -83,19 +84,19 @@ class Way:
     pause: asyncio.TimerHandle | None = None
 
     def note(self, what: str, *, refused: bool = False) -> None:
-        """Notes something that was asked of the network."""
+        """Records a target that was asked for."""
         for noted in (self.asked, self.refused) if refused else (self.asked,):
             if len(noted) < _MOST_NAMES:
                 noted[what] = None
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begins a task, which ends at the latest when the way is closed."""
+        """Starts a task, which is cancelled when the way is closed."""
         task = asyncio.ensure_future(work)
         self.listening.append(task)
         task.add_done_callback(self.listening.remove)
 
     def under_way(self) -> int:
-        """Returns how many connections are open, and questions are not answered: also such as wait to be taken here."""
+        """Returns how many connections and unanswered questions there are, including those not yet accepted here."""
         waiting = select.poll()
         waiting.register(self.tcp, select.POLLIN)
         waiting.register(self.dns, select.POLLIN)
@@ -103,7 +104,7 @@ class Way:
 
 
 class Relay:
-    """All ways out of one process's sandboxes."""
+    """The ways out of all sandboxes of one process."""
 
     def __init__(self, control: socket.socket, addresses: Addresses, settings: NetworkSettings) -> None:
         self._control = control
@@ -120,7 +121,7 @@ class Relay:
         loop.add_reader(self._control, self._obey)
         await self._ended.wait()
 
-    # What the other end asks.
+    # Requests of the other end.
 
     def _obey(self) -> None:
         descriptors: list[int] = []
@@ -135,7 +136,7 @@ class Relay:
                 way.begin(self._tell_of_reset(way))
                 return
             answer = self._do(asked, descriptors)
-        except Exception as error:  # the other end is told
+        except Exception as error:  # reported to the other end
             for descriptor in descriptors:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
@@ -203,7 +204,7 @@ class Relay:
         return ended
 
     async def _tell_of_reset(self, way: Way) -> None:
-        """Ends all connections of a sandbox, and answers that once the sandbox knows of it."""
+        """Ends all connections of a sandbox, and answers once the sandbox has been notified of it."""
         ended = self._reset(way)
         if ended:
             await asyncio.wait(ended)
@@ -218,7 +219,7 @@ class Relay:
         while True:
             try:
                 inside, _ = await loop.sock_accept(way.tcp)
-            except OSError:  # out of descriptors, say
+            except OSError:  # for example, no descriptors are left
                 await asyncio.sleep(0.1)
                 continue
             pause = way.connecting.take()
@@ -233,9 +234,9 @@ class Relay:
             await asyncio.sleep(pause)
 
     async def _relay(self, way: Way, inside: socket.socket) -> None:
-        """Relays one connection to its end."""
+        """Relays one connection to its target."""
         outside: asyncio.StreamWriter | None = None
-        _reset_at_close(inside)  # whatever happens before all is said
+        _reset_at_close(inside)  # unless all data is passed on first
         reader, writer = await asyncio.open_connection(sock=inside)
         try:
             address, port = inside.getsockname()
@@ -250,11 +251,7 @@ class Relay:
                 outside.transport.abort()
 
     async def _reach(self, way: Way, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connects to what an address inside stands for.
-
-        Raises:
-            Refused, OSError: that is not allowed, or did not work.
-        """
+        """Connects to the target that an address inside stands for; raises Refused or OSError if that fails."""
         name = self._addresses.name_of(way.network.space, address)
         if name is None and stands_for_a_name(address):
             raise Refused(f"{address} stands for no name")
@@ -304,10 +301,10 @@ class Relay:
             asked_of = [data[8:12] for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO)]
             control = [
                 (socket.IPPROTO_IP, _IP_PKTINFO, struct.pack("=i4s4s", 0, one, one)) for one in asked_of
-            ]  # from whom it was asked
+            ]  # answer from the address that was asked
             way.dns.sendmsg([answer], control, 0, asker)
         except (NoQuestion, OSError):
-            pass  # what is no question has no answer
+            pass  # malformed questions get no answer
         finally:
             way.questions -= 1
 
@@ -330,7 +327,7 @@ class Relay:
         return question.answer("A", address)
 
     async def _is_there(self, way: Way, name: str) -> bool:
-        """Whether a policy allows a name, and the host finds anything for it that may be reached."""
+        """Whether the policy allows a name, and it resolves to something that may be reached."""
         allowed = way.network.allows(name)
         way.note(name, refused=not allowed)
         return allowed and await self._resolver.is_there(name, way.looking)
@@ -341,7 +338,7 @@ async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connects to a host by way of an HTTP proxy."""
+    """Connects to a host through an HTTP proxy."""
     its = urlsplit(proxy)
     assert its.hostname is not None
     reader, writer = await _connect(its.hostname, its.port or 80)
@@ -364,8 +361,8 @@ async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.St
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Passes on what one end says, until it has said all, and the kernel has it."""
-    writer.transport.set_write_buffer_limits(high=0)  # what drain leaves in a buffer would be lost when all ends
+    """Passes on the data of one end until its end, and until the kernel has all of it."""
+    writer.transport.set_write_buffer_limits(high=0)  # so that drain leaves nothing in a buffer that would be lost
     while True:
         part = await reader.read(_PART)
         if not part:
@@ -387,11 +384,11 @@ def _close_in_turn(inside: socket.socket) -> None:
 
 
 def main() -> None:
-    """Runs the relay of the data directory in `argv`, with the settings in `argv`."""
+    """Runs the relay; `argv` has the data directory and the settings."""
     home, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
     certificates = settings.pop("certificates")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two descriptors for each connection
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection needs two descriptors
     control = socket.socket(fileno=0)
     control.setblocking(False)
     addresses = Addresses(home)

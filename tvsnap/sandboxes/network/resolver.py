@@ -1,4 +1,4 @@
-"""What names stand for outside, and which addresses are within reach."""
+"""Resolves names outside, and tells which addresses may be reached."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tvsnap.model.network import is_private_name, is_within_reach
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 _TIMEOUT = 10.0  # seconds
-_TIMEOUT_BESIDE_A_PROXY = 2.0  # which looks names up itself: where there is one, the host may know of none
-_REMEMBERED = 60.0  # seconds for which an answer of the host's name servers is
+_TIMEOUT_BESIDE_A_PROXY = 2.0  # the proxy resolves names itself, and the host may have no name servers then
+_REMEMBERED = 60.0  # seconds for which an answer of the host's name servers is cached
 _MOST_REMEMBERED = 2000
 _LOCAL = re.compile(r"/(\d+) host LOCAL")
 _OWN_AGAIN = 10.0  # seconds after which the host's own addresses are read again
 
 
 class Resolver:
-    """Looks names up, as the host does, on behalf of sandboxes that may reach nothing private."""
+    """Resolves names as the host does, for sandboxes that may not reach private addresses."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         self._settings = settings
@@ -33,25 +33,20 @@ class Resolver:
         self._own: tuple[float, list[ipaddress.IPv4Network | ipaddress.IPv6Network]] = (0.0, [])
 
     async def is_there(self, name: str, turn: asyncio.Semaphore) -> bool:
-        """Whether there is anything behind a name that may be reached.
-
-        Args:
-            name: the name of a host, in lower case.
-            turn: is held while the host's name servers are asked.
-        """
+        """Whether a host name (in lower case) has something that may be reached; holds `turn` while it is resolved."""
         if self._settings.server(name) is not None:
             return True
         found = await self._look_up(name, turn)
         if self._settings.proxy is not None and not found:
-            return not is_private_name(name)  # what it stands for is the proxy's to say
+            return not is_private_name(name)  # the proxy resolves it
         return any(map(self.reaches, found))
 
     async def addresses(self, name: str, turn: asyncio.Semaphore) -> list[str]:
-        """Returns a name's addresses within reach, IPv4 first; arguments as for `is_there`."""
+        """Returns a name's addresses that may be reached, IPv4 first; arguments as for `is_there`."""
         return [address for address in await self._look_up(name, turn) if self.reaches(address)]
 
     def reaches(self, address: str) -> bool:
-        """Whether an address is neither the host's nor one of a private network."""
+        """Whether an address is neither the host's nor in a private network."""
         return is_within_reach(address, self._own_networks())
 
     async def _look_up(self, name: str, turn: asyncio.Semaphore) -> list[str]:
@@ -81,7 +76,7 @@ class Resolver:
 
 
 def own_networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Returns the addresses of this machine, and the networks that it is in, of both families."""
+    """Returns this machine's addresses and networks, IPv4 and IPv6."""
     found: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/route").read_text().splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""What a sandbox with a way out does beyond others."""
+"""The additional behaviour of a sandbox with a network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Networked:
 
     Attributes:
         id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
-        gateway: where its way out is, if its image lets it have one.
+        gateway: has its way out, if its image allows a network.
     """
 
     id: str
@@ -34,22 +34,19 @@ class Networked:
         return replace(told, asked=told.asked[:_MOST_NAMED], refused=told.refused[:_MOST_NAMED])
 
     def is_connected(self) -> bool:
-        """Returns whether there is a connection out of it."""
+        """Whether there is a connection out of the sandbox."""
         return self.image.network.attached and self.gateway.traffic(self.id, forget=False).open > 0
 
     def end_connections(self) -> None:
-        """Ends the connections out of it, before a snapshot, which holds none."""
+        """Ends the connections out of the sandbox before a snapshot, which cannot hold any."""
         if self.image.network.attached:
             self.gateway.reset(self.id)
 
     def with_connections(self, look: Callable[[], Observation]) -> Observation:
-        """Returns how it looks, where connections out of it count: what comes over one comes when it likes.
+        """Returns the observation by `look`; with open connections, it is active, since data may arrive at any time.
 
-        What came over one that has ended meanwhile may have woken those who had been looked at, so they are looked at
-        again.
-
-        Args:
-            look: looks at the sandbox itself.
+        Data from a connection that has ended meanwhile may have woken processes that were inspected before, so the look
+        is repeated then.
         """
         if not self.image.network.attached:
             return look()

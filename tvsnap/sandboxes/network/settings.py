@@ -1,4 +1,4 @@
-"""What the host lends to sandboxes that have a network: proxies, certificates, and servers of its own."""
+"""The host's resources for sandboxes that have a network: proxies, certificates, and servers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\[\]]+):(?P<port>\d{1,5})"
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """How what leaves a sandbox goes on.
+    """How connections that leave a sandbox are made.
 
     Attributes:
-        proxy: the address of an HTTP proxy through which everything goes ("http://proxy:3128"), by its method CONNECT;
-            None to connect directly.
+        proxy: the address of an HTTP proxy ("http://proxy:3128") for all connections, by its method CONNECT; None to
+            connect directly.
         certificates: a file of certificates (PEM) that programs in sandboxes are to trust too; None for none.
-        hosts: servers that names stand for, as `host:port` on the host's side, whatever port is asked for: the one way
-            in which a server on this machine, or in a private network, is within reach.
+        hosts: servers that names stand for, as `host:port` on the host's side, for any port that is asked for. This is
+            the only way to reach a server on this machine or in a private network.
 
     Raises:
-        UsageError: one of them makes no sense.
+        UsageError: one of them is invalid.
     """
 
     proxy: str | None = None
@@ -46,12 +46,12 @@ class NetworkSettings:
 
     @classmethod
     def of_environment(cls) -> NetworkSettings:
-        """Returns what `TVSNAP_NETWORK_PROXY`, `TVSNAP_NETWORK_CERTIFICATES` and `TVSNAP_NETWORK_HOSTS` say.
+        """Returns the settings in `TVSNAP_NETWORK_PROXY`, `TVSNAP_NETWORK_CERTIFICATES` and `TVSNAP_NETWORK_HOSTS`.
 
-        The last is a list of `name=host:port`, with commas between. What is not set is None.
+        The last is a comma-separated list of `name=host:port`. A variable that is not set means None.
 
         Raises:
-            UsageError: one of them makes no sense; the message names it.
+            UsageError: one of them is invalid; the message names it.
         """
         proxy = os.environ.get("TVSNAP_NETWORK_PROXY") or None
         certificates = os.environ.get("TVSNAP_NETWORK_CERTIFICATES")
@@ -64,7 +64,7 @@ class NetworkSettings:
         return cls(proxy, Path(certificates) if certificates else None, hosts)
 
     def server(self, name: str) -> tuple[str, int] | None:
-        """Returns the host and port that a name stands for on the host's side; None if it stands for none.
+        """Returns the host and port, on the host's side, that a name stands for; None if it stands for none.
 
         Args:
             name: the name, in lower case.

@@ -1,7 +1,7 @@
-"""Whether anything in a sandbox may change by itself, without any call, and when at the earliest.
+"""Tells whether anything in a sandbox may change by itself, without a call, and when at the earliest.
 
-Nothing can where every thread merely waits, without limit, for what only a call can bring. All of them are looked at,
-and it is made sure that none ran meanwhile: one that has been looked at could else have been woken by one that had not.
+Nothing can if every thread waits without a time limit for something that only a call can cause. All threads are
+inspected, and it is verified that none ran meanwhile, since a thread not yet inspected could have woken another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
 
 _SIGALRM_BIT = 1 << 13
 _MOST_THREADS, _MOST_FILES = 2000, 4000
-"""Beyond so many, all told, not all is looked at, and the sandbox counts as active."""
+"""Totals; beyond them not everything is inspected, and the sandbox counts as active."""
 _LONGEST_LIST = 1 << 16
 _TOLD = 3
 _SETTLE_TRIES, _SETTLE_PAUSE = 20, 0.0005
@@ -37,9 +37,9 @@ class Unrest:
     """Something that may happen by itself.
 
     Attributes:
-        pid: the process, as the host sees it; 0 if it is none's.
+        pid: the process, as the host sees it; 0 if it belongs to none.
         what: what it does, in words.
-        left: seconds in which it does not happen.
+        left: seconds during which it cannot happen.
     """
 
     pid: int
@@ -52,12 +52,12 @@ class Unrest:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen of a sandbox at one moment.
+    """The result of inspecting a sandbox.
 
     Attributes:
         active: what may happen by itself, in words; None if nothing may.
-        quiet_s: seconds from now on in which nothing does.
-        passing: names the connections that end by themselves; empty where there are none, or where something runs.
+        quiet_s: seconds from now during which nothing does.
+        passing: identifies the connections that end by themselves; empty if there are none, or if something runs.
     """
 
     active: str | None
@@ -66,11 +66,9 @@ class Look:
 
 
 def told(found: Iterable[Unrest], since: float) -> tuple[str | None, float]:
-    """Returns what is found in words, None for nothing, and seconds from now on in which nothing happens.
+    """Returns the findings in words (None if there are none), and seconds from now during which nothing happens.
 
-    Args:
-        found: what may happen.
-        since: when they were looked at, by time.monotonic().
+    `since` is the time.monotonic() of the inspection.
     """
     urgent = sorted(found, key=lambda one: one.left)
     if not urgent:
@@ -84,17 +82,17 @@ def told(found: Iterable[Unrest], since: float) -> tuple[str | None, float]:
 
 
 def family(init: int) -> list[int]:
-    """Returns a process and all that descend from it, as the host sees them."""
+    """Returns a process and all its descendants, as the host sees them."""
     found = [init]
     for pid in found:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended; then it ran, which is seen
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended; then it ran, which is noticed
             for thread in os.listdir(f"/proc/{pid}/task"):
                 found += map(int, read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
     return found
 
 
 class Watch:
-    """Looks at one sandbox, and remembers what it saw: what has not run since waits as it did."""
+    """Inspects one sandbox, and caches the findings for processes that have not run since."""
 
     def __init__(
         self, list_pids: Callable[[], Collection[int]], init: int, passing: Callable[[], list[Connection]]
@@ -102,20 +100,20 @@ class Watch:
         """
         Args:
             list_pids: returns the sandbox's processes, as the host sees them.
-            init: its PID 1, which does nothing unasked.
+            init: its PID 1, which does nothing by itself.
             passing: returns the connections that end by themselves.
         """
         self._list_pids = list_pids
         self._init = init
         self._passing = passing
-        self._seen: dict[int, tuple[bytes, list[tuple[str, float]]]] = {}  # what may happen, and when at the earliest
+        self._seen: dict[int, tuple[bytes, list[tuple[str, float]]]] = {}  # what may happen, and its earliest time
 
     def look(self, shell: int, leave_out: Collection[int] = (), there: Collection[int] | None = None) -> Look:
         """Returns what may happen by itself.
 
         Args:
-            shell: its persistent shell while it waits for a command; else 0.
-            leave_out: processes that are not asked about.
+            shell: the persistent shell while it waits for a command; else 0.
+            leave_out: processes to ignore.
             there: the sandbox's processes, if they have just been listed.
         """
         for last in range(_SETTLE_TRIES, -1, -1):
@@ -125,7 +123,7 @@ class Watch:
             there = None
             if not last or [one.pid for one in found if not one.left] != [shell]:
                 break
-            time.sleep(_SETTLE_PAUSE)  # it has just said its state, and is on its way to its sleep
+            time.sleep(_SETTLE_PAUSE)  # the shell has just reported its state, and is about to sleep
         return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
 
     def _look(
@@ -166,7 +164,7 @@ class Watch:
         return found
 
     def _holds(self, pid: int, now_ran: bytes, now: float) -> bool:
-        """Whether what was seen of a process is so still: it has not run, and what it waits for is not due."""
+        """Whether the last findings for a process are valid: it has not run, and nothing that it waits for is due."""
         seen = self._seen.get(pid)
         return seen is not None and seen[0] == now_ran and all(at > now for _, at in seen[1])
 
@@ -179,7 +177,7 @@ def _of_threads(pid: int, init: int) -> Iterator[Unrest]:
         if state in "ZX":
             if int(fields[1]) == init:
                 yield Unrest(pid, "has ended and is about to go", 0.0)
-            elif thread == pid and len(found) > 1:  # what /proc says of its files and waits is nothing any more
+            elif thread == pid and len(found) > 1:  # then /proc shows nothing of its files and waits
                 yield Unrest(pid, "goes on after its first thread has ended", 0.0)
             continue
         if state == "D":
@@ -190,12 +188,12 @@ def _of_threads(pid: int, init: int) -> Iterator[Unrest]:
             continue
         said = call.decode(errors="replace")
         if state != "S" and said.startswith("-1"):
-            continue  # stopped, outside of any call
+            continue  # stopped outside of any system call
         wait = wait_of(pid, thread, said, age_of(int(fields[19])))
         if wait.left >= FOR_EVER:
             continue
         if state != "S" and math.isnan(wait.most):
-            continue  # stopped, in a call that does not count time as far as is known
+            continue  # stopped in a system call that has no known time limit
         if math.isnan(wait.most):
             yield Unrest(pid, "is running" if said.startswith("running") else _unknown(said), 0.0)
         else:
@@ -231,7 +229,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
         return
     try:
         alarms, set_timers = ALARMS.left({*posix, *may_ring})
-    except OSError:  # this kernel does not tell whose they are
+    except OSError:  # this kernel does not tell the owners
         yield from _of_any_process(posix, may_ring)
         return
     for pid in posix:
@@ -241,7 +239,7 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
 
 
 def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
-    """Yields what timers may do that are set by these processes, or by others on this machine."""
+    """Yields what timers may do whose owner is one of these processes, or another one on this machine."""
     try:
         first = timers.first_to_ring()
     except OSError:

@@ -1,7 +1,7 @@
-"""Whose alarms and POSIX timers are set: /proc does not tell, so a small program in the kernel does.
+"""Finds the owners of alarms and POSIX timers by a small program in the kernel, since /proc does not show them.
 
-It is a BPF iterator over tasks, which writes a record for each alarm (alarm, setitimer) and each POSIX timer that is
-set. Where in the kernel's structures they stand, the kernel's own type information (BTF) says.
+It is a BPF iterator over tasks that writes a record for each alarm (alarm, setitimer) and each POSIX timer that is set.
+The kernel's type information (BTF) tells the offsets in the kernel's structures.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SYS_BPF = 321 if platform.machine() == "x86_64" else 280
 _PROG_LOAD, _LINK_CREATE, _ITER_CREATE = 5, 28, 33
 _TRACING, _TRACE_ITER, _SEQ_WRITE, _READ_KERNEL = 26, 28, 127, 113
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
-_RECORD = struct.Struct("=IIQ")  # process, clock, when it rings there
+_RECORD = struct.Struct("=IIQ")  # process, clock, expiration by that clock
 _ALARM, _TOO_MANY, _MOST = 0xFFFF, 0xFFFE, 64
 _ALL, _FEW = 0, 8
-"""In place of an id; and how many processes are looked at one by one, as there may be thousands on this machine."""
+"""In place of an id; and up to how many processes are queried one by one, as this machine may have thousands."""
 
-# Kinds of types in BTF: the bytes that follow a type's header, for each that it counts, or once.
+# Kinds of types in BTF, and the size of what follows a type's header: per counted item, or once.
 _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = (
     *(1, 3, 4, 5, 6, 12, 13, 14, 15, 17, 19),
 )
@@ -38,7 +38,7 @@ _ONCE = {_INT: 4, _ARRAY: 12, _VAR: 4, _DECL_TAG: 4}
 
 
 class Alarms:
-    """Looks at the alarms of this machine. Thread-safe."""
+    """Reads the alarms of this machine. Thread-safe."""
 
     def __init__(self) -> None:
         self._program: int | None = None
@@ -46,13 +46,9 @@ class Alarms:
         self._lock = threading.Lock()
 
     def left(self, pids: Collection[int]) -> tuple[dict[int, float], dict[int, float]]:
-        """Returns seconds until the alarm rings of each process that has set one, and its first POSIX timer, by its id.
+        """Returns the seconds until each process' alarm, and until its first POSIX timer, by process id.
 
-        Args:
-            pids: the processes that are asked about; others may be told of, too.
-
-        Raises:
-            OSError: this kernel does not tell whose they are.
+        Other processes than those asked for may be included. Raises OSError if this kernel does not tell the owners.
         """
         with self._lock:
             if self._program is None and not self._lack:
@@ -78,13 +74,13 @@ ALARMS = Alarms()
 
 
 def _records(program: int, pid: int) -> bytes:
-    """Returns what the program writes of one process, or of all; or of all where it cannot look at one."""
+    """Returns the program's records of one process; of all if asked for, or if the kernel cannot filter by process."""
     which = ctypes.create_string_buffer(struct.pack("=III", 0, pid, 0), 16)
     about = (0, 0) if pid == _ALL else (ctypes.addressof(which), len(which))
     try:
         link = _bpf(_LINK_CREATE, struct.pack("=IIIIQI", program, 0, _TRACE_ITER, 0, *about))
     except OSError as error:
-        if error.errno != errno.E2BIG or pid == _ALL:  # the former before Linux 6.1
+        if error.errno != errno.E2BIG or pid == _ALL:  # E2BIG: Linux before 6.1
             raise
         return _records(program, _ALL)
     data = b""
@@ -130,20 +126,20 @@ def _program(
     *, signal: int, pid: int, group: int, queued: int, expires: int, alarm: int, timers: int, node: int,
     base: int, clock: int, timer: int,
 ) -> bytes:  # fmt: skip
-    """Returns the program.
+    """Returns the program's code.
 
     Args:
         signal, pid, group: offsets in a task.
         queued, expires, base: offsets in the kernel's timer.
-        clock: offset in its base, whose clock may be another than was asked for.
-        alarm, timers: offsets in what `signal` points to, of the kernel's timer and of a list of POSIX timers.
-        node, timer: offsets in a POSIX timer, of its place in the list and of the kernel's timer.
+        clock: offset in the timer's base, whose clock may differ from the one that was asked for.
+        alarm, timers: offsets in what `signal` points to, of the kernel's timer and of the list of POSIX timers.
+        node, timer: offsets in a POSIX timer, of its list node and of the kernel's timer.
     """
     load8, load32, load64, store32, store64, store_constant = 0x71, 0x61, 0x79, 0x63, 0x7B, 0x7A
     move, move_constant, add_constant, and_constant = 0xBF, 0xB7, 0x07, 0x57
     if_equal, if_same, if_differs, call, leave = 0x15, 0x1D, 0x5D, 0x85, 0x95
     record, buffer, place = -_RECORD.size, -24, -32  # on the stack
-    # Instructions: operation, target, source, offset or the label to go to, constant. Labels stand for themselves.
+    # Instructions: operation, target, source, offset or jump label, constant. A text is a label.
     lines: list[str | tuple[int, int, int, int | str, int]] = []
 
     def read(size: int, source: int, offset: int, into: int) -> None:
@@ -164,11 +160,11 @@ def _program(
 
     lines += [
         (load64, 7, 1, 8, 0),  # r7 = context->task
-        (load64, 6, 1, 0, 0),  # r6 = context->meta, which begins with where to write
+        (load64, 6, 1, 0, 0),  # r6 = context->meta, which begins with the output's seq_file
         (if_equal, 7, 0, "end", 0),  # the end of all tasks
         (load32, 1, 7, pid, 0),
         (load32, 2, 7, group, 0),
-        (if_differs, 1, 2, "end", 0),  # a thread beside the first
+        (if_differs, 1, 2, "end", 0),  # not the main thread
         (load64, 8, 7, signal, 0),
         *((store_constant, 10, 0, at, 0) for at in (record, record + 8, buffer, place)),
         (store32, 10, 1, record, 0),
@@ -225,7 +221,7 @@ def _assembled(lines: list[str | tuple[int, int, int, int | str, int]]) -> bytes
 
 
 class _Types:
-    """The kernel's type information, as far as it is asked for."""
+    """A reader of the kernel's type information (BTF)."""
 
     def __init__(self, data: bytes) -> None:
         magic, _, _, header, types, length, strings, _ = struct.unpack_from("=HBBIIIII", data)
@@ -237,7 +233,7 @@ class _Types:
         self._strings = header + strings
 
     def offset(self, structure: str, *members: str) -> int:
-        """Returns where the first of `members` that there is stands in a structure, in bytes."""
+        """Returns the offset in bytes of the first of `members` that exists in a structure."""
         names = {self._name(name) for name in members}
         for _, kind, count, at in self._named(structure):
             if kind == _STRUCT:
@@ -255,12 +251,12 @@ class _Types:
         raise KeyError(f"no function {name}")
 
     def _name(self, text: str) -> int:
-        """Returns where a name stands among all names; -1 if it is none."""
+        """Returns the offset of a name among all names; -1 if there is no such name."""
         found = self._data.find(b"\0" + text.encode() + b"\0", self._strings)
         return found + 1 - self._strings if found >= 0 else -1
 
     def _named(self, text: str) -> Iterator[tuple[int, int, int, int]]:
-        """Yields number, kind, count and place of what follows it, of each type of that name."""
+        """Yields, for each type of that name, its id, kind, count, and the position of what follows its header."""
         wanted, number, at = self._name(text), 0, self._types
         unpack = struct.Struct("=II").unpack_from
         while at < self._end:

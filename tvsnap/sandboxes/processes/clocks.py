@@ -1,9 +1,8 @@
-"""Clocks as a process sees them.
+"""Reads clocks as a process sees them.
 
-A fork lives in a time namespace: the clocks that count from the machine's start go on there as they did in the
-snapshot, also after another start of the machine. So a moment is compared with the clock of whoever gave it: a process,
-or the kernel, whose timers go by clocks of no namespace. Moments that /proc tells, such as when a process began, are by
-the clock of whoever reads them.
+A fork lives in a time namespace: clocks that count from the machine's boot continue there from the snapshot, also after
+a reboot. So a time must be compared with the clock of its source: a process, or the kernel, whose timers use the clocks
+of no namespace. Times in /proc, such as the start of a process, are by the clock of the process that reads them.
 """
 
 from __future__ import annotations
@@ -13,51 +12,32 @@ import os
 import time
 
 CLOCKS = {0: time.CLOCK_REALTIME, 1: time.CLOCK_MONOTONIC, 7: time.CLOCK_BOOTTIME, 11: time.CLOCK_TAI}
-"""Those that run without anyone's processor time, by the kernel's numbers of them."""
+"""The clocks that do not count processor time, by the kernel's numbers."""
 _SHIFTED = {1: "monotonic", 7: "boottime"}
-"""Those of them that each time namespace has of its own."""
+"""The clocks among them that have an offset in each time namespace."""
 _SECOND = 1_000_000_000  # nanoseconds
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def shown_to(pid: int, clock: int) -> int:
-    """Returns what a clock shows to a process, nanoseconds.
-
-    Args:
-        pid: the process, as the host sees it.
-        clock: one of `CLOCKS`.
-
-    Raises:
-        OSError: that cannot be told, or the process has ended.
-    """
+    """Returns what a clock of `CLOCKS` shows to a process, ns; raises OSError if that is unknown, or it has ended."""
     if clock not in _SHIFTED or _namespace("self") == _namespace(str(pid)):
         return time.clock_gettime_ns(CLOCKS[clock])
     return of_the_kernel(clock) + _shifts(str(pid))[clock]
 
 
 def of_the_kernel(clock: int) -> int:
-    """Returns what a clock shows outside of all time namespaces, nanoseconds.
-
-    Args:
-        clock: one of `CLOCKS`.
-
-    Raises:
-        OSError: that cannot be told.
-    """
+    """Returns what a clock of `CLOCKS` shows outside of all time namespaces, ns; raises OSError if that is unknown."""
     return time.clock_gettime_ns(CLOCKS[clock]) - _own_shifts().get(clock, 0)
 
 
 def age_of(start: int) -> float:
-    """Returns for how long a process or thread has lived, in seconds.
-
-    Args:
-        start: when it began, as /proc tells this process (starttime in proc(5)).
-    """
+    """Returns a process' or thread's age in seconds, given its starttime (proc(5)) as this process reads it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start * _TICK
 
 
 def _namespace(process: str) -> str:
-    """Returns the name of a process' time namespace; empty where the kernel has no such namespaces."""
+    """Returns the name of a process' time namespace; empty if the kernel has no time namespaces."""
     try:
         return os.readlink(f"/proc/{process}/ns/time")
     except FileNotFoundError:
@@ -67,11 +47,11 @@ def _namespace(process: str) -> str:
 
 
 def _shifts(process: str) -> dict[int, int]:
-    """Returns by how much clocks are ahead of the kernel's in a process' time namespace, nanoseconds."""
+    """Returns the offsets of a process' time namespace from the kernel's clocks, ns."""
     namespace = _namespace(process)
     if not namespace:
         return dict.fromkeys(_SHIFTED, 0)
-    # What is told is true of the namespace that its children will have; nearly always that is its own.
+    # timens_offsets describes the namespace of the process' children, which nearly always is its own.
     if os.readlink(f"/proc/{process}/ns/time_for_children") != namespace:
         raise OSError(f"process {process} has made a time namespace for its children")
     with open(f"/proc/{process}/timens_offsets") as offsets:
@@ -81,5 +61,5 @@ def _shifts(process: str) -> dict[int, int]:
 
 @functools.cache
 def _own_shifts() -> dict[int, int]:
-    """See `_shifts`. A process with threads stays in its namespace."""
+    """See `_shifts`; cached, since a process with threads cannot change its time namespace."""
     return _shifts("self")

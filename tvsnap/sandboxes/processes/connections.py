@@ -1,7 +1,7 @@
-"""Connections of a sandbox that go on by themselves: TCP keeps a port for a while after one was closed (TIME_WAIT).
+"""Lists a sandbox's TCP connections, including those that end by themselves, such as ports in TIME_WAIT.
 
-The kernel's table of connections is one for the whole machine, and looking through it for those of one sandbox takes a
-millisecond; so it is first asked for how many there are, and for those that merely listen, which it keeps apart.
+The kernel has one table of connections for the whole machine, and searching it for one sandbox takes a millisecond. So
+first the kernel's counters are read, and the listening sockets, which it keeps in another table.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tvsnap.sandboxes.processes.procfs import read
 
 ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING = 1, 4, 5, 6, 8, 9, 10, 11
 _LASTING = (ESTABLISHED, CLOSE_WAIT, LISTEN)
-"""States that only the processes of the two ends leave."""
+"""States that only the processes of the two ends can end."""
 _LASTING_WHILE_HELD = (FIN_WAIT_1, LAST_ACK)
-"""The same, where a process has the socket: it waits for the other to make room."""
+"""The same if a process has the socket: it waits until the other one makes room."""
 _NAMES = {2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT", 9: "LAST_ACK", 11: "CLOSING"}
 _ALL_BUT_LISTEN = 0xFFF & ~(1 << LISTEN)
 _NO_TIMER, _LAST_WAIT = 0, 3
@@ -39,18 +39,18 @@ _ANSWER = struct.Struct("=BBBB2s2s16s16sIQIIIII")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A line of the kernel's table.
+    """An entry of the kernel's table.
 
     Attributes:
-        family: of its socket, AF_INET or AF_INET6.
-        local, remote: address and port of its ends.
+        family: AF_INET or AF_INET6.
+        local, remote: addresses and ports of its ends.
         state: the kernel's number for it.
-        left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if that is not known.
-        inode: of its socket; 0 if no process has it any longer.
-        cookie: the kernel's number for it, for good.
-        name: by which the kernel finds it (struct inet_diag_sockid).
+        left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if unknown.
+        inode: of its socket; 0 if no process has it any more.
+        cookie: the kernel's permanent number for the connection.
+        name: the key by which the kernel finds it (struct inet_diag_sockid).
         unread: bytes that wait to be read.
-        is_counted_down: the kernel has all but forgotten it, and lets it go in `left` seconds.
+        is_counted_down: only a timer is left of it, which expires in `left` seconds.
     """
 
     family: int
@@ -66,7 +66,7 @@ class Connection:
 
     @property
     def near(self) -> tuple[str, int]:
-        """Its own address, the same for a socket of IPv6 that speaks IPv4 as for its other end."""
+        """Its own address; an IPv4-mapped IPv6 address is converted to IPv4, as the other end has it."""
         return _plain(self.local)
 
     @property
@@ -76,12 +76,12 @@ class Connection:
 
     @property
     def leads_out(self) -> bool:
-        """Whether one of its ends is outside the sandbox: what is left of it keeps nobody from anything."""
+        """Whether one of its ends is outside the sandbox; the remains of such a connection hinder nobody."""
         return not (_is_inside(self.local[0]) and _is_inside(self.remote[0]))
 
     @property
     def ends(self) -> str:
-        """Its two ends; no other connection of the sandbox has the same."""
+        """Both ends as text, which is unique among the sandbox's connections."""
         return f"{self.local[0]}:{self.local[1]}-{self.remote[0]}:{self.remote[1]}"
 
     def __str__(self) -> str:
@@ -89,15 +89,11 @@ class Connection:
 
 
 class TooMany(OSError):
-    """There are more connections than are looked at."""
+    """There are more connections than the limit."""
 
 
 def present(init: int) -> list[Connection]:
-    """Returns all TCP connections in a sandbox; see `connections`.
-
-    Raises:
-        TooMany, OSError: they cannot be looked at.
-    """
+    """Returns all TCP connections in a sandbox; see `connections`. Raises TooMany or OSError if that is impossible."""
     told = b""
     for name in ("sockstat", "sockstat6"):
         with contextlib.suppress(FileNotFoundError):  # there may be no IPv6 on this machine
@@ -108,17 +104,15 @@ def present(init: int) -> list[Connection]:
 
 
 def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
-    """Whether there is any other connection than sockets that listen.
+    """Whether there may be any connections, given what /proc/net/sockstat and sockstat6 say.
 
-    Args:
-        told: what /proc/net/sockstat and sockstat6 say.
-        count_listening: returns how many sockets listen.
+    `count_listening` returns how many sockets listen.
     """
     counts = _COUNTS.findall(told)
     if not counts:
-        return True  # the kernel does not tell
+        return True  # the kernel does not say
     if any(int(closing or 0) for _, *closings in counts for closing in closings):
-        return True  # maybe those of another sandbox
+        return True  # maybe another sandbox's
     used = sum(int(count) for count, *_ in counts)
     return used > 0 and used != count_listening()
 
@@ -132,19 +126,18 @@ def listening() -> list[Connection]:
 
 
 def connections() -> list[Connection]:
-    """Returns all TCP connections in this thread's network namespace, but for those who listen for some.
+    """Returns all TCP connections in this thread's network namespace, without listening sockets.
 
-    Raises:
-        TooMany, OSError: they cannot be looked at.
+    Raises TooMany or OSError if that is impossible.
     """
     query = _OLD_QUERY.pack(socket.AF_UNSPEC, 0, 0, 0, bytes(48), _ALL_BUT_LISTEN, 0)
     return _ask(_TCP_OF_ANY_FAMILY, query)
 
 
 def ages() -> dict[int, int]:
-    """Returns for how many ms each connection of this thread's network namespace has sent nothing, by its cookie.
+    """Returns, by cookie, how many ms ago each connection in this thread's network namespace last sent anything.
 
-    One that waits to be accepted is that old.
+    For a connection that waits to be accepted, this is its age.
     """
     query = _OLD_QUERY.pack(socket.AF_UNSPEC, 0, 0, _WITH_INFO, bytes(48), _ALL_BUT_LISTEN, 0)
     found: dict[int, int] = {}
@@ -170,19 +163,19 @@ def _is_inside(address: str) -> bool:
 
 
 def can_end() -> bool:
-    """Whether this kernel ends connections before their time."""
+    """Whether this kernel can end connections prematurely."""
     return _end(_QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0, bytes(48))) != errno.EOPNOTSUPP
 
 
 def end(cookies: Collection[int]) -> None:
-    """Ends connections of this thread's network namespace, known by their cookies; some may be gone."""
+    """Ends the connections of this thread's network namespace with these cookies; some may be gone."""
     for one in connections():
         if one.cookie in cookies:
             _end(_QUERY.pack(one.family, socket.IPPROTO_TCP, 0, 0, 0xFFF, one.name))
 
 
 def _end(query: bytes) -> int:
-    """Asks the kernel to end a connection; returns the number of the error."""
+    """Asks the kernel to end a connection; returns the error number."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(query), _DESTROY, _REQUEST_AND_ANSWER, 1, 0) + query)
         ((_, body),) = _messages(kernel.recv(1 << 16))

@@ -1,4 +1,4 @@
-"""What sandboxes have from who started tvsnap, and cannot be given otherwise."""
+"""Finds what sandboxes inherit from the process that started tvsnap and that cannot be changed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tvsnap.host import native
 
 
 def unusual() -> list[str]:
-    """Returns in what this process has less than the first process of this machine, in words.
+    """Returns, in words, which resources this process has less of than the first process of this machine.
 
-    Commands can see it (`nproc`, `ulimit`), so states are shared only among processes of which it is the same. The
-    limits are those of `resource_limits.h` that this process may not raise: with CAP_SYS_RESOURCE there are none.
+    Commands can see the difference (`nproc`, `ulimit`), so states are shared only among processes for which it is the
+    same. The limits are those of `resource_limits.h` that this process cannot raise; with CAP_SYS_RESOURCE it can raise
+    all.
     """
     run = subprocess.run([native.LAUNCH, "lacks"], capture_output=True, text=True, check=True)
     found = run.stdout.splitlines()

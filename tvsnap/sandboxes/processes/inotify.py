@@ -1,4 +1,4 @@
-"""The kernel's inotify: instances of our own and borrowed ones, and what /proc tells of them (inotify(7), proc(5))."""
+"""Wraps the kernel's inotify: own and borrowed instances, and their lines in /proc (inotify(7), proc(5))."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINK = "anon_inode:inotify"
 _DELETED_ITSELF, _IGNORED = 0x400, 0x8000
 _ONLY_AT_ITS_NAME, _ONCE = 0x0400_0000, 0x8000_0000  # IN_EXCL_UNLINK, IN_ONESHOT
 _NEW_ONLY = 0x1000_0000  # IN_MASK_CREATE
-_ANY_WATCH = 0x2000  # IN_UNMOUNT: the kernel sets it anyway, and wants one
+_ANY_WATCH = 0x2000  # IN_UNMOUNT: always set by the kernel; a mask must not be empty
 _SET_NEXT = 0x40044900  # INOTIFY_IOC_SETNEXTWD
 _EVENT = struct.Struct("=iIII")
 _WATCH = re.compile(r"inotify wd:([0-9a-f]+) ino:([0-9a-f]+) sdev:([0-9a-f]+) mask:([0-9a-f]+)")
@@ -30,12 +30,12 @@ _WATCH = re.compile(r"inotify wd:([0-9a-f]+) ino:([0-9a-f]+) sdev:([0-9a-f]+) ma
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A watch, as the kernel tells it.
+    """A watch, as the kernel reports it.
 
     Attributes:
         number: its watch descriptor.
-        inode, device: of what it watches; the device as the kernel counts it, which is not as programs do.
-        mask: what is told of it, and how.
+        inode, device: of the watched file; the device in the kernel's encoding, which differs from that of stat().
+        mask: the events to report, and flags.
     """
 
     number: int
@@ -45,47 +45,33 @@ class Mark:
 
 
 def marks(path: str) -> Iterator[Mark]:
-    """Yields the watches of an instance, the newest first.
-
-    Args:
-        path: of its file in /proc/PID/fdinfo.
-
-    Raises:
-        OSError: it is gone.
-    """
+    """Yields the watches in an instance's file in /proc/PID/fdinfo, newest first; raises OSError if it is gone."""
     for line in lines(path):
         if match := _WATCH.match(line):
             yield Mark(*(int(number, 16) for number in match.groups()))
 
 
 def marks_of(instance: int) -> Iterator[Mark]:
-    """Yields the watches of an instance that this process has open, the newest first."""
+    """Yields the watches of an instance that this process has open, newest first."""
     return marks(f"/proc/self/fdinfo/{instance}")
 
 
 @contextlib.contextmanager
 def own_instance() -> Iterator[int]:
-    """A block with an instance of our own."""
+    """Yields a new instance."""
     with closing(checked(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), "inotify")) as instance:
         yield instance
 
 
 def watch(instance: int, file: int, mask: int = _DELETED_ITSELF) -> int:
-    """Watches an open file, which may be one opened by O_PATH; returns the number of the watch."""
+    """Adds a watch of an open file, possibly opened with O_PATH; returns the watch descriptor."""
     return checked(libc.inotify_add_watch(instance, _path(file), ctypes.c_uint32(mask)), "a watch of inotify")
 
 
 def watch_anew(instance: int, file: int, number: int, mask: int) -> None:
-    """Watches what an instance does not watch yet.
+    """Adds a watch with this number and mask to an instance that does not watch the file yet.
 
-    Args:
-        instance: its descriptor.
-        file: descriptor of what it is to watch.
-        number: that the watch is to have.
-        mask: see `Mark`.
-
-    Raises:
-        OSError: it cannot be had.
+    Raises OSError if that is impossible.
     """
     set_next(instance, number)
     if watch(instance, file, mask | _NEW_ONLY | _ANY_WATCH) != number:
@@ -93,7 +79,7 @@ def watch_anew(instance: int, file: int, number: int, mask: int) -> None:
 
 
 def watches(instance: int, file: int) -> bool:
-    """Whether an instance in which nothing waits to be read watches an open file; it stays as it was."""
+    """Whether an instance, in which no event waits, watches an open file; leaves the instance unchanged."""
     try:
         number = watch(instance, file, _NEW_ONLY | _ANY_WATCH)
     except FileExistsError:
@@ -103,7 +89,7 @@ def watches(instance: int, file: int) -> bool:
 
 
 def next_number(instance: int) -> int:
-    """Returns which number the next watch of an instance will have; nothing waits to be read there, nor does then."""
+    """Returns the number that the instance's next watch will have; before and after, no event waits there."""
     with closing(os.memfd_create("watched", os.MFD_CLOEXEC)) as file:
         number = watch(instance, file)
         _forget(instance, number)
@@ -111,7 +97,7 @@ def next_number(instance: int) -> int:
 
 
 def set_next(instance: int, number: int) -> None:
-    """Sets which number the next watch of an instance will have, if that is free."""
+    """Sets the number that the instance's next watch will have if that number is free."""
     fcntl.ioctl(instance, _SET_NEXT, number)
 
 
@@ -122,7 +108,7 @@ def unread(instance: int) -> int:
 
 @cache
 def tells_all() -> bool:
-    """Whether this kernel tells all of a watch's mask (since 5.19)."""
+    """Whether this kernel reports all bits of a watch's mask (since 5.19)."""
     mask = _DELETED_ITSELF | _ONLY_AT_ITS_NAME | _ONCE
     with own_instance() as own, closing(os.memfd_create("watched", os.MFD_CLOEXEC)) as file:
         watch(own, file, mask)
@@ -130,7 +116,7 @@ def tells_all() -> bool:
 
 
 def _forget(instance: int, number: int) -> None:
-    """Removes the newest watch, and that this was told; its number is the next again."""
+    """Removes the newest watch and the event that reports this, and makes its number the next one again."""
     checked(libc.inotify_rm_watch(instance, number), "a watch of inotify")
     set_next(instance, number)
     if unread(instance) != _EVENT.size or os.read(instance, _EVENT.size) != _EVENT.pack(number, _IGNORED, 0, 0):

@@ -1,4 +1,4 @@
-"""Work inside a namespace of a sandbox, done by a thread of its own that ends there."""
+"""Runs functions inside a sandbox's namespace, in a thread that ends afterwards."""
 
 from __future__ import annotations
 
@@ -12,19 +12,13 @@ T = TypeVar("T")
 
 
 def in_namespace_of(pid: int, kind: Literal["net", "ipc"], work: Callable[[], T]) -> T:
-    """Returns what `work` returns, done in a namespace of a process; raises what it raises.
+    """Runs `work` in a namespace of a process and returns its result; sockets that it makes belong to that namespace.
 
-    Args:
-        pid: the process, as the host sees it.
-        kind: of the namespace, as in /proc/PID/ns.
-        work: what is to be done; sockets that it makes are of that namespace for good.
-
-    Raises:
-        OSError: the namespace cannot be entered.
+    Raises what `work` raises, and OSError if the namespace cannot be entered.
     """
     results: list[T] = []
     failures: list[BaseException] = []
-    done = _thread.allocate_lock()  # a threading.Thread is waited for twice, which takes longer than the work
+    done = _thread.allocate_lock()  # joining a threading.Thread takes longer than the work
     done.acquire()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What is noted of a sandbox's processes when a snapshot is taken, in a file beside CRIU's."""
+"""Files beside CRIU's images with what a snapshot saves of a sandbox's processes itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ if TYPE_CHECKING:
 
 
 def write(name: str, noted: Sequence[DataclassInstance], images: int) -> bool:
-    """Writes what was noted to a file in a directory, if there is anything, and returns whether there is.
-
-    Args:
-        name: of the file.
-        noted: what was noted.
-        images: the directory's descriptor.
-    """
+    """Writes what was noted, unless it is empty, to a file in the directory `images`; returns whether there is any."""
     if noted:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(name, flags, 0o600, dir_fd=images), "w") as file:
@@ -28,11 +22,7 @@ def write(name: str, noted: Sequence[DataclassInstance], images: int) -> bool:
 
 
 def read(name: str, images: int) -> list[dict[str, Any]]:
-    """Returns what `write` wrote.
-
-    Raises:
-        OSError, ValueError: it is not there.
-    """
+    """Returns what `write` wrote; raises OSError or ValueError if that cannot be read."""
     with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)) as file:
         found: list[dict[str, Any]] = json.load(file)
         return found

@@ -1,4 +1,4 @@
-"""What differs from the image, and fingerprints of it: files from the overlay's upper layer, processes from /proc."""
+"""Finds differences from the image, and fingerprints: of files by the overlay's upper layer, of processes by /proc."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tvsnap.sandboxes.processes.procfs import (
 )
 
 _REST = 0.05
-"""Seconds, at most, to wait for processes to go back to their system calls, or to be stopped again."""
+"""Seconds, at most, to wait for processes to return to their system calls, or to be stopped again."""
 
 
 def files_fingerprints(
     upper: Path, image: observing.ImageTree, service: Service, *, accessed: bool, known: frozenset[str] = frozenset()
 ) -> tuple[str, str]:
-    """Returns hashes that change whenever a file does: one of a service's, and one, first, of all others.
+    """Returns fingerprints of all files but a service's, and of the service's files; see `observing.files_fingerprint`.
 
-    See `observing.files_fingerprint`; files whose stamps are `known` are the host's own doing, and left out.
+    Files whose stamps are `known` were changed by the host itself, and are left out.
     """
     data: list[observing.Entry] = []
     print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
@@ -46,7 +46,7 @@ def files_fingerprints(
     except looks.NotSeen:
         raise
     except InfrastructureError:
-        return secrets.token_hex(), secrets.token_hex()  # unseen, they may have changed
+        return secrets.token_hex(), secrets.token_hex()  # they were not seen, so they may have changed
     return others, print_of(data, dated=False) if data else ""
 
 
@@ -54,7 +54,7 @@ def files_fingerprints(
 def differing(
     upper: Path, entries: list[observing.Entry], image: observing.ImageTree, contents: Contents
 ) -> Iterator[Files]:
-    """A block with the files of an upper layer, of which these are the entries, for a digest."""
+    """Yields the files of an upper layer, which has these entries, in the form that a digest takes."""
 
     def gone() -> Iterator[str]:
         yield from (entry.path for entry in entries if entry.deleted and image.entry(entry.path))
@@ -95,14 +95,14 @@ def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileCh
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs, or waits for a processor."""
+    """Whether a process runs, or is runnable."""
     with contextlib.suppress(OSError, ValueError):  # it has ended
         return stat_fields(pid)[0] == "R"
     return False
 
 
 def wait_for_rest(pids: Iterable[int]) -> None:
-    """Waits until processes that were at rest are so again: when a dump lets go of them, they run for a moment."""
+    """Waits until processes that were at rest are so again: they run for a moment when a dump detaches from them."""
     deadline = time.monotonic() + _REST
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.0005)
@@ -116,7 +116,7 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
     try:
         serving = process_report.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
-        hold = shell_hold(shell, with_signals=False) if shell in pids else None  # `holds` tells of them
+        hold = shell_hold(shell, with_signals=False) if shell in pids else None  # `holds` checks signals
         holds = _holds(hold, running, roots)
         if hold is not None:
             hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
@@ -127,11 +127,11 @@ def processes_fingerprint(pids: list[int], init: int, shell: int, service: Servi
             serving
         )
     except (OSError, LookupError):
-        return secrets.token_hex(), 0  # it ended under our eyes
+        return secrets.token_hex(), 0  # a process just ended
 
 
 def serving(pids: list[int], service: Service) -> frozenset[int]:
-    """Returns the processes of a service, as the host sees them, among `pids`, a sandbox's."""
+    """Returns those of a sandbox's processes that belong to a service, as the host sees them."""
     parents = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -140,12 +140,9 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
 
 
 def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
-    """Returns what processes hold, and their locks, by process; see `Activity`.
+    """Returns what processes hold, and their locks, by process (see `Activity`); raises NotSeen after the time limit.
 
-    The idle shell is looked at if it has more open than it always has.
-
-    Raises:
-        NotSeen: that takes too long.
+    The idle shell is inspected if it has more descriptors than usual.
     """
     asked = [(pid, Holder.OTHER) for pid in others] + [(pid, Holder.SERVING) for pid in serving]
     if shell is not None and shell.further_files:
@@ -160,21 +157,16 @@ def _activity(pid: int, holds: str, locks: str) -> Activity:
 
 
 def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
-    """Whether calls could change something that does not show: what waits for someone to come and take it."""
+    """Whether there is data that waits to be read, so that calls could change something that is not visible."""
     if unseen.data_waits(shell.pid, [file.number for file in shell.further_files]):
         return True
     return any(unseen.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
 
 
 def shell_hold(pid: int, *, with_signals: bool = True) -> ShellHold:
-    """Returns what the shell holds, but for `ShellHold.holds`.
+    """Returns what the shell holds, except `ShellHold.holds`; raises OSError if it has ended.
 
-    Args:
-        pid: the shell, as the host sees it.
-        with_signals: it counts as a lock if the kernel is to tell a process, by a signal, of what happens to a file.
-
-    Raises:
-        OSError: it has ended.
+    With `with_signals`, a request for a signal when a file changes counts as a lock.
     """
     holds = []
 
@@ -188,7 +180,7 @@ def shell_hold(pid: int, *, with_signals: bool = True) -> ShellHold:
 
 @lru_cache(maxsize=256)
 def _parse_hold(pid: int, told: bytes) -> ShellHold:
-    """Returns what `look_shell` told (native/look/shell.c)."""
+    """Parses the output of `look_shell` (native/look/shell.c)."""
     first, *descriptors, _ = told.split(b"\0")
     start, nice, gone, processors = first.decode().split(" ", 3)
     files, locked = [], False
@@ -202,7 +194,7 @@ def _parse_hold(pid: int, told: bytes) -> ShellHold:
 
 
 def list_processes(pids: list[int], init: int) -> list[Process]:
-    """Returns the sandbox's processes but for its PID 1, with ids as they are inside."""
+    """Returns the sandbox's processes except its PID 1, with their ids inside."""
     found = []
     for pid in pids:
         if pid == init:

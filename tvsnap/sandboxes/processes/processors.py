@@ -1,4 +1,4 @@
-"""Threads that are bound to some processors (taskset), in forks: CRIU lets them run where it may run itself."""
+"""Saves and restores the CPU affinity of threads (taskset), which CRIU gives its own affinity in a fork."""
 
 from __future__ import annotations
 
@@ -13,24 +13,14 @@ from tvsnap.sandboxes.processes.procfs import inner_pid, insiders
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Threads that may run on the same processors.
-
-    Attributes:
-        processors: their numbers.
-        threads: as the sandbox numbers them.
-    """
+    """Threads, by their ids in the sandbox, that have the same CPU affinity."""
 
     processors: tuple[int, ...]
     threads: tuple[int, ...]
 
 
 def note(pids: Iterable[int], init: int) -> list[Bound]:
-    """Returns the threads of a sandbox that may run elsewhere than its PID 1.
-
-    Args:
-        pids: its processes, none of which runs meanwhile.
-        init: its PID 1, as the host sees it.
-    """
+    """Returns the threads of a sandbox whose CPU affinity differs from its PID 1's; none of them runs meanwhile."""
     usual = os.sched_getaffinity(init)
     found: dict[tuple[int, ...], list[int]] = {}
     for pid in pids:
@@ -42,15 +32,9 @@ def note(pids: Iterable[int], init: int) -> list[Bound]:
 
 
 def bind(bound: Iterable[Bound], init: int, pids: Iterable[int]) -> None:
-    """Binds the threads of a fork, none of which runs yet.
+    """Sets the CPU affinity of a fork's threads, none of which runs yet; `pids` may include other sandboxes' processes.
 
-    Args:
-        bound: what was noted.
-        init: PID 1 of the fork, as the host sees it.
-        pids: processes, of which those of the fork are looked at.
-
-    Raises:
-        AttemptFailed: they cannot be bound.
+    Raises AttemptFailed if that is impossible.
     """
     threads = {inner_pid(thread): thread for pid in insiders(init, pids).values() for thread in _threads(pid)}
     try:
@@ -63,6 +47,6 @@ def bind(bound: Iterable[Bound], init: int, pids: Iterable[int]) -> None:
 
 
 def _threads(pid: int) -> list[int]:
-    with contextlib.suppress(FileNotFoundError):  # it has ended, in as many threads as it had
+    with contextlib.suppress(FileNotFoundError):  # it has ended, with all its threads
         return [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
     return []

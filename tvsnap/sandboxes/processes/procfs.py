@@ -1,6 +1,6 @@
-"""Reads what /proc says of processes that nobody trusts: no more of it at a time than is wanted (proc(5)).
+"""Reads /proc files of untrusted processes in bounded pieces (proc(5)).
 
-How long a command line, a list of groups, of locks or of mappings is, the process decides. Ids are those of the host.
+A process controls the length of its command line and of its lists of groups, locks and mappings. Ids are the host's.
 """
 
 from __future__ import annotations
@@ -12,40 +12,31 @@ from collections.abc import Iterable, Iterator
 from tvsnap.sandboxes.looks import go_on
 
 HEAD = 4096
-"""Bytes that are enough for what no process can make longer, and for the beginning of a command line."""
+"""Bytes that are enough for content of limited length, and for the beginning of a command line."""
 MOST_DESCRIPTORS = 20_000
-"""Of all processes of a sandbox. Beyond, they are not looked at one by one: 150,000 took 7 s, and CRIU 17 s."""
+"""Descriptors of all processes of a sandbox; more are not inspected: 150,000 took 7 s, and took CRIU 17 s."""
 DELETED = " (deleted)"
-"""What /proc adds to the path of what was deleted."""
+"""What /proc appends to the path of a deleted file."""
 _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
-"""A process may belong to 65,536 groups, with ten digits each."""
+"""Bytes: a process may belong to 65,536 groups, with ten digits each."""
 _PART = 1 << 16
 _LINES = 256
-"""After so many lines it is looked whether that has taken too long."""
+"""After so many lines, the time limit is checked."""
 
 
 def head(path: str, most: int = HEAD) -> str:
-    """Returns the first bytes of a file.
-
-    Raises:
-        OSError: the process has ended.
-    """
+    """Returns the first bytes of a file; raises OSError if the process has ended."""
     return read(path, most).decode(errors="replace")
 
 
 def lines(path: str, errors: str = "replace") -> Iterator[str]:
-    """Yields the lines of a file, of which one at a time is in memory.
+    """Yields the lines of a file without reading it at once; raises OSError if the process has ended.
 
-    Args:
-        path: of the file.
-        errors: what becomes of bytes that are no UTF-8, as for `open`.
-
-    Raises:
-        OSError: the process has ended.
+    `errors` is the handling of bytes that are not UTF-8, as for `open`.
     """
-    with open(path, encoding="utf-8", errors=errors, newline="\n") as file:  # names hold all other line ends
+    with open(path, encoding="utf-8", errors=errors, newline="\n") as file:  # names may contain other line ends
         for number, line in enumerate(file):
             if number % _LINES == 0:
                 go_on()
@@ -53,11 +44,7 @@ def lines(path: str, errors: str = "replace") -> Iterator[str]:
 
 
 def parts(path: str) -> Iterator[bytes]:
-    """Yields the contents of a file in parts of whole lines, of which one at a time is in memory.
-
-    Raises:
-        OSError: the process has ended.
-    """
+    """Yields the contents of a file in parts of whole lines; raises OSError if the process has ended."""
     rest = b""
     with open(path, "rb", buffering=0) as file:
         while part := file.read(_PART):
@@ -67,31 +54,22 @@ def parts(path: str) -> Iterator[bytes]:
 
 
 def deleted_mappings(pid: int) -> Iterator[str]:
-    """Yields the lines of /proc/PID/maps that end in `DELETED`; bytes that are no UTF-8 are as `os.fsdecode` has them.
-
-    Raises:
-        OSError: the process has ended.
-    """
+    """Yields the lines of /proc/PID/maps that end in `DELETED`, decoded as by `os.fsdecode`."""
     for part in parts(f"/proc/{pid}/maps"):
         if f"{DELETED}\n".encode() in part:
             yield from (line for line in map(os.fsdecode, part.split(b"\n")) if line.endswith(DELETED))
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Returns what /proc/PID/stat says from a process' state on.
-
-    Raises:
-        OSError: it has ended.
-    """
+    """Returns the fields of /proc/PID/stat from the state on; raises OSError if the process has ended."""
     stat = head(f"/proc/{pid}/stat")
     return stat[stat.rindex(")") + 2 :].split()
 
 
 def status(pid: int, *names: str) -> list[str]:
-    """Returns values of /proc/PID/status, but for the first line; empty ones for those that it has not.
+    """Returns values of /proc/PID/status (not of its first line), empty ones for missing names.
 
-    Raises:
-        OSError: the process has ended.
+    Raises OSError if the process has ended.
     """
     path = f"/proc/{pid}/status"
     said = read(path, HEAD)
@@ -101,32 +79,31 @@ def status(pid: int, *names: str) -> list[str]:
 
 
 def _value(said: bytes, name: bytes) -> bytes:
-    """Returns what follows a name, which begins with a line feed, in its line; nothing if there is no such line."""
+    """Returns the rest of the line after `name`, which begins with a line feed; empty if there is no such line."""
     begins = said.find(name) + len(name)
     return said[begins : said.find(b"\n", begins)] if begins >= len(name) else b""
 
 
 def command(pid: int) -> str:
-    """Returns a process' command line, cut where it is longer than `HEAD`, or its name in brackets if it has none.
+    """Returns a process' command line, cut off after `HEAD` bytes, or its name in brackets if it has none.
 
-    Raises:
-        OSError: it has ended.
+    Raises OSError if it has ended.
     """
     words = head(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
     return words or f"[{head(f'/proc/{pid}/comm', _LONGEST_COMM).strip()}]"
 
 
 def has_too_many_descriptors(pids: Iterable[int]) -> bool:
-    """Whether processes have more than `MOST_DESCRIPTORS` open, all told."""
+    """Whether processes have more than `MOST_DESCRIPTORS` open altogether."""
     count = 0
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
-            count += os.stat(f"/proc/{pid}/fd").st_size or len(os.listdir(f"/proc/{pid}/fd"))  # none before Linux 6.2
+            count += os.stat(f"/proc/{pid}/fd").st_size or len(os.listdir(f"/proc/{pid}/fd"))  # 0 before Linux 6.2
     return count > MOST_DESCRIPTORS
 
 
 def private_memory(pids: Iterable[int]) -> int:
-    """Returns the bytes of memory that processes have and that are of no file, counted for each that shares it."""
+    """Returns the bytes of resident memory that belong to no file; shared pages count once per process."""
     pages = 0
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -136,19 +113,14 @@ def private_memory(pids: Iterable[int]) -> int:
 
 
 def inner_pid(pid: int) -> int:
-    """Returns the id that a process has in its own pid namespace; 0 if it has ended."""
+    """Returns a process' id in its own PID namespace; 0 if it has ended."""
     with contextlib.suppress(OSError, IndexError):
         return int(status(pid, "NSpid")[0].split()[-1])
     return 0
 
 
 def insiders(init: int, pids: Iterable[int]) -> dict[int, int]:
-    """Returns which of some processes are in the pid namespace of another, by their ids inside.
-
-    Args:
-        init: the other.
-        pids: the processes; all are as the host sees them.
-    """
+    """Returns the processes among `pids` that are in the PID namespace of `init`, by their ids inside."""
     space = os.readlink(f"/proc/{init}/ns/pid")
     found = {}
     for pid in pids:
@@ -159,7 +131,7 @@ def insiders(init: int, pids: Iterable[int]) -> dict[int, int]:
 
 
 def describe(pid: int) -> str:
-    """Returns what a process is, by its id inside and its command line: `process 18 (python3 server.py)`."""
+    """Returns a description with the id inside and the command line: `process 18 (python3 server.py)`."""
     inner, words = inner_pid(pid) or pid, ""
     with contextlib.suppress(OSError):
         words = command(pid)
@@ -169,7 +141,7 @@ def describe(pid: int) -> str:
 
 
 def read(path: str, most: int = HEAD) -> bytes:
-    """Returns the first bytes of a file; raises OSError if the process has ended, NotSeen if a look takes too long."""
+    """Returns the first bytes of a file; raises OSError if the process has ended, NotSeen after the time limit."""
     go_on()
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

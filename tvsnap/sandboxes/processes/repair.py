@@ -22,19 +22,19 @@ _SEGMENT, _WINDOW_SCALE, _SELECTIVE, _TIMESTAMPS = 2, 3, 4, 8
 _HAS_TIMESTAMPS, _HAS_SELECTIVE, _HAS_SCALE = 1, 2, 4
 _INFO = struct.Struct("=5x2B77xI")
 _PART = 1 << 15
-"""Bytes that are put into a queue at once: the kernel wants them in one piece of memory."""
+"""Bytes put into a queue at once, since the kernel allocates contiguous memory for them."""
 _SEND_BUFFER_FORCE, _RECEIVE_BUFFER_FORCE, _BUFFER_LOCK = 32, 33, 72
 _NO_ADDRESS = struct.pack("=H14x", socket.AF_UNSPEC)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What two ends have agreed on when they were connected.
+    """The options that two ends have negotiated for their connection.
 
     Attributes:
-        segment: bytes of the largest segment that this end announces.
-        options: which of the options there are, as in TCP_INFO.
-        send_scale, receive_scale: of the windows.
+        segment: the maximum segment size in bytes that this end announces.
+        options: flags for negotiated options, as in TCP_INFO.
+        send_scale, receive_scale: the window scales.
     """
 
     segment: int = 1400
@@ -44,12 +44,12 @@ class Terms:
 
     @classmethod
     def of(cls, its: socket.socket) -> Terms:
-        """Returns those of one end."""
+        """Returns the terms of one end."""
         options, scales, segment = _INFO.unpack(its.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
         return cls(segment, options, scales & 15, scales >> 4)
 
     def to_bytes(self, peer_segment: int) -> bytes:
-        """Returns them as TCP_REPAIR_OPTIONS takes them."""
+        """Returns the argument for TCP_REPAIR_OPTIONS."""
         said = struct.pack("=2I", _SEGMENT, min(self.segment, peer_segment))
         if self.options & _HAS_SCALE:
             said += struct.pack("=2I", _WINDOW_SCALE, self.send_scale | self.receive_scale << 16)
@@ -69,13 +69,9 @@ def connect(
     received: int,
     terms: bytes,
 ) -> None:
-    """Makes an unconnected socket the end of a connection; it stays under repair.
+    """Makes an unconnected socket the end of a connection, and leaves it in repair mode.
 
-    Args:
-        its: the socket.
-        local, remote: address and port.
-        sent, received: the numbers of the next byte in either direction.
-        terms: see `Terms.to_bytes`.
+    `sent` and `received` are the sequence numbers of the next byte in either direction.
     """
     begin(its)
     for queue, number in ((SENDING, sent), (RECEIVING, received)):
@@ -88,32 +84,27 @@ def connect(
 
 
 def begin(its: socket.socket) -> None:
-    """Puts a socket under repair; others may have its addresses then."""
+    """Puts a socket into repair mode, in which other sockets may use its addresses."""
     _set(its, _REPAIR, _ON)
 
 
 def end(its: socket.socket, *, silently: bool = False) -> None:
-    """Ends a repair; SO_REUSEADDR and SO_REUSEPORT are to be set again afterwards.
-
-    Args:
-        its: the socket.
-        silently: the other end is not asked how much it takes.
-    """
+    """Ends repair mode, without a window probe if `silently`; SO_REUSEADDR and SO_REUSEPORT must be set again then."""
     _set(its, _REPAIR, _OFF_SILENTLY if silently else _OFF)
 
 
 def timestamp(its: socket.socket) -> int:
-    """Returns the clock that a connection's segments have."""
+    """Returns the timestamp clock of a connection's segments."""
     return its.getsockopt(socket.IPPROTO_TCP, _TIMESTAMP)
 
 
 def set_timestamp(its: socket.socket, value: int) -> None:
-    """Sets the clock of the segments of a socket under repair."""
+    """Sets the timestamp clock of a socket in repair mode."""
     _set(its, _TIMESTAMP, struct.pack("=I", value & 0xFFFFFFFF))
 
 
 def next_number(its: socket.socket, queue: int) -> int:
-    """Returns the number of the next byte that a socket under repair is to send, or to receive."""
+    """Returns the sequence number of the next byte that a socket in repair mode sends or receives."""
     _set(its, _REPAIR_QUEUE, queue)
     try:
         value = its.getsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, 4)
@@ -123,12 +114,7 @@ def next_number(its: socket.socket, queue: int) -> int:
 
 
 def unacknowledged(its: socket.socket, size: int) -> bytes:
-    """Returns what a socket under repair has taken from its program, and not been told of that it arrived.
-
-    Args:
-        its: the socket.
-        size: more bytes than there can be.
-    """
+    """Returns the data of a socket in repair mode that was not acknowledged, at most `size` bytes."""
     _set(its, _REPAIR_QUEUE, SENDING)
     try:
         return its.recv(size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -139,7 +125,7 @@ def unacknowledged(its: socket.socket, size: int) -> bytes:
 
 
 def receive(its: socket.socket, data: bytes) -> None:
-    """Has a socket under repair hold data for its program, as if it had come from the other end."""
+    """Puts data into the receive queue of a socket in repair mode, as if it had come from the other end."""
     _set(its, _REPAIR_QUEUE, RECEIVING)
     with _roomy(its, socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE, len(data)):
         _send(its, data)
@@ -147,7 +133,7 @@ def receive(its: socket.socket, data: bytes) -> None:
 
 
 def send(its: socket.socket, data: bytes) -> None:
-    """Sends data, or has it wait for room at the other end, however much it is."""
+    """Sends data of any size, or queues it until the other end has room."""
     with _roomy(its, socket.SO_SNDBUF, _SEND_BUFFER_FORCE, len(data)):
         _send(its, data)
 
@@ -160,10 +146,10 @@ def _send(its: socket.socket, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _roomy(its: socket.socket, option: int, force: int, size: int) -> Iterator[None]:
-    """A block in which a buffer of a socket has room for some bytes."""
+    """Enlarges a socket's buffer temporarily by a number of bytes."""
     usual = its.getsockopt(socket.SOL_SOCKET, option)
     locked = its.getsockopt(socket.SOL_SOCKET, _BUFFER_LOCK)
-    its.setsockopt(socket.SOL_SOCKET, force, min(2 * size + usual, 1 << 30))  # the kernel takes twice that
+    its.setsockopt(socket.SOL_SOCKET, force, min(2 * size + usual, 1 << 30))  # the kernel doubles the value
     try:
         yield
     finally:
@@ -172,7 +158,7 @@ def _roomy(its: socket.socket, option: int, force: int, size: int) -> Iterator[N
 
 
 def disconnect(its: socket.socket) -> None:
-    """Makes a socket one that was never connected or shut down."""
+    """Resets a socket to the state of one that was never connected or shut down."""
     address = ctypes.create_string_buffer(_NO_ADDRESS, len(_NO_ADDRESS))
     checked(libc.connect(its.fileno(), address, len(_NO_ADDRESS)), "a socket")
 
@@ -182,5 +168,5 @@ def _set(its: socket.socket, option: int, value: int | bytes) -> None:
 
 
 def duplicate(descriptor: int) -> socket.socket:
-    """Returns a socket of our own for a descriptor; its mode (O_NONBLOCK), which others share, stays as it is."""
+    """Returns a new socket for a descriptor; its mode (O_NONBLOCK), which others share, stays as it is."""
     return socket.socket(fileno=os.dup(descriptor))

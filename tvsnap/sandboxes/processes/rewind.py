@@ -1,8 +1,8 @@
-"""Evidence, taken from outside, that a sandbox stands where it stood before a call; see rewind.c for what is looked at.
+"""Proves from outside that a sandbox's own processes are as they were before a call; see rewind.c for what is compared.
 
-Whatever runs in a sandbox may lie, and a shell that was tampered with says that nothing has changed. So PID 1 and the
-idle shell are noted before a call. After one that is said to have changed nothing, they are made what they were, as far
-as that can be done, and compared as far as it cannot.
+Programs in a sandbox may lie, and a manipulated shell may claim that nothing has changed. So PID 1 and the idle shell
+are recorded before a call. After a call that claims to have changed nothing, they are restored as far as possible, and
+the rest is compared.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tvsnap.sandboxes.looks import Looks
 from tvsnap.sandboxes.processes.observe import is_running
 
 _TRIES, _PAUSE, _PATIENCE = 3, 0.002, 0.5
-"""A shell that has just said that it is idle takes a moment to wait, seconds: longer where it lacks a processor. What
-took long is not tried again.
+"""A shell that has just reported to be idle takes a moment to wait, seconds: longer if it gets no processor. An attempt
+that took long is not repeated.
 """
 _LONGEST_REASON = 512
 _HALF_MADE = -1
 
 
 class OwnProcesses:
-    """PID 1 and the idle shell of one sandbox, and what they were when its state last changed."""
+    """Records PID 1 and the idle shell of one sandbox as they were when its state last changed."""
 
     def __init__(self, find: Callable[[], Sequence[int]]) -> None:
-        """Args: find: returns their process ids on the host, in the same order; none if they are out of reach."""
+        """`find` returns their process ids on the host, in that order; none if they are out of reach."""
         self._find = find
         self._note: Note | None = None
 
@@ -49,13 +49,13 @@ class OwnProcesses:
         return self._note is not None and self._note.taken and not self._note.go_back()
 
     def forget(self) -> None:
-        """Says that the state is another, or that they are talked to through another connection."""
+        """Drops the record: the state has changed, or the processes are used through another connection."""
         if self._note is not None:
             self._note.taken = False
 
 
 class Rewindable(GuestActions):
-    """The part of a sandbox that takes nobody's word for where it stands."""
+    """The part of a sandbox that verifies its state without trusting its processes."""
 
     def __init__(self) -> None:
         self._own = OwnProcesses(self._own_pids)
@@ -81,11 +81,7 @@ class Rewindable(GuestActions):
 
 
 class Note:
-    """What processes were. Each use of it stops them for a moment.
-
-    Attributes:
-        taken: it tells what they were.
-    """
+    """A record of processes; each use stops them for a moment. `taken` tells whether there is a valid record."""
 
     def __init__(self) -> None:
         self.taken = False
@@ -96,17 +92,13 @@ class Note:
 
     @classmethod
     def of(cls, pids: Sequence[int]) -> Note | None:
-        """Returns a note of processes that wait for something; None if it cannot be had. See `take`."""
+        """Returns a record of waiting processes; None if it cannot be taken. See `take`."""
         note = cls()
         note.take(pids)
         return note if note.taken else None
 
     def take(self, pids: Sequence[int]) -> None:
-        """Notes processes that wait for something, in place of what was noted before; in vain if they do not.
-
-        Args:
-            pids: PID 1 of a sandbox and its idle shell, as the host sees them.
-        """
+        """Records a sandbox's PID 1 and idle shell (ids on the host), replacing any earlier record; both must wait."""
         self._pids = pids
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         array = (ctypes.c_int * len(pids))(*pids)
@@ -117,13 +109,9 @@ class Note:
                 return
 
     def go_back(self) -> str:
-        """Makes the processes what they were.
+        """Restores the processes; returns an empty text if they are as recorded, else the difference in words.
 
-        Returns:
-            Empty if they are; else, in words, in what they are others.
-
-        Raises:
-            SandboxDied: they were left half made, and must not go on.
+        Raises SandboxDied if they were restored partially, and must not go on.
         """
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         for _ in _tries(self._pids):
@@ -140,7 +128,7 @@ class Note:
         return _while_stopped(self._handle, lambda: function(self._handle, *arguments))
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # at the end of the interpreter
+        with contextlib.suppress(AttributeError):  # the interpreter is exiting
             _library().rewind_free(self._handle)
 
 
@@ -162,7 +150,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _tries(pids: Sequence[int]) -> Iterator[None]:
-    """Yields before each try, as soon as none of the processes runs."""
+    """Yields before each attempt, once none of the processes runs."""
     end = time.monotonic() + _PATIENCE
     for tried in range(_TRIES):
         if tried:
@@ -175,9 +163,9 @@ def _tries(pids: Sequence[int]) -> Iterator[None]:
 
 
 class _Tracer(threading.Thread):
-    """A thread that stops processes, which goes on to the next ones if it has let go of these.
+    """A thread that stops processes by ptrace, and can be reused once it has detached from them.
 
-    When it ends, the kernel lets go of all.
+    When it ends, the kernel detaches it from all.
     """
 
     def __init__(self) -> None:
@@ -189,7 +177,7 @@ class _Tracer(threading.Thread):
     def run(self) -> None:
         while act := self._asked.get():
             result = act()
-            del act  # or what it refers to would live until the next one
+            del act  # otherwise what it refers to would live until the next one
             self._answered.put(result)
 
     def do(self, act: Callable[[], int]) -> int:
@@ -205,7 +193,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _while_stopped(handle: int, act: Callable[[], int]) -> int:
-    """Runs what stops the processes of a note, in a thread that stops no others meanwhile."""
+    """Runs `act`, which stops the processes of a record, in a thread that traces no others meanwhile."""
     try:
         tracer = _idle.pop()
     except IndexError:

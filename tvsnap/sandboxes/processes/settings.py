@@ -1,7 +1,6 @@
-"""What processes have set of themselves in /proc, in forks, where CRIU brings back the usual.
+"""Saves and restores settings of processes in /proc that CRIU resets to their defaults.
 
-That is what core dumps are to have of a process' memory, which every Java virtual machine sets, and how much later than
-asked for a thread may be woken, which QEMU sets.
+These are the core dump filter, which every Java virtual machine sets, and the timer slack, which QEMU sets.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from tvsnap.host.attempts import AttemptFailed
 from tvsnap.sandboxes.processes.procfs import head, inner_pid, insiders
 
 _BASES = {"coredump_filter": 16, "timerslack_ns": 10}
-"""The files, each with the base of its number; the second is a thread's own."""
+"""The files, each with the base of its number; the second one is per thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of one thread, or of the process of which it is the first.
+    """A setting of a thread, or of the process of which it is the main thread.
 
     Attributes:
-        file: its name in /proc/PID.
-        thread: as the sandbox numbers it.
-        value: the number in it.
+        file: the file's name in /proc/PID.
+        thread: the thread's id in the sandbox.
+        value: the number in the file.
     """
 
     file: str
@@ -36,39 +35,28 @@ class Setting:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Setting:
-        """Raises KeyError, TypeError or ValueError if it says nothing of the kind."""
+        """Raises KeyError, TypeError or ValueError if `said` is no setting."""
         if said["file"] not in _BASES:
             raise ValueError(f"no setting: {said['file']!r}")
         return cls(said["file"], int(said["thread"]), int(said["value"]))
 
 
 def note(pids: Iterable[int], init: int) -> list[Setting]:
-    """Returns the settings of a sandbox's processes that are not as those of its PID 1.
-
-    Args:
-        pids: its processes, none of which runs meanwhile.
-        init: its PID 1, as the host sees it.
-    """
+    """Returns the settings of a sandbox's processes, none of which runs, that differ from those of its PID 1."""
     usual = {file: head(f"/proc/{init}/{file}") for file in _BASES}
     return [
         Setting(file, inner_pid(thread), int(found, _BASES[file]))
         for pid in pids
         for thread, file in _files(pid)
-        # Of a process that has ended there is none.
+        # The file of a process that has ended is empty.
         if (found := head(f"/proc/{thread}/{file}")) not in ("", usual[file])
     ]
 
 
 def set_again(settings: Iterable[Setting], init: int, pids: Iterable[int]) -> None:
-    """Gives the threads of a fork, none of which runs yet, the settings that they had.
+    """Sets the settings of a fork's threads, none of which runs yet; `pids` may include other sandboxes' processes.
 
-    Args:
-        settings: what was noted.
-        init: PID 1 of the fork, as the host sees it.
-        pids: processes, of which those of the fork are looked at.
-
-    Raises:
-        AttemptFailed: they cannot be set.
+    Raises AttemptFailed if that is impossible.
     """
     inside = {inner_pid(thread): thread for pid in insiders(init, pids).values() for thread, _ in _files(pid)}
     try:
@@ -80,8 +68,8 @@ def set_again(settings: Iterable[Setting], init: int, pids: Iterable[int]) -> No
 
 
 def _files(pid: int) -> Iterator[tuple[int, str]]:
-    """Yields the threads of a process, each with the files that tell of it; the first is the process."""
+    """Yields the threads of a process, each with the name of its setting; the first one is the process itself."""
     yield pid, "coredump_filter"
-    with contextlib.suppress(FileNotFoundError):  # it has ended, in as many threads as it had
+    with contextlib.suppress(FileNotFoundError):  # it has ended, with all its threads
         for thread in os.listdir(f"/proc/{pid}/task"):
             yield int(thread), "timerslack_ns"

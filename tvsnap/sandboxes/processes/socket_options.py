@@ -1,12 +1,12 @@
-"""Options of sockets, in forks: which CRIU brings back, which are noted and set again here, and which are refused.
+"""Options of sockets in forks: which ones CRIU restores, which are noted and set again here, and which are refused.
 
-`OPTIONS` lists what can be set of a socket and read again, by socket(7), ip(7), ipv6(7), tcp(7), udp(7), unix(7),
-netlink(7) and the kernel's headers. A test sets each of them. What can be read but not set, such as SO_TYPE, is not
-listed, nor what the kernel changes by itself, such as TCP_QUICKACK.
+`OPTIONS` lists what can be set on a socket and read again, by socket(7), ip(7), ipv6(7), tcp(7), udp(7), unix(7),
+netlink(7) and the kernel's headers. A test sets each of them. Read-only options such as SO_TYPE are not listed, nor are
+those that the kernel changes by itself, such as TCP_QUICKACK.
 
-These are lost, for they can be set and not be read: the key of TCP_MD5SIG, SO_ATTACH_REUSEPORT_CBPF, SO_INQ, IPV6_MTU,
-IPV6_NEXTHOP, IPV6_PKTINFO, and the interface of IP_MULTICAST_IF where it was chosen by number. So are IPV6_CHECKSUM of
-a raw socket, the usual value of which depends on its protocol, and options of a socket that is on its way to a process.
+These are lost because they can be set but not read: the key of TCP_MD5SIG, SO_ATTACH_REUSEPORT_CBPF, SO_INQ, IPV6_MTU,
+IPV6_NEXTHOP, IPV6_PKTINFO, and the interface of IP_MULTICAST_IF if it was chosen by number. Also lost are IPV6_CHECKSUM
+of a raw socket, whose default depends on the protocol, and options of a socket that is in a message to a process.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Option:
     Attributes:
         name: as in its manual page.
         level, number: as for getsockopt(2).
-        usual: the value that it has where nobody has set it.
-        fate: what becomes of another value: "criu" brings it back, it is "noted" here and set again, or the state that
-            it is part of is "refused".
-        kinds: of sockets that have it; empty for all to which the level applies.
-        families: of those; empty for all.
+        usual: its default value.
+        fate: how another value is handled: "criu" restores it, it is "noted" here and set again, or the state has no
+            snapshot ("refused").
+        kinds: the kinds of sockets that have it; empty for all to which the level applies.
+        families: their address families; empty for all.
         unconnected: whether a connected TCP socket has it from its connection instead (see `tcp.py`).
         size: bytes of the longest value.
     """
@@ -60,7 +60,7 @@ class Option:
     size: int = 4
 
     def applies(self, kind: Kind, family: int, *, connected: bool) -> bool:
-        """Whether a socket can have it, as far as is known without asking the kernel."""
+        """Whether a socket may have this option, judged without asking the kernel."""
         return (
             (not self.kinds or kind in self.kinds)
             and (not self.families or family in self.families)
@@ -68,7 +68,7 @@ class Option:
         )
 
     def value(self, its: socket.socket) -> bytes | None:
-        """Returns the value that a socket has; None if it has none."""
+        """Returns the option's value of a socket; None if the socket lacks the option."""
         with contextlib.suppress(OSError):
             return its.getsockopt(self.level, self.number, self.size)
         return None
@@ -79,7 +79,7 @@ def _number(value: int) -> bytes:
 
 
 def _of(level: int, fate: Fate, *numbers: Mapping[str, int | tuple[int, int]], **about: Any) -> Iterator[Option]:
-    """Yields options of one fate; a number alone means that the usual value is 0."""
+    """Yields options with the same `fate`; a number alone means that the default is 0."""
     for name, one in itertools.chain.from_iterable(some.items() for some in numbers):
         number, usual = one if isinstance(one, tuple) else (one, 0)
         yield Option(name, level, number, _number(usual), fate, **about)
@@ -125,7 +125,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("SO_TIMESTAMPING", socket.SOL_SOCKET, 37, bytes(8), "refused", size=8),
     Option("SO_TXTIME", socket.SOL_SOCKET, 61, bytes(8), "refused", size=8),
     Option("SO_TIMESTAMPING_NEW", socket.SOL_SOCKET, 65, bytes(8), "refused", size=8),
-    # Of IPv4, and of an IPv6 socket's packets of IPv4.
+    # IPv4, including an IPv6 socket's IPv4 packets.
     *_of(socket.IPPROTO_IP, "criu", {"IP_TOS": 1, "IP_TTL": (2, 64), "IP_PKTINFO": 8, "IP_FREEBIND": 15}, **_IPV4),
     *_of(socket.IPPROTO_IP, "noted", {"IP_TOS": 1, "IP_TTL": (2, 64), "IP_PKTINFO": 8}, **_IPV6),
     *_of(socket.IPPROTO_IP, "criu", {"IP_HDRINCL": 3, "IP_NODEFRAG": 22}, kinds=("raw",), **_IPV4),
@@ -143,7 +143,7 @@ OPTIONS: tuple[Option, ...] = (
     *_of(socket.IPPROTO_IP, "refused", {"IP_BIND_ADDRESS_NO_PORT": 24}),
     *_of(socket.IPPROTO_IP, "refused", {"IP_MULTICAST_IF": 32}, **_DATAGRAMS),
     Option("IP_OPTIONS", socket.IPPROTO_IP, 4, b"", "refused", size=64),
-    # Of IPv6.
+    # IPv6.
     *_of(socket.IPPROTO_IPV6, "criu", {"IPV6_V6ONLY": 26}, kinds=("tcp", "udp"), unconnected=True),
     *_of(socket.IPPROTO_IPV6, "criu", {"IPV6_RECVPKTINFO": 49, "IPV6_FREEBIND": 78}),
     *_of(socket.IPPROTO_IPV6, "criu", {"IPV6_HDRINCL": 36}, kinds=("raw",)),
@@ -165,7 +165,7 @@ OPTIONS: tuple[Option, ...] = (
         Option(name, socket.IPPROTO_IPV6, number, b"", "refused", size=64)
         for name, number in {"HOPOPTS": 54, "RTHDRDSTOPTS": 55, "RTHDR": 57, "DSTOPTS": 59}.items()
     ),
-    # Of TCP.
+    # TCP.
     *_of(
         socket.IPPROTO_TCP,
         "criu",
@@ -184,14 +184,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("TCP_FASTOPEN_KEY", socket.IPPROTO_TCP, 33, b"", "noted", size=32),
     *_of(socket.IPPROTO_TCP, "refused", {"TCP_SAVE_SYN": 27, "TCP_FASTOPEN_CONNECT": 30}),
     Option("TCP_ULP", socket.IPPROTO_TCP, 31, b"", "refused", size=16),
-    # Of UDP.
+    # UDP.
     *_of(
         socket.IPPROTO_UDP,
         "noted",
         {"UDP_NO_CHECK6_TX": 101, "UDP_NO_CHECK6_RX": 102, "UDP_SEGMENT": 103, "UDP_GRO": 104},
     ),
     *_of(socket.IPPROTO_UDP, "refused", {"UDP_ENCAP": 100}),
-    # Of netlink.
+    # Netlink.
     *_of(
         _NETLINK,
         "noted",
@@ -203,7 +203,7 @@ OPTIONS: tuple[Option, ...] = (
 
 _PRIORITY = next(one for one in OPTIONS if one.name == "SO_PRIORITY")
 _LATE = ("TCP_DEFER_ACCEPT",)
-"""Those of a listening socket that are set once there are the connections that wait there."""
+"""Options of a listening socket that are set after the connections that wait there were recreated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Set:
     Attributes:
         level, number: as for setsockopt(2).
         value: in hexadecimal digits.
-        late: whether it is to be set once TCP connections are there; else before, and these have it from who listens.
+        late: set it after TCP connections were recreated; else before, so that they inherit it from the listener.
     """
 
     level: int
@@ -224,11 +224,9 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is noted of a socket.
+    """What is noted of a socket: the options that were set.
 
-    Attributes:
-        holder: a process that has it open, as the sandbox numbers it, and as which descriptor.
-        sets: what was set.
+    `holder` is a process that has the socket open, by its id in the sandbox, and the descriptor.
     """
 
     holder: tuple[int, int]
@@ -236,19 +234,19 @@ class Options:
 
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> Options:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Raises KeyError, TypeError or ValueError if `about` is nothing of the kind."""
         return cls(tuple(about["holder"]), tuple(Set(**one) for one in about["sets"]))
 
 
 def kind_of(its: socket.socket) -> Kind:
-    """Returns which kind of socket this is."""
+    """Returns the kind of a socket."""
     if its.family in _INTERNET:
         return {socket.SOCK_STREAM: "tcp", socket.SOCK_DGRAM: "udp"}.get(its.type, "raw")  # type: ignore[return-value]
     return "unix" if its.family == socket.AF_UNIX else "netlink"
 
 
 def unusual(its: socket.socket) -> Iterator[tuple[Option, bytes]]:
-    """Yields the options of a socket that have not their usual value, with that which they have, but for CRIU's."""
+    """Yields the options of a socket that differ from their defaults, with their values, except those for CRIU."""
     connected = _is_connected(its)
     kind = kind_of(its)
     for option in _options_of(kind, its.family, connected):
@@ -279,17 +277,11 @@ def _usual_congestion() -> bytes:
 
 
 def note(its: socket.socket, pid: int, number: int, sets: Sequence[tuple[Option, bytes]]) -> Options:
-    """Returns what is to be noted of a socket.
-
-    Args:
-        its: the socket.
-        pid, number: a process that has it open, as the host sees it, and as which descriptor.
-        sets: what was set.
-    """
+    """Returns what to note of a socket, which a process (as the host sees it) has open as descriptor `number`."""
     connected = kind_of(its) == "tcp" and _is_connected(its)
     sets = list(sets)
     if any(option.name == "IP_TOS" for option, _ in sets) and (priority := _PRIORITY.value(its)) is not None:
-        sets.append((_PRIORITY, priority))  # it follows from the other, unless it was set later
+        sets.append((_PRIORITY, priority))  # IP_TOS changes it, so it is set again afterwards
     found = [Set(option.level, option.number, value.hex(), connected or option.name in _LATE) for option, value in sets]
     return Options((inner_pid(pid), number), tuple(found))
 
@@ -300,25 +292,14 @@ def write(noted: Sequence[Options], images: int) -> bool:
 
 
 def read(images: int) -> list[Options]:
-    """Returns what `write` wrote.
-
-    Raises:
-        OSError, KeyError, TypeError, ValueError: it is not there.
-    """
+    """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
     return [Options.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
 def bring_back(init: int, pids: Iterable[int], noted: Iterable[Options], *, late: bool) -> None:
-    """Sets options of sockets as they were.
+    """Sets noted options of a fork's sockets again: the late ones or the others, see `Set`.
 
-    Args:
-        init: PID 1 of the fork, as the host sees it.
-        pids: processes, of which those of the fork are looked at; none of them runs yet.
-        noted: what was noted.
-        late: which of these are to be set; see `Set`.
-
-    Raises:
-        AttemptFailed: that failed.
+    `pids` may include other sandboxes' processes; none of the fork's runs yet. Raises AttemptFailed if that fails.
     """
     inside = insiders(init, pids)
     for one in noted:

@@ -1,9 +1,9 @@
-"""TCP connections within a sandbox, in forks: what they are is noted when a snapshot is taken, and made again.
+"""Saves TCP connections within a sandbox when a snapshot is taken; `tcp_ends.py` recreates them in forks.
 
-Both ends of a connection are in the sandbox. So nothing of it has to be as the network had it: two sockets are made its
-ends, with what waits to be read at either, and what one has sent that the other had no room for is sent again. What is
-left, such as that one end was closed, follows from what the ends do then. `tcp_ends.py` makes them. CRIU leaves
-connected sockets alone in a dump, and restores them with their options, but unconnected.
+Both ends of a connection are in the sandbox, so packets in flight need not be restored: two sockets become its ends,
+with the unread data of each, and data that one has sent and the other had no room for is sent again. The rest, such as
+that one end was closed, is repeated by the same operations. CRIU leaves connected sockets alone in a dump, and restores
+them with their options, but unconnected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tvsnap.sandboxes.processes.procfs import describe, inner_pid
 
 _MOST = 1000
 _MOST_DATA = 64 << 20
-"""Connections, and bytes that wait in them, beyond which a state has no snapshot."""
+"""Connections, and bytes queued in them; with more a state has no snapshot."""
 _KNOWN = (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LAST_ACK, CLOSING)
 _HAS_CLOSED = (FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING)
 _FILE = "tvsnap-tcp.json"
@@ -56,18 +56,18 @@ class End:
 
     Attributes:
         family: of its socket.
-        address, peer: address and port of this end and of the other, as this end names them.
-        holder: a process that has it open, as the sandbox numbers it, and as which descriptor; None if none has it: it
-            waits to be accepted, or was closed.
+        address, peer: address and port of this end and of the other, as seen by this end.
+        holder: a process that has it open, by its id in the sandbox, and the descriptor; None if no process has it,
+            because it waits to be accepted, or was closed.
         closed: it will send nothing more.
         deaf: its program will read nothing more (SHUT_RD).
-        left: seconds for which it keeps its port, having been closed; 0 if it does not.
-        terms: what it agreed on.
-        timestamp: the clock of its segments.
-        window: TCP_WINDOW_CLAMP, bytes; other options are kept as those of all sockets are (`socket_options.py`).
+        left: seconds for which it keeps its port after it was closed; 0 if it does not.
+        terms: its negotiated options.
+        timestamp: the timestamp clock of its segments.
+        window: TCP_WINDOW_CLAMP, bytes; other options are saved as those of all sockets are (`socket_options.py`).
         reuse, reuse_port: SO_REUSEADDR, SO_REUSEPORT.
-        unread: what waits to be read, in base 64.
-        unsent: what waits for room at the other end, likewise.
+        unread: data that waits to be read, in base64.
+        unsent: data that waits for room at the other end, in base64.
     """
 
     family: int
@@ -87,7 +87,7 @@ class End:
 
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> End:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Raises KeyError, TypeError or ValueError if `about` is no end."""
         holder = about["holder"]
         return cls(
             **{
@@ -105,9 +105,9 @@ class Kept:
     """A connection.
 
     Attributes:
-        first, second: its ends. The second may be gone: then it was never there for long, and is held by nobody.
-        gone: nothing is left of the second.
-        queue: how many connections wait to be accepted before it, at the second end; -1 if it does not wait there.
+        first, second: its ends.
+        gone: the second end is gone; then it is recreated only temporarily, and held by no process.
+        queue: how many connections at the second end wait to be accepted before this one; -1 if it does not wait.
     """
 
     first: End
@@ -117,7 +117,7 @@ class Kept:
 
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> Kept:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Raises KeyError, TypeError or ValueError if `about` is no connection."""
         return cls(
             **{**about, "first": End.from_json(about["first"]), "second": End.from_json(about["second"])},
         )
@@ -126,16 +126,15 @@ class Kept:
 def note(
     present: Callable[[], list[Connection]], init: int, pids: Collection[int]
 ) -> tuple[list[Kept], list[Connection]]:
-    """Returns the connections of a sandbox that last, and what else there is: those in TIME_WAIT.
+    """Returns the connections of a sandbox that are to be recreated, and those in TIME_WAIT.
+
+    None of its processes `pids` runs meanwhile. Raises NotCheckpointable if one cannot be recreated, and AttemptFailed
+    if they change, or cannot be inspected.
 
     Args:
         present: returns all its connections.
         init: its PID 1, as the host sees it.
-        pids: its processes, none of which runs meanwhile.
-
-    Raises:
-        NotCheckpointable: they cannot be made again.
-        AttemptFailed: they change, or cannot be looked at.
+        pids: its processes.
     """
     most = NotCheckpointable(f"a process has, with others, TCP connections with more than {_MOST} ends")
     try:
@@ -158,11 +157,7 @@ def write(kept: Sequence[Kept], images: int) -> bool:
 
 
 def read(images: int) -> list[Kept]:
-    """Returns what `write` wrote.
-
-    Raises:
-        OSError, KeyError, TypeError, ValueError: it is not there.
-    """
+    """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
     return [Kept.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
@@ -179,11 +174,11 @@ class _Held:
 
 
 class _Notes:
-    """What is known while connections are noted, in the network namespace of a sandbox."""
+    """Notes the connections of a sandbox, in whose network namespace this runs."""
 
     def __init__(self, found: list[Connection], pids: Iterable[int]) -> None:
         self._holders = _holders({one.inode for one in found}, pids)
-        # Of those out of the sandbox, what is left or held outside keeps nobody from anything.
+        # If one leads out of the sandbox, an end that is outside or that no process has hinders nobody.
         found = [one for one in found if one.inode in self._holders or not one.leads_out]
         self._by_ends = {(one.near, one.far): one for one in found}
         self._held: dict[int, _Held] = {}
@@ -222,19 +217,14 @@ class _Notes:
         self._held[one.inode] = _Held(pid, number, stack.enter_context(repair.duplicate(descriptor)))
 
     def _name(self, one: Connection) -> str:
-        """Returns what a connection is called in a sentence: by who has it open, or its other end."""
+        """Returns a name of a connection for a sentence: by the process that has it, or its other end, open."""
         for end in (one, self._by_ends.get((one.far, one.near))):
             if end is not None and end.inode:
                 return str(self._held[end.inode])
         return f"a process had TCP port {one.near[1]} in a connection"
 
     def _refuse(self, one: Connection) -> None:
-        """Refuses what cannot be made again.
-
-        Raises:
-            NotCheckpointable: it is of that kind.
-            AttemptFailed: it is at present.
-        """
+        """Raises NotCheckpointable if a connection cannot be recreated, AttemptFailed if it cannot at present."""
         if one.leads_out:
             raise NotCheckpointable(f"{self._name(one)} out of the sandbox, which no snapshot holds")
         if one.state not in _KNOWN:
@@ -242,12 +232,12 @@ class _Notes:
         if one.inode or (one.state == FIN_WAIT_2 and one.is_counted_down):
             return
         if one.state not in (ESTABLISHED, CLOSE_WAIT):
-            # It is for a moment, until the other end has said that it has got all, or for as long as that has no room.
+            # It is in this state until the other end has acknowledged all data, which may lack room for it.
             reason = f"{self._name(one)} whose other end was closed with data on its way"
             raise AttemptFailed(reason, kind="TCP closed with data on its way")
         if (one.far, one.near) not in self._by_ends:
             raise NotCheckpointable(f"{self._name(one)} that is not accepted yet, and whose other end is gone")
-        if one.unread > (one.state == CLOSE_WAIT):  # that it was closed counts as one
+        if one.unread > (one.state == CLOSE_WAIT):  # its closing counts as one byte
             raise NotCheckpointable(f"{self._name(one)} that is not accepted yet, with data in it")
 
     def _keep(self, one: Connection, other: Connection | None) -> Kept:
@@ -290,7 +280,7 @@ class _Notes:
         return End(one.family, one.local, one.remote, closed=closed, left=one.left if closed else 0.0, terms=terms)
 
     def _under_way(self, one: Connection, other: Connection) -> str:
-        """Returns what one end has sent and the other has not got, in base 64."""
+        """Returns, in base64, the data that one end has sent and the other has not received."""
         if not one.inode or not (size := _amount(self._held[one.inode].its, _OUTPUT)):
             return ""
         if not other.inode:
@@ -300,7 +290,7 @@ class _Notes:
             raise NotCheckpointable(f"more than {_MOST_DATA >> 20} MiB wait in TCP connections")
         with _repaired(sender), _repaired(receiver):
             data = repair.unacknowledged(sender, size + 1)
-            closing = size - len(data)  # the end counts as one
+            closing = size - len(data)  # the FIN counts as one byte
             missing = repair.next_number(sender, repair.SENDING) - repair.next_number(receiver, repair.RECEIVING)
         missing &= 0xFFFFFFFF
         missing = max(0, missing - closing)
@@ -316,7 +306,7 @@ class _Notes:
 
 
 def _in_order(waiting: list[tuple[Connection, Kept]]) -> list[Kept]:
-    """Returns connections in the order in which they wait to be accepted, each with the end that does."""
+    """Returns connections in the order in which they wait to be accepted, each with its number in the queue."""
     for port in {one.near[1] for one, _ in waiting}:
         if sum(one.near[1] == port for one in connections.listening()) != 1:
             raise NotCheckpointable(
@@ -333,11 +323,11 @@ def _in_order(waiting: list[tuple[Connection, Kept]]) -> list[Kept]:
 
 
 def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Returns which process has which socket open, by the sockets' inodes."""
+    """Returns a process and descriptor for each socket, by the socket's inode."""
     found: dict[int, tuple[int, int]] = {}
     for pid in pids:
         for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # CRIU's own, just gone
+            with contextlib.suppress(FileNotFoundError):  # a descriptor of CRIU's that was just closed
                 target = os.readlink(f"/proc/{pid}/fd/{name}")
                 if target.startswith("socket:[") and int(target[8:-1]) in inodes:
                     found.setdefault(int(target[8:-1]), (pid, int(name)))
@@ -346,7 +336,7 @@ def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]
 
 @contextlib.contextmanager
 def _repaired(its: socket.socket) -> Any:
-    """A block in which a socket that goes on is under repair, of which its other end hears nothing."""
+    """Puts a socket in use into repair mode temporarily, without the other end noticing."""
     reuse = its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
     repair.begin(its)
     try:
@@ -361,7 +351,7 @@ def _amount(its: socket.socket, request: int) -> int:
 
 
 def _unread(its: socket.socket) -> bytes:
-    """Returns what waits to be read, which stays there."""
+    """Returns a socket's unread data without removing it."""
     size = _amount(its, termios.FIONREAD)
     data = its.recv(min(size, _MOST_DATA) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if size else b""
     if len(data) != size and size <= _MOST_DATA:

@@ -1,4 +1,4 @@
-"""TCP connections that `tcp.py` noted, made again in a fork, before anything of it runs."""
+"""Recreates TCP connections that `tcp.py` noted, in a fork before any of its processes runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvsnap.sandboxes.processes.procfs import insiders
 from tvsnap.sandboxes.processes.tcp import WINDOW_CLAMP, End, Kept
 
 _NUMBER = 1 << 20
-"""From which one end counts its bytes; the other counts from twice that."""
+"""The sequence number at which one end starts; the other starts at twice that."""
 _LARGEST_SETTABLE = 32767
 """Bytes of a segment."""
 _ANSWER_TIMEOUT = 5.0
@@ -26,15 +26,9 @@ _LINGER = 8  # TCP_LINGER2
 
 
 def bring_back(init: int, pids: Iterable[int], kept: Iterable[Kept]) -> None:
-    """Makes connections again.
+    """Recreates connections in a sandbox, none of whose processes runs yet; `pids` may include other sandboxes'.
 
-    Args:
-        init: PID 1 of the sandbox, as the host sees it.
-        pids: processes, of which those of the sandbox are looked at; none of them runs yet.
-        kept: the connections.
-
-    Raises:
-        AttemptFailed: that failed.
+    Raises AttemptFailed if that fails.
     """
     inside = insiders(init, pids)
     try:
@@ -56,7 +50,7 @@ def _make_all(pids: dict[int, int], kept: list[Kept]) -> None:
 
 @contextlib.contextmanager
 def _socket_of(end: End, pids: dict[int, int]) -> Iterator[socket.socket]:
-    """A block with the socket that is to be an end: a process', or one of our own."""
+    """Yields the socket that is to become an end: a process' socket, or a new one."""
     if end.holder is None:
         with socket.socket(end.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as its:
             yield its
@@ -101,7 +95,7 @@ def _allow(its: socket.socket, end: End) -> None:
 
 
 def _go_on(its: socket.socket, other: socket.socket | None, end: End) -> None:
-    """Sends what an end had sent that did not arrive, and closes it if it was closed."""
+    """Sends the data of an end that did not arrive at the other, and closes the end if it was closed."""
     if end.unsent:
         repair.send(its, base64.b64decode(end.unsent))
     if end.deaf:
@@ -109,14 +103,14 @@ def _go_on(its: socket.socket, other: socket.socket | None, end: End) -> None:
     if not end.closed:
         return
     its.shutdown(socket.SHUT_WR)
-    if end.left:  # the kernel lets go of it then, to within a second
+    if end.left:  # then the kernel drops it after that time, to within a second
         its.setsockopt(socket.IPPROTO_TCP, _LINGER, max(1, round(end.left)))
     if other is not None and not end.unsent:
         _wait_for_end(other)
 
 
 def _wait_for_end(its: socket.socket) -> None:
-    """Waits until a socket has heard that its other end was closed."""
+    """Waits until a socket has received that its other end was closed."""
     hears = select.poll()
     hears.register(its, select.POLLRDHUP)
     if not hears.poll(_ANSWER_TIMEOUT * 1000):
@@ -124,8 +118,8 @@ def _wait_for_end(its: socket.socket) -> None:
 
 
 def _ask_for(one: Kept, its: socket.socket) -> None:
-    """Makes a connection that waits to be accepted, as a program does: the other end listens."""
-    its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # others may have the port, for other connections
+    """Makes a connection that waits to be accepted by an ordinary connect() to the listening other end."""
+    its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # other connections may use the port
     its.bind(one.first.address)
     with contextlib.suppress(BlockingIOError):
         its.connect(one.first.peer)

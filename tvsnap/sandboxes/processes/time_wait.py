@@ -1,9 +1,9 @@
-"""TIME_WAIT in forks: a port that was in use a moment ago is in use there too, for as long as it would have been.
+"""Restores TIME_WAIT in forks: a port that was recently in use stays unavailable as long as it would have been.
 
-CRIU restores no connection that belongs to no process any more. So a snapshot notes those that a sandbox has, and a
-fork makes them again: two sockets are set up as the ends of a connection without sending packets (TCP_REPAIR), then
-one is closed before the other. The kernel keeps each such port for a minute from then on; a port that has less left is
-freed by us in time.
+CRIU restores no connection that belongs to no process any more. So a snapshot notes those of a sandbox, and a fork
+makes them again: two sockets are set up as the ends of a connection without sending packets (TCP_REPAIR), then one is
+closed before the other. The kernel keeps each such port for a minute from then on; a port that has less left is freed
+by us in time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tvsnap.sandboxes.processes.connections import TIME_WAIT, Connection
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 _MOST = 100
-"""Beyond so many a state has no snapshot: to make them again takes half a millisecond each."""
+"""With more a state has no snapshot: recreating them takes half a millisecond each."""
 _SEQUENCE = 1 << 20
 _ANSWER_TIMEOUT, _PAUSE = 5.0, 0.01
 """Seconds."""
@@ -44,7 +44,7 @@ class Closed:
         family: of its socket.
         local, remote: address and port.
         left: seconds for which it keeps its port.
-        reuse, reuse_port: what its socket allowed (SO_REUSEADDR, SO_REUSEPORT).
+        reuse, reuse_port: its socket's SO_REUSEADDR and SO_REUSEPORT.
     """
 
     family: int
@@ -56,17 +56,17 @@ class Closed:
 
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> Closed:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Raises KeyError, TypeError or ValueError if `about` is no such connection."""
         return cls(**{**about, "local": tuple(about["local"]), "remote": tuple(about["remote"])})
 
 
 class TimeWaits:
-    """The connections of one sandbox that end by themselves, those included that it has from a snapshot."""
+    """The connections of one sandbox that end by themselves, including those restored from a snapshot."""
 
     def __init__(self, init: int) -> None:
-        """Args: init: its PID 1, as the host sees it."""
+        """`init` is the sandbox's PID 1, as the host sees it."""
         self._init = init
-        self._ends: dict[int, float] = {}  # by a connection's cookie, by time.monotonic()
+        self._ends: dict[int, float] = {}  # time.monotonic() at which we end a connection, by its cookie
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._closed = False
@@ -87,14 +87,9 @@ class TimeWaits:
         ]
 
     def note(self, pids: Collection[int], present: Sequence[Connection] | None = None) -> list[Closed]:
-        """Returns what a fork is to have of them.
+        """Returns the connections in TIME_WAIT that a fork must have; raises NotCheckpointable if that is impossible.
 
-        Args:
-            pids: the sandbox's processes, none of which runs meanwhile.
-            present: the connections that there are, if they are known.
-
-        Raises:
-            NotCheckpointable: that cannot be made again.
+        None of the sandbox's processes `pids` runs meanwhile; `present` has its connections if they are known.
         """
         found = self.passing() if present is None else [one for one in present if not one.leads_out]
         if not found:
@@ -118,7 +113,7 @@ class TimeWaits:
     def _allowed(
         self, port: int, closed: list[Connection], listening: set[int], pids: Collection[int]
     ) -> tuple[bool, bool]:
-        """Returns what the sockets at a port allowed: as who still listens there, else as others may bind there."""
+        """Returns SO_REUSEADDR and SO_REUSEPORT of the socket that still listens at a port, else found by binding."""
         if listening:
             for pid in pids:
                 for name in os.listdir(f"/proc/{pid}/fd"):
@@ -132,11 +127,7 @@ class TimeWaits:
         )
 
     def bring_back(self, noted: Iterable[Closed]) -> None:
-        """Makes noted connections again, and ends them in time.
-
-        Raises:
-            InfrastructureError: that failed.
-        """
+        """Recreates noted connections, and ends them in time; raises InfrastructureError if that fails."""
         noted = [one for one in noted if one.left > 0]
         if not noted:
             return
@@ -153,7 +144,7 @@ class TimeWaits:
         self._await()
 
     def close(self) -> None:
-        """Lets go of them: the sandbox has ended."""
+        """Forgets the connections; the sandbox has ended."""
         with self._lock:
             self._closed = True
             if self._timer is not None:
@@ -185,7 +176,7 @@ def _flags(pid: int, number: int) -> tuple[bool, bool]:
 
 
 def _may_bind(closed: Iterable[Connection], *, reuse: bool, port: bool) -> bool:
-    """Whether sockets with these options may have the addresses of closed connections now."""
+    """Whether sockets with these options can bind to the addresses of closed connections now."""
     for one in closed:
         with socket.socket(one.family, socket.SOCK_STREAM) as its:
             its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
@@ -200,7 +191,7 @@ def _may_bind(closed: Iterable[Connection], *, reuse: bool, port: bool) -> bool:
 
 
 def _make(noted: list[Closed]) -> list[Connection]:
-    """Makes connections in this thread's network namespace; returns them, among others, when they are in TIME_WAIT."""
+    """Makes connections in this thread's network namespace and returns all that are in TIME_WAIT once these are."""
     both = {(one.local, one.remote): one for one in noted}
     while both:
         (local, remote), one = both.popitem()
@@ -210,8 +201,8 @@ def _make(noted: list[Closed]) -> list[Connection]:
                 repair.end(its)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
-            if other:  # both were closed at once: neither had heard of it from the other
-                # What the first says last, it will say again: soon, once it knows how quick an answer is.
+            if other:  # both ends were closed at once: neither had received the other's FIN
+                # The first end retransmits its FIN, and does so soon once it has measured the round-trip time.
                 second.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 first.settimeout(_ANSWER_TIMEOUT)
                 second.settimeout(_ANSWER_TIMEOUT)
@@ -239,8 +230,8 @@ def _turned(one: Closed) -> Closed:
 
 
 def _end(one: Closed) -> socket.socket:
-    """Returns one end of a connection that was never made."""
-    # The end that is first by its address counts from one number on, the other from another.
+    """Returns one end of a connection, which is made without a handshake."""
+    # Each end needs the other's sequence number, so both derive them from the order of the addresses.
     numbers = (_SEQUENCE, 2 * _SEQUENCE) if one.local < one.remote else (2 * _SEQUENCE, _SEQUENCE)
     its = socket.socket(one.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -254,6 +245,6 @@ def _end(one: Closed) -> socket.socket:
 
 
 def _deafen(its: socket.socket) -> None:
-    """Lets a socket miss whatever it is sent."""
+    """Makes a socket drop all packets that it receives."""
     code = ctypes.create_string_buffer(_DROP_ALL)
     its.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(code)))

@@ -1,8 +1,8 @@
-"""Timers of the kernel that ring for a process whatever it waits for: timerfd, POSIX timers, and alarms.
+"""Finds kernel timers that expire for a process whatever it waits for: timerfds, POSIX timers and alarms.
 
-What a timerfd has left, /proc tells. Of POSIX timers it tells that they are there, of alarms (alarm, setitimer) nothing
-at all. But /proc/timer_list names all timers that are set on the machine by their kind, not by their owner: none of a
-process's can ring before the first of its kind. Whose they are is told by `alarms.py` on most kernels.
+/proc shows the remaining time of a timerfd; of POSIX timers only that they exist; of alarms (alarm, setitimer) nothing.
+But /proc/timer_list shows all timers that are set on the machine, by kind and not by owner: none of a process' timers
+can expire before the first of its kind. On most kernels `alarms.py` finds the owners.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.procfs import read
 
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
-"""The kinds, by the function that the kernel calls when one rings."""
+"""The kinds, by the kernel function that is called when a timer expires."""
 _LIST = Path("/proc/timer_list")
 _LONGEST = 16 << 20
 _ENTRY = re.compile(rb"(?m)^(now at|  \.offset:| clock| #\s*\d+:.*?, (\w+), S:.*\n # expires at) *(\d+)")
@@ -31,19 +31,18 @@ _INTERVAL = re.compile(rb"^it_interval: \((\d+), (\d+)\)", re.MULTILINE)
 _TICKS = re.compile(rb"^ticks: (\d+)", re.MULTILINE)
 _FLAGS = re.compile(rb"^settime flags: (\d+)", re.MULTILINE)
 _OF_CLOCK = re.compile(rb"^clockid: (\d+)", re.MULTILINE)
-_ITIMERSPEC = 32  # bytes: its interval, and what is left
+_ITIMERSPEC = 32  # bytes: the interval, and the remaining time
 _SET_TICKS = 0x40085400
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
-"""Of those, timers run without anyone's processor time and are in the list."""
+"""Clocks that do not count processor time, and whose timers are in the list."""
 _CPU_CLOCKS = {2, 3}
 
 
 def first_to_ring() -> dict[str, float]:
-    """Returns, for each kind of timer that is set on this machine, seconds until the first of them rings.
+    """Returns, for each kind of timer set on this machine, the seconds until the first one expires.
 
-    Raises:
-        OSError: this machine does not tell.
+    Raises OSError if this machine does not show its timers.
     """
     text = _LIST.read_bytes()
     if len(text) > _LONGEST or not text.startswith(b"Timer List"):
@@ -66,11 +65,9 @@ def first_to_ring() -> dict[str, float]:
 
 
 def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
-    """Yields seconds until each armed timerfd of a process rings; 0 where that cannot be told.
+    """Yields the seconds until each armed timerfd of a process expires; 0 if unknown.
 
-    Args:
-        pid: its id.
-        targets: what its descriptors lead to, by their numbers.
+    `targets` has the links in /proc/PID/fd by descriptor.
     """
     for number, target in targets.items():
         if target != _TIMERFD:
@@ -78,7 +75,7 @@ def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
         try:
             left = _LEFT.search(read(f"/proc/{pid}/fdinfo/{number}"))
         except FileNotFoundError:
-            continue  # closed under our eyes; then it ran, which is seen
+            continue  # it was just closed; then the process ran, which is noticed
         if left is None:
             yield 0.0
         elif left[1] != b"0" or left[2] != b"0":
@@ -86,15 +83,12 @@ def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
 
 
 def prepare_for_dump(pids: Iterable[int]) -> None:
-    """Has the kernel tell all that CRIU needs to know of timerfds.
+    """Makes the kernel report all that CRIU needs to know about the timerfds of these processes.
 
-    How often periodic ones have rung since somebody read them, the kernel counts when it is asked; until then /proc,
-    and with it CRIU, tells of the first time only. And one that was set to ring at a moment is set to ring after the
-    time that is left until then, which is the same to its process: CRIU takes the whole seconds only of the time at
-    which it sets the former again, so that they would ring up to a second early (`criu/pie/restorer.c`).
-
-    Args:
-        pids: the processes that have them.
+    The kernel updates how often a periodic timer has expired since it was read only when it is asked; until then /proc,
+    and so CRIU, sees the first expiration only. A timer with an absolute time is set to the remaining time instead,
+    which makes no difference to its process: when CRIU sets an absolute timer again it uses only the whole seconds, so
+    that the timer would expire up to a second early (`criu/pie/restorer.c`).
     """
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -112,7 +106,7 @@ def prepare_for_dump(pids: Iterable[int]) -> None:
 
 
 def _set_relative(timer: int, setting: ctypes.Array[ctypes.c_char], info: bytes) -> None:
-    """Sets a timerfd to ring after a time; how often it has rung without having been read is kept."""
+    """Makes a timerfd's time relative, and keeps the number of expirations that were not read."""
     if not any(setting.raw[_ITIMERSPEC // 2 :]):  # it is not armed
         return
     libc.timerfd_settime(timer, 0, setting, None)
@@ -122,7 +116,7 @@ def _set_relative(timer: int, setting: ctypes.Array[ctypes.c_char], info: bytes)
 
 
 def _rings_at_a_moment(info: bytes) -> bool:
-    """Whether a timerfd was set with TFD_TIMER_ABSTIME, and nothing else, on the clock that CRIU brings back."""
+    """Whether a timerfd was set with TFD_TIMER_ABSTIME and no other flag, on the clock that CRIU restores."""
     flags, clock = _FLAGS.search(info), _OF_CLOCK.search(info)
     return bool(flags and clock and int(flags[1], 8) == 1 and int(clock[1]) == time.CLOCK_MONOTONIC)
 
@@ -133,7 +127,7 @@ def _has_rung(info: bytes) -> bool:
 
 
 def posix_timers(pid: int) -> bool | None:
-    """Whether a process has made POSIX timers that may be set; None if one of them could not be found in the list."""
+    """Whether a process may have set POSIX timers; None if one of them may not be in the list of all timers."""
     text = read(f"/proc/{pid}/timers", 1 << 16)
     clocks = {int(number) for number in _CLOCK.findall(text)}
     waking = {clock for clock in clocks if clock >= 0 and clock not in _CPU_CLOCKS}

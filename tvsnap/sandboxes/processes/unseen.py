@@ -1,7 +1,7 @@
-"""What a call can change without a trace in files, in the shell, or in what has run: what waits to be read.
+"""Finds data that waits to be read: a call can change it and leave no trace in files, the shell, or CPU times.
 
-Nobody has to run for data to be taken out of a fifo, or to be queued for a sleeping process. What else others change of
-a process is looked at by `tvsnap-init holds`.
+Data can be taken out of a fifo, or be queued for a sleeping process, without any other process running. `tvsnap-init
+holds` checks what else processes can change of each other.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tvsnap.sandboxes.processes.procfs import status
 
 
 def pending_signals(pid: int) -> tuple[int, int]:
-    """Returns the signals that wait for a process, and those of them that it does not block, as sets of bits."""
+    """Returns the signals pending for a process, and those of them that it does not block, as bit sets."""
     own, shared, blocked = (int(value, 16) for value in status(pid, "SigPnd", "ShdPnd", "SigBlk"))
     return own | shared, (own | shared) & ~blocked
 
 
 def data_waits(pid: int, numbers: Iterable[int]) -> bool:
-    """Whether anything among a process' descriptors holds what has not been read yet.
+    """Whether any of a process' descriptors has data that was not read yet.
 
-    That is a pipe, a fifo, a socket, a terminal, a queue of inotify, a timer, a counter or an epoll.
+    These can be pipes, fifos, sockets, terminals, inotify instances, timers, eventfds and epolls.
     """
     return any(_waits(pid, number) for number in numbers)
 

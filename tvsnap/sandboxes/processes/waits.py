@@ -1,7 +1,7 @@
-"""How long a sleeping thread may sleep, as the kernel tells of the system call that it is in.
+"""Tells how long a sleeping thread may sleep, by the arguments of the system call that it is in.
 
-A relative time is in the caller's registers or memory, and when the wait began is told nowhere: not before the thread
-did. So what is left of it is at least what was asked for, less the thread's age.
+A relative timeout is in the caller's registers or memory, but nothing shows when the wait began: at the earliest when
+the thread did. So the remaining time is at least the timeout minus the thread's age.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tvsnap.sandboxes.processes.clocks import CLOCKS, shown_to
 from tvsnap.sandboxes.processes.procfs import head
 
 FOR_EVER = 366 * 86400.0
-"""Seconds; a wait that long counts as one without limit (the idle shell's own is of 68 years)."""
+"""Seconds; a wait that long counts as unlimited (the idle shell's own timeout is 68 years)."""
 
-# Name -> number on x86-64 and on arm64; None where the machine has no such call.
+# Name -> number on x86-64 and on arm64; None if the architecture lacks the call.
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "read": (0, 63), "pread64": (17, 67), "readv": (19, 65), "preadv": (295, 69), "write": (1, 64), "writev": (20, 66),
     "accept": (43, 202), "accept4": (288, 242), "connect": (42, 203), "recvfrom": (45, 207), "recvmsg": (47, 212),
@@ -57,11 +57,11 @@ _SO_TIMEOUTS = (getattr(socket, "SO_RCVTIMEO", 20), getattr(socket, "SO_SNDTIMEO
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What limits a wait.
+    """The time limits of a wait.
 
     Attributes:
-        most: seconds that it can last at most, from its beginning on; infinite if nothing limits it, NaN if unknown.
-        left: seconds that it lasts at least from now on, unless something is brought to it.
+        most: seconds that it can last at most, from its beginning; infinite if unlimited, NaN if unknown.
+        left: seconds that it lasts at least from now on, unless something wakes the thread.
     """
 
     most: float
@@ -69,7 +69,7 @@ class Wait:
 
     @classmethod
     def lasting(cls, most: float, age: float) -> Wait:
-        """A wait of `most` seconds of a thread that is `age` seconds old."""
+        """Returns a wait of `most` seconds by a thread that is `age` seconds old."""
         return ENDLESS if most - age >= FOR_EVER else cls(most, max(0.0, most - age))
 
 
@@ -78,18 +78,12 @@ UNKNOWN = Wait(math.nan, 0.0)
 
 
 class Unreadable(Exception):
-    """What a thread asked for cannot be read."""
+    """The arguments of a thread's system call cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A system call that a thread is in.
-
-    Attributes:
-        pid, thread: whose it is, as the host sees them.
-        arguments: of the call.
-        age: of the thread, seconds.
-    """
+    """A system call that a thread is in; ids are the host's, `age` is the thread's in seconds."""
 
     pid: int
     thread: int
@@ -101,11 +95,7 @@ class _Call:
         return ctypes.c_int(self.arguments[index] & 0xFFFFFFFF).value
 
     def time(self, index: int, *, fraction: float = 1e-9) -> float | None:
-        """Returns a `struct timespec` that an argument points to, seconds; None if it is a null pointer.
-
-        Args:
-            fraction: what its second half counts, seconds.
-        """
+        """Returns a `struct timespec` argument in seconds (None for NULL); its second member counts `fraction` s."""
         address = self.arguments[index]
         if not address:
             return None
@@ -123,7 +113,7 @@ class _Call:
         return ENDLESS if seconds is None else Wait.lasting(seconds, self.age)
 
     def until(self, moment: float | None, clock: int) -> Wait:
-        """A wait until a clock shows the process `moment`."""
+        """Returns a wait until a clock shows `moment` to the process."""
         if moment is None:
             return ENDLESS
         if clock not in CLOCKS:
@@ -170,7 +160,7 @@ def _open_fifo(call: _Call) -> Wait:
 
 
 def _restarted(call: _Call) -> Wait:
-    """What was interrupted and goes on where it was has the registers of what it was: one of three, by where it is."""
+    """A restarted call has the registers of the original one, which is one of three, told by where it waits."""
     channel = _wait_channel(call)
     if "nanosleep" in channel:
         first = call.arguments[0]
@@ -187,7 +177,7 @@ def _wait_channel(call: _Call) -> str:
 
 
 def _descriptors(*indexes: int) -> Callable[[_Call], Wait]:
-    """Reading and writing: sockets may have a timeout of their own, and terminals too."""
+    """Reading and writing: sockets and terminals may have their own timeouts."""
 
     def look(call: _Call) -> Wait:
         return min((_at_descriptor(call, call.number(index)) for index in indexes), key=lambda wait: wait.left)
@@ -254,13 +244,9 @@ _WAITS: dict[str, Callable[[_Call], Wait]] = {
 
 
 def call_of(said: str) -> tuple[str, tuple[int, ...]]:
-    """Returns the name and the arguments of the system call that a thread waits in.
+    """Returns the name and the arguments of a thread's system call, given its /proc/PID/task/THREAD/syscall.
 
-    The name is empty where it is none of those known here, or where the thread runs, or waits for something else, such
-    as a page of its memory.
-
-    Args:
-        said: what /proc/PID/task/THREAD/syscall says.
+    The name is empty for calls not listed here, or if the thread runs, or waits for something else, such as a page.
     """
     words = said.split()
     if len(words) < 7 or not words[0].isdecimal():
@@ -269,12 +255,9 @@ def call_of(said: str) -> tuple[str, tuple[int, ...]]:
 
 
 def wait_of(pid: int, thread: int, said: str, age: float) -> Wait:
-    """Returns what limits the wait of a thread.
+    """Returns the limits of a thread's wait, given its /proc/PID/task/THREAD/syscall.
 
-    Args:
-        pid, thread: its process and itself, as the host sees them.
-        said: what /proc/PID/task/THREAD/syscall says.
-        age: of the thread, seconds; at least as much as it is.
+    `pid` and `thread` are ids on the host; `age` is the thread's in seconds, or more.
     """
     name, arguments = call_of(said)
     look = _WAITS.get(name)

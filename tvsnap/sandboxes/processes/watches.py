@@ -1,8 +1,8 @@
-"""Watches of inotify, in forks: what is watched is noted by path when a snapshot is taken, and watched again.
+"""Saves inotify watches by path when a snapshot is taken, and adds them again in forks.
 
-The kernel tells the inode of what is watched, and the backend finds a path that leads there. That it leads to the very
-inode, an instance of our own tells, and that this is watched, the instance itself. CRIU dumps an instance without its
-watches (native/criu/watches.c), and restores it empty.
+The kernel shows the inode of a watched file, and the backend finds a path to it. An inotify instance of our own checks
+that the path leads to this inode, and the watching instance itself confirms that it watches the file. CRIU dumps an
+instance without its watches (native/criu/watches.c), and restores it empty.
 """
 
 from __future__ import annotations
@@ -27,26 +27,20 @@ from tvsnap.sandboxes.processes.procfs import describe, head, inner_pid, insider
 
 _MOST = 10_000
 _MOST_DESCRIPTORS = 1000
-"""Watches of a sandbox, and descriptors of instances, beyond which a state has no snapshot."""
+"""Watches of a sandbox, and descriptors of instances; with more a state has no snapshot."""
 _USUAL_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = "tvsnap-watches.json"
 
 Find = Callable[[Collection[int], Collection[int]], Mapping[int, str]]
-"""Returns paths in a sandbox, by inode number, of those among some inodes that it finds.
+"""Returns paths in a sandbox, by inode number, for those inodes that it finds.
 
-The processes that watch them, which it is told next, may give it a hint.
+The second argument, the processes that watch them, may serve as a hint.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """One watch.
-
-    Attributes:
-        number: its watch descriptor.
-        mask: of what is told, and how; see `inotify.Mark`.
-        path: inside the sandbox, without a symbolic link in it.
-    """
+    """A watch: its descriptor, its mask (see `inotify.Mark`), and a path inside the sandbox without symbolic links."""
 
     number: int
     mask: int
@@ -55,12 +49,12 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of inotify.
+    """An inotify instance.
 
     Attributes:
-        holder: a process that has it open, as the sandbox numbers it, and as which descriptor.
-        watches: the oldest first.
-        next_number: of the next watch.
+        holder: a process that has it open, by its id in the sandbox, and the descriptor.
+        watches: oldest first.
+        next_number: the number of its next watch.
     """
 
     holder: tuple[int, int]
@@ -69,14 +63,14 @@ class Instance:
 
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> Instance:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Raises KeyError, TypeError or ValueError if `about` is no instance."""
         watches = tuple(Watch(**one) for one in about["watches"])
         return cls(**{**about, "holder": tuple(about["holder"]), "watches": watches})
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """An instance that a process of a sandbox has open, and its watches, the newest first."""
+    """An instance that a process of a sandbox has open, and its watches, newest first."""
 
     pid: int
     number: int
@@ -87,26 +81,19 @@ class _Held:
 
 
 def look_for(init: int, pids: Iterable[int], find: Find) -> None:
-    """Has what is watched be found before the processes stand still, which is when `note` looks for it again.
+    """Finds watched files before the processes are frozen, so that `note`, which runs then, has less to search.
 
-    Raises:
-        NotCheckpointable: there is something that a fork could not watch.
+    Raises NotCheckpointable if a fork could not watch something.
     """
     with contextlib.suppress(OSError):  # a process has ended
         _find_all(init, _instances(pids), find)
 
 
 def note(init: int, pids: Iterable[int], find: Find) -> list[Instance]:
-    """Returns the instances of inotify of a sandbox, none of whose processes runs meanwhile.
+    """Returns the inotify instances of a sandbox, none of whose processes runs meanwhile.
 
-    Args:
-        init: its PID 1, as the host sees it.
-        pids: its processes.
-        find: finds what is watched.
-
-    Raises:
-        NotCheckpointable: a fork could not have the same.
-        AttemptFailed: they cannot be looked at, or events wait to be read.
+    Raises NotCheckpointable if a fork could not have the same ones, and AttemptFailed if they cannot be inspected, or
+    if events wait to be read.
     """
     try:
         instances = _instances(pids)
@@ -123,24 +110,14 @@ def write(instances: Sequence[Instance], images: int) -> bool:
 
 
 def read(images: int) -> list[Instance]:
-    """Returns what `write` wrote.
-
-    Raises:
-        OSError, KeyError, TypeError, ValueError: it is not there.
-    """
+    """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
     return [Instance.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
 def bring_back(init: int, pids: Iterable[int], instances: Iterable[Instance]) -> dict[int, str]:
-    """Has the instances of a fork, which are there and empty, watch what they watched; returns the paths by inode.
+    """Adds the watches to a fork's restored, empty instances; returns the watched paths by inode.
 
-    Args:
-        init: PID 1 of the fork, as the host sees it.
-        pids: processes, of which those of the fork are looked at; none of them runs yet.
-        instances: what was noted.
-
-    Raises:
-        AttemptFailed: that failed.
+    `pids` may include other sandboxes' processes; none of the fork's runs yet. Raises AttemptFailed if that fails.
     """
     inside = insiders(init, pids)
     found: dict[int, str] = {}
@@ -169,7 +146,7 @@ def _watch_again(instance: int, noted: Instance, root: int) -> dict[int, str]:
 
 
 def _instances(pids: Iterable[int]) -> list[_Held]:
-    """Returns the instances of some processes, each once."""
+    """Returns the distinct instances of some processes."""
     descriptors = list(islice(_descriptors(pids), _MOST_DESCRIPTORS + 1))
     if len(descriptors) > _MOST_DESCRIPTORS:
         raise NotCheckpointable(f"a process has, with others, more than {_MOST_DESCRIPTORS} descriptors of inotify")
@@ -189,17 +166,15 @@ def _descriptors(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
     for pid in pids:
         with contextlib.suppress(FileNotFoundError):  # it has ended
             for name in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(FileNotFoundError):  # closed meanwhile, or CRIU's own
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile, or a descriptor of CRIU's
                     if os.readlink(f"/proc/{pid}/fd/{name}") == inotify.LINK:
                         yield pid, int(name)
 
 
 def _find_all(init: int, instances: Iterable[_Held], find: Find) -> Mapping[int, str]:
-    """Returns the paths of what instances watch.
+    """Returns the paths of what instances watch, by inode.
 
-    Raises:
-        NotCheckpointable: there is none for something that is watched, or none that tells it from others.
-        OSError: a process has ended.
+    Raises NotCheckpointable if a watched file has no path, or cannot be identified, and OSError if a process has ended.
     """
     watching = [held for held in instances if held.marks]
     if not watching:
@@ -221,13 +196,9 @@ def _find_all(init: int, instances: Iterable[_Held], find: Find) -> Mapping[int,
 
 
 def _note(held: _Held, found: Mapping[int, str], root: int, own: int) -> Instance:
-    """Returns an instance as it is to be noted, having made sure that the paths are those of what it watches.
+    """Returns an instance in the form in which it is saved, after verifying that the paths lead to what it watches.
 
-    Args:
-        held: the instance.
-        found: paths of what is watched, by inode.
-        root: descriptor of the sandbox's root.
-        own: an instance of our own.
+    `found` has paths by inode, `root` is a descriptor of the sandbox's root, `own` an inotify instance of our own.
     """
     flags = int(head(f"/proc/{held.pid}/fdinfo/{held.number}").partition("flags:")[2].split()[0], 8)
     if flags & ~_USUAL_FLAGS:

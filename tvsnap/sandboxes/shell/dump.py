@@ -1,7 +1,7 @@
-"""Reads what the persistent shell says of itself (`rc`), completely or not at all.
+"""Parses the persistent shell's report on itself (`rc`), completely or not at all.
 
-`tvsnap.sandboxes.shell_report` makes fingerprints and listings of the same text and may guess; here nothing is guessed:
-what is read is what a fresh shell is made from.
+`tvsnap.sandboxes.shell_report` makes fingerprints and listings of the same text and may guess; here nothing is guessed,
+since a fresh shell is made from the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DYNAMIC = frozenset({
     "BASH_LINENO", "BASH_SOURCE", "BASH_SUBSHELL", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS",
     "HISTCMD", "LINENO", "PIPESTATUS", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM",
 })  # fmt: skip
-"""Variables that bash sets: their values are no state, or are told elsewhere in the dump."""
+"""Variables that bash sets: their values are no state, or are elsewhere in the dump."""
 
 _PLAIN = r'"[^"\\$`]*(?:\\.[^"\\$`]*)*"'
 _ANSI = r"\$'[^'\\]*(?:\\.[^'\\]*)*'"
@@ -32,7 +32,7 @@ _DECLARATION = re.compile(
 )
 _FUNCTION_NAMES = re.compile(r"(?:^declare -f[a-z]* [^\n]+\n)*\Z", re.MULTILINE)
 _UNSET_TRAP = re.compile(r"^trap -- - \w+\n", re.MULTILINE)
-"""In POSIX mode bash lists signals that have no trap, too."""
+"""In POSIX mode bash also lists signals without a trap."""
 _LIMIT = re.compile(r"^[^\n]*?-(?P<flag>\w)\) (?P<value>\w+)$", re.MULTILINE)
 _CLOCK = re.compile(r"(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 _OPTIONS = {
@@ -42,25 +42,25 @@ _OPTIONS = {
     "disabled": re.compile(r"enable -n (\S+)"),
     "completions": re.compile(r"(complete (?:\\.|[^\n'\\]|'[^'\n]*')*)"),
 }
-"""What lines of options look like, by the attribute of a dump that they are for."""
+"""The format of lines of the options section, by the attribute of a dump that they belong to."""
 
 
 _MOST = 1 << 20
-"""Bytes of a dump: commands decide what it holds, and taking it apart takes some hundred times as much memory."""
+"""Bytes of a dump: commands control its size, and parsing takes some hundred times as much memory."""
 
 
 class NotUnderstood(Exception):
-    """The dump holds something that has no known meaning; the message quotes it."""
+    """The dump contains something unknown; the message quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable, its value as bash quotes it.
+    """A variable, with its value as bash quotes it.
 
     Attributes:
         flags: its attributes, as letters of `declare`.
-        scalar: the value; None for an array, or where there is none.
-        elements: of an array, each `[key]=value`; None for a scalar, or where there is none.
+        scalar: the value; None for an array, or if there is none.
+        elements: an array's elements, each `[key]=value`; None for a scalar, or if there is none.
     """
 
     flags: frozenset[str]
@@ -74,7 +74,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class ShellDump:
-    """What one shell said, taken apart; each text is bytes read as Latin-1, so that they go back unchanged.
+    """A shell's parsed report; each text is bytes read as Latin-1, so that writing it back reproduces them.
 
     Attributes:
         variables: by name, without those of `rc` itself.
@@ -90,8 +90,8 @@ class ShellDump:
         directories: the stack, cwd first.
         history: its entries.
         jobs: the job table.
-        slack: of its timers, nanoseconds, as /proc tells only itself.
-        ahead: seconds that SECONDS was set ahead since the shell began.
+        slack: the timer slack in nanoseconds, which /proc shows only to the process itself.
+        ahead: seconds that SECONDS was set ahead since the shell started.
         status: of the last command.
         background: process id of the last background job; empty if there never was one.
         arguments: `$0` and the positional parameters, quoted.
@@ -122,11 +122,7 @@ class ShellDump:
 
 
 def parse_dump(dump: bytes) -> ShellDump:
-    """Reads a shell's dump.
-
-    Raises:
-        NotUnderstood: there is something in it that this does not know.
-    """
+    """Parses a shell's dump; raises NotUnderstood if it contains anything unknown."""
     if len(dump) > _MOST:
         raise NotUnderstood(f"variables and functions of {len(dump)} bytes")
     variables, *parts = dump.decode("latin-1").split("\1")
@@ -184,7 +180,7 @@ def _variables(text: str) -> dict[str, Variable]:
 
 
 def _options(text: str) -> dict[str, tuple[str, ...]]:
-    """Sorts the lines of the options' section, by the attribute of a dump that they are for."""
+    """Sorts the lines of the options section by the attribute of a dump that they belong to."""
     found: dict[str, list[str]] = {kind: [] for kind in _OPTIONS}
     for line in _lines(text):
         for kind, form in _OPTIONS.items():
@@ -199,7 +195,7 @@ def _options(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _lines(text: str) -> list[str]:
-    """Returns the lines of a text; only a line feed ends one, not what else Latin-1 takes for a break."""
+    """Returns the lines of a text, which only line feeds end; Latin-1 has other line breaks."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -231,5 +227,5 @@ def _one_line(text: str, what: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Returns a text as one word of the shell."""
+    """Returns a text as one word for the shell."""
     return "'" + text.replace("'", r"'\''") + "'"

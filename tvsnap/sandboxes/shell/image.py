@@ -1,11 +1,11 @@
-"""An idle shell as data: taken from one sandbox and given to a fresh one, exactly or not at all. No CRIU.
+"""Captures an idle shell as data and recreates it in a fresh sandbox, exactly or not at all, without CRIU.
 
-The image is what the shell says of itself in its dump (`rc`), what a subshell of it can find out beyond that (the
-probe), and what the terminal was sent. A fresh, bare shell (`TVSNAP_BARE` in PID 1's environment) is told to become
-the same; then its own dump and probe are compared with those of the image. What would be lost is refused by `capture`,
-with the reason; what the comparison finds different makes the image unusable.
+The image consists of the shell's report on itself, its dump (`rc`), what a subshell can find out beyond that (the
+probe), and what the terminal was sent. A fresh, bare shell (`TVSNAP_BARE` in PID 1's environment) gets commands that
+make it the same; then its own dump and probe are compared with those of the image. `capture` refuses, with the reason,
+what would be lost; a difference in the comparison makes the image unusable.
 
-What nobody can see is not compared: keys that were typed ahead and not yet read.
+Typed-ahead keys that were not read yet are invisible, and so not compared.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tvsnap.sandboxes.shell.dump import DYNAMIC, NotUnderstood, ShellDump, Varia
 from tvsnap.sandboxes.shell.probe import PROBE_LIMIT, ProbeFailed, ShellProbe, probe_command, read_probe
 
 _FIRST_PID = 16
-"""Of the shell that PID 1 starts first."""
+"""Process id of the first shell that PID 1 starts."""
 _MOST_PIDS = 1000
-"""Process ids that are used up, some 0.5 ms each, for a shell that was not the first to have its own again."""
+"""How many process ids are used up, some 0.5 ms each, until a shell that was not the first has its own again."""
 _TIMEOUT = 20.0
 _SETTLE = 0.2
 """Seconds."""
@@ -35,7 +35,7 @@ _TERMINAL = frozenset({0, 1, 2, 255})
 _PIPES = frozenset({27, 28})
 _COMMAND = 29
 _TIMER_SLACK = "50000"
-"""Nanoseconds, unless somebody sets another."""
+"""Nanoseconds, the default."""
 _SMALL = re.compile(r'"\d{1,2}"')
 _CALLER = re.compile(r"\b(?:LINENO|BASH_LINENO|BASH_SOURCE|caller)\b")
 _SWITCHED = (
@@ -44,23 +44,23 @@ _SWITCHED = (
 )  # fmt: skip
 """Options that the modes `posix` and `extdebug` switch."""
 _TOLD = frozenset({"BASHOPTS", "SHELLOPTS"})
-"""Variables that nothing can set, and that commands may compare: they follow from the options."""
+"""Variables that cannot be set, but that commands may compare: they follow from the options."""
 _CASE = frozenset("iluc")
 """Attributes that change a value as it is assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellImage:
-    """An idle shell and what its terminal shows.
+    """An idle shell and the contents of its terminal.
 
     Attributes:
         pid: its process id inside.
-        dump: what it said of its state.
-        probe: what a subshell of it told.
-        origin: the time when its clock `SECONDS` stood at 0, seconds since 1970.
+        dump: its report on its state.
+        probe: the answers of a subshell.
+        origin: the time when its clock `SECONDS` was 0, seconds since 1970.
         inner: see `GuestInfo`.
-        commands: how many it was given.
-        shown: what was kept of the bytes that its terminal was sent.
+        commands: how many commands it was given.
+        shown: the stored part of the bytes that its terminal was sent.
     """
 
     pid: int
@@ -72,16 +72,12 @@ class ShellImage:
     shown: bytes
 
     def to_bytes(self) -> bytes:
-        """Returns it as JSON."""
+        """Returns the image as JSON."""
         return json.dumps(asdict(self), default=lambda data: data.decode("latin-1")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ShellImage:
-        """Reads what `to_bytes` returned.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none of that.
-        """
+        """Parses the result of `to_bytes`; raises ValueError, KeyError or TypeError if it is something else."""
         stored = json.loads(data)
         return cls(**{**stored, **{name: bytes(stored[name], "latin-1") for name in ("dump", "shown")}})
 
@@ -89,17 +85,15 @@ class ShellImage:
 def capture(
     guest: Guest, *, others: Collection[str], hold: Callable[[], ShellHold], numbered: bool = True
 ) -> ShellImage:
-    """Takes the image of a sandbox's idle shell, which goes on as if nothing had been.
+    """Captures a sandbox's idle shell, which goes on undisturbed.
+
+    Raises NotCheckpointable with the reason if it cannot be captured, and AttemptFailed if it changed meanwhile.
 
     Args:
         guest: the sandbox's PID 1.
         others: command lines of the sandbox's processes beyond its PID 1 and its shell.
         hold: returns what the shell holds at present.
-        numbered: a fork can choose the process id of its shell; else ids are used up one by one.
-
-    Raises:
-        NotCheckpointable: with the reason; the shell goes on.
-        AttemptFailed: it changed meanwhile.
+        numbered: a fork can choose the process id of its shell; otherwise ids are used up one by one.
     """
     if others:
         raise NotCheckpointable(f"only an idle shell can be captured without CRIU, and this runs: {', '.join(others)}")
@@ -138,15 +132,14 @@ def capture(
 
 
 def restore(guest: Guest, image: ShellImage, number: Callable[[int], None]) -> None:
-    """Makes the bare shell of a fresh sandbox like the one that the image was taken of.
+    """Makes the bare shell of a fresh sandbox like the captured one.
+
+    Raises AttemptFailed, with the differences in the message, if the shell did not become the same.
 
     Args:
         guest: the sandbox's PID 1, started with `TVSNAP_BARE`; its files are those of the captured sandbox.
-        image: what `capture` returned.
-        number: lets the next process have the id after the given one, where that can be done.
-
-    Raises:
-        AttemptFailed: the shell did not become the same; the message names what differs.
+        image: the result of `capture`.
+        number: makes the next process have the id after the given one, if that is possible.
     """
     _take_pid(guest, image.pid, number)
     fresh = guest.shell_state()
@@ -180,23 +173,23 @@ def restore(guest: Guest, image: ShellImage, number: Callable[[int], None]) -> N
 
 
 def _take_pid(guest: Guest, pid: int, number: Callable[[int], None]) -> None:
-    """Lets the shell be the one with this process id: a shell that ended had a successor, whose id commands see."""
+    """Replaces the shell by one with this process id, which commands see: a shell that ended had a successor."""
     if guest.info().shell == pid:
         return
-    # Where the number cannot be chosen, each subshell takes the next; when the one before is taken, the shell makes
-    # room for its successor.
+    # If the id cannot be chosen, subshells use up ids until the next one is `pid`; then the shell exits, and its
+    # successor gets that id.
     last = "read -r last last last last last </proc/loadavg"
     number(pid - 1)
     guest.run(f"while {last}; (( last < {pid - 1} )); do ( : ); done; exit".encode(), _TIMEOUT, 4096)
-    guest.shell_state()  # waits for it
+    guest.shell_state()  # wait for the successor
     if guest.info().shell != pid:
         raise AttemptFailed(f"process id {pid}, the captured shell's, could not be had")
 
 
 def _check_descriptors(hold: Callable[[], ShellHold]) -> None:
-    """Refuses a shell that holds more than its terminal and its pipes to PID 1.
+    """Raises NotCheckpointable if the shell has other descriptors than its terminal and its pipes to PID 1.
 
-    A shell that has just said its state has yet to put its descriptors back, which takes some microseconds.
+    A shell that has just reported its state still has to restore its descriptors, which takes some microseconds.
     """
     deadline = time.monotonic() + _SETTLE
     while (reason := _foreign(hold().files)) and time.monotonic() < deadline:
@@ -206,7 +199,7 @@ def _check_descriptors(hold: Callable[[], ShellHold]) -> None:
 
 
 def _foreign(files: Iterable[OpenFile]) -> str:
-    """Returns what a shell has done to its descriptors; empty for nothing."""
+    """Returns what a shell has changed about its descriptors; empty if nothing."""
     missing = {*_TERMINAL, *_PIPES, _COMMAND}
     for file in files:
         own = (
@@ -223,11 +216,7 @@ def _foreign(files: Iterable[OpenFile]) -> str:
 
 
 def _check(dump: ShellDump, info: GuestInfo, *, numbered: bool) -> None:
-    """Refuses what would be lost, or would act when a shell is looked at or made.
-
-    Raises:
-        NotCheckpointable: with the reason.
-    """
+    """Raises NotCheckpointable if anything would be lost, or would take effect while a shell is inspected or made."""
     for refused, reason in _reasons(dump, info, numbered):
         if refused:
             raise NotCheckpointable(f"{reason}, which only CRIU can capture")
@@ -246,7 +235,7 @@ def _reasons(dump: ShellDump, info: GuestInfo, numbered: bool) -> Iterator[tuple
     yield bool(dump.history), "the shell has a command history"
     yield bool(dump.jobs), "the shell has jobs"
     yield dump.slack not in ("", _TIMER_SLACK), "the shell has a timer slack of its own"
-    # Once used, the variable has a value, whether it was seeded or only read: the seed itself cannot be seen.
+    # Once used, the variable has a value, whether it was seeded or only read: the seed itself is invisible.
     yield random is not None and random.has_value, "the shell's RANDOM was used, and may have been seeded"
     yield bool(trapped & {"DEBUG", "RETURN", "SIGCHLD"}), "a trap on DEBUG, RETURN or CHLD runs while a shell is made"
     yield "ERR" in trapped and (bool(dump.status) or traced), "a trap on ERR runs while a shell is made"
@@ -258,7 +247,7 @@ def _reasons(dump: ShellDump, info: GuestInfo, numbered: bool) -> Iterator[tuple
 
 
 def _check_window(dump: ShellDump, columns: int, rows: int) -> None:
-    """Refuses a shell that a look would change: after each command it sets LINES and COLUMNS (checkwinsize)."""
+    """Raises NotCheckpointable if a look would change LINES or COLUMNS, which the shell sets with checkwinsize."""
     for name, size in (("COLUMNS", columns), ("LINES", rows)):
         variable = dump.variables.get(name)
         same = variable is not None and variable.scalar == f'"{size}"'
@@ -267,14 +256,14 @@ def _check_window(dump: ShellDump, columns: int, rows: int) -> None:
 
 
 def _in_step(dump: ShellDump) -> bool:
-    """Whether BASHOPTS lists the options that are on: a variable such as GLOBIGNORE switches one behind its back."""
+    """Whether BASHOPTS agrees with the options: a variable such as GLOBIGNORE switches one without updating it."""
     listed = dump.variables.get("BASHOPTS")
     on = {line.split()[2] for line in dump.shell_options if line.startswith("shopt -s ")}
     return listed is not None and set((listed.scalar or "").strip('"').split(":")) == on
 
 
 def _sees_lines(dump: ShellDump) -> bool:
-    """Whether anything may ask for line numbers or source of functions: bash prints functions without their own."""
+    """Whether anything may use functions' line numbers or source, which bash does not print with them."""
     if all(name.startswith("__tvsnap_") for name in dump.function_flags):
         return False
     values = (variable.scalar or " ".join(variable.elements or ()) for variable in dump.variables.values())
@@ -285,7 +274,7 @@ def _sees_lines(dump: ShellDump) -> bool:
 
 
 def _script(wanted: ShellDump, fresh: ShellDump, origin: float) -> Iterator[str]:
-    """Yields commands that make a fresh shell like the wanted one; those that change how commands work come last."""
+    """Yields commands that make a fresh shell like the wanted one; those that affect how commands work come last."""
     moved = wanted.directories != fresh.directories or wanted.cwd != fresh.cwd
     if moved:
         yield rf"\builtin cd -L -- {quote(wanted.cwd)}"
@@ -308,7 +297,7 @@ def _script(wanted: ShellDump, fresh: ShellDump, origin: float) -> Iterator[str]
         yield from _builtin(wanted.aliases, "alias ")
     if wanted.completions != fresh.completions:
         yield r"\builtin complete -r"
-        # Newer ones come first in a hash chain: in reverse, the order becomes what it was.
+        # Newer ones come first in a hash chain: in reverse, the original order results.
         yield from (rf"\builtin {line}" for line in reversed(wanted.completions))
     yield from _arguments(wanted, fresh)
     for kind, limits, limits_there in (
@@ -330,7 +319,7 @@ def _functions(wanted: ShellDump, fresh: ShellDump) -> Iterator[str]:
     for name in fresh.function_flags:
         if name not in wanted.function_flags:
             yield rf"\builtin unset -f {quote(name)}"
-    yield r"\builtin shopt -u expand_aliases; \builtin shopt -s extglob"  # as bash printed them, they have no aliases
+    yield r"\builtin shopt -u expand_aliases; \builtin shopt -s extglob"  # printed functions have no aliases
     yield wanted.functions
     for line in fresh.shell_options:
         if line.split()[2] in ("expand_aliases", "extglob"):
@@ -343,7 +332,7 @@ def _functions(wanted: ShellDump, fresh: ShellDump) -> Iterator[str]:
 def _variable(name: str, wanted: Variable | None, fresh: Variable | None) -> Iterator[str]:
     """Yields commands that give one variable its value and attributes.
 
-    It is changed in place where that is possible: the order of a program's environment is that of their making.
+    If possible it is changed in place, since the order of a program's environment is the order of creation.
     """
     if name in DYNAMIC:
         if wanted is None:
@@ -365,7 +354,7 @@ def _variable(name: str, wanted: Variable | None, fresh: Variable | None) -> Ite
     there = fresh.flags - kinds if fresh is not None else frozenset[str]()
     yield from _attributes(name, frozenset(), there & _CASE)
     if wanted.elements is not None:
-        # As with completions: in reverse, a hash table gets the order that it had.
+        # As with completions: in reverse, a hash table gets the original order.
         elements = reversed(wanted.elements) if kind == "A" else wanted.elements
         yield rf"\builtin declare -{kind} {name}"
         yield f"{name}=({' '.join(elements)})"
@@ -399,17 +388,17 @@ def _options(wanted: ShellDump, fresh: ShellDump) -> Iterator[str]:
     switched = [line for line in (*wanted.shell_options, *wanted.set_options) if modes and line.endswith(_SWITCHED)]
     for line in (*modes, *changed, *switched):
         command, flag, name = line.split()
-        if command == "shopt":  # not what a variable has switched: to switch compat44 on would set BASH_COMPAT
+        if command == "shopt":  # if a variable has not switched it: switching compat44 on would set BASH_COMPAT
             yield rf"\builtin shopt -q {name} {'||' if flag == '-s' else '&&'} \builtin {line}"
         else:
             yield rf"\builtin {line}"
     on = [line for line in wanted.shell_options if line.startswith("shopt -s ") and " compat" not in line]
-    if changed and on:  # any switch brings BASHOPTS up to date with what variables have switched
+    if changed and on:  # any switch updates BASHOPTS with what variables have switched
         yield rf"\builtin {on[0]}"
 
 
 def _builtin(commands: str, start: str) -> Iterator[str]:
-    """Yields commands as bash prints them (`alias -p`, `trap -p`), safe from an alias or a function of that name."""
+    """Yields printed commands (`alias -p`, `trap -p`), protected from an alias or a function of that name."""
     yield re.sub(rf"^{start}", rf"\\builtin {start}", commands, flags=re.MULTILINE)
 
 
@@ -417,7 +406,7 @@ def _builtin(commands: str, start: str) -> Iterator[str]:
 
 
 def _differences(wanted: ShellDump, made: ShellDump) -> list[str]:
-    """Returns the names of what two shells do not have in common."""
+    """Returns the names of the differences between two shells."""
     names = []
     for name in sorted({*wanted.variables, *made.variables}):
         one, other = wanted.variables.get(name), made.variables.get(name)

@@ -1,6 +1,6 @@
-"""Asks a subshell what its shell's dump does not say: parse positions, the environment's order, limits in bytes, ...
+"""Asks a subshell what its shell's dump lacks: parse positions, the order of the environment, limits in bytes, ...
 
-A subshell is a copy: what it does to itself in order to find out, the shell does not notice.
+A subshell is a copy, so that changes to itself in order to find out do not affect the shell.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from tvsnap.guest.protocol import INIT
 from tvsnap.sandboxes.shell.dump import ShellDump, quote
 
 PROBE_LIMIT = 16 * 1024 * 1024
-"""Bytes of a probe's output; an environment is at most a few million."""
+"""Bytes of a probe's output; an environment has at most a few million."""
 
 ShellProbe = Mapping[str, str]
-"""Answers by what they are about; equal ones, equal shells."""
+"""The answers by topic; shells with equal ones are equal."""
 
 
 class ProbeFailed(Exception):
-    """The answers are missing or say that the shell cannot be captured; the message tells which."""
+    """The answers are missing, or show that the shell cannot be captured; the message says which."""
 
 
-# Nothing of the user's may act here: no option, alias, IFS or unset variable. `getopts` is asked what comes next in a
-# cluster of options: the first one, or, in the middle of the user's, one as far on as that: past the end of ours, which
-# the first follows again, only once of two lengths. A variable that bash computes takes no value; one that was unset
-# and set again does.
+# The user's options, aliases, IFS and unset variables must have no effect here. `getopts` is asked what comes next in a
+# cluster of options. Normally this is the first option. In the middle of the user's cluster it is one at the same
+# position in ours, or, if that is beyond its end, the first one again; two clusters of different lengths rule out that
+# both look normal. A variable that bash computes cannot be assigned; one that was unset and set again can.
 _PROBE = r"""
 \builtin set +efkuvxnC +o posix; \builtin shopt -u failglob nullglob extdebug; IFS=$' \t\n'
 \builtin printf '\n\1seconds\n%s\n' "${SECONDS-0}"
@@ -49,11 +49,11 @@ for __tvsnap_m in $$/comm $$/limits $$/oom_score_adj $$/stat $$/status 1/stat 1/
   \builtin mapfile -t __tvsnap_c <"/proc/$__tvsnap_m" && \builtin printf '%s\n' "${__tvsnap_c[@]}"
 done
 """
-# The last answer: it may hold anything.
+# The last answer, since it may contain anything.
 _ENVIRONMENT = rf"\builtin printf '\1environment\n'; {INIT} get /proc/self/environ {PROBE_LIMIT}"
 
-# Key bindings cost more than all the rest, so they are not compared with those of the shell that is made: they are
-# to be those of any new shell here. (The size of the history is a variable's as well.)
+# Comparing key bindings costs more than all the rest. So they are not compared with those of the shell that is made,
+# but must equal those of any new shell here. (The size of the history is also in a variable.)
 _KEYS = r"""
 __tvsnap_c="bind 'set history-size 0'; bind -psvX"
 __tvsnap_n=$([[ -o vi ]] && \builtin printf vi || \builtin printf emacs)
@@ -65,15 +65,13 @@ _STATUS = ("Umask", "Uid", "Gid", "Groups", "SigIgn", "CapInh", "CapPrm", "CapEf
            "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")  # fmt: skip
 _INHERITED = ("Cpus_allowed", "Mems_allowed")
 _STAT = {"nice": 16, "real-time priority": 37, "policy": 38}
-"""Fields of /proc/PID/stat, counted from the one after the name."""
+"""Indices in /proc/PID/stat, counted from the field after the name."""
 
 
 def probe_command(shell: ShellDump, *, keys: bool = False) -> bytes:
-    """Returns the command that asks; it leaves the shell as it is, `$?` too.
+    """Returns the command that asks, which leaves the shell unchanged, including `$?`.
 
-    Args:
-        shell: what its dump says.
-        keys: also ask about key bindings.
+    With `keys`, it also asks about key bindings.
     """
     where = f"[[ . -ef {quote(shell.cwd)} ]] || \\builtin printf '\\1elsewhere\\n'\n"
     quoted = quote(_PROBE + where + _KEYS * keys + _ENVIRONMENT)
@@ -85,16 +83,9 @@ def probe_command(shell: ShellDump, *, keys: bool = False) -> bytes:
 
 
 def read_probe(output: bytes) -> tuple[ShellProbe, float]:
-    """Reads the answers.
+    """Parses the output of `probe_command`; returns the answers, and the shell's clock SECONDS.
 
-    Args:
-        output: of `probe_command`, after whatever was printed before.
-
-    Returns:
-        The answers, and what the shell's clock SECONDS says.
-
-    Raises:
-        ProbeFailed: they are incomplete, or what they say cannot be captured.
+    Other output may precede it. Raises ProbeFailed if answers are missing, or show something that cannot be captured.
     """
     _, _, text = output.decode("latin-1").rpartition("\n\1seconds\n")
     text, _, environment = text.partition("\1environment\n")

@@ -1,11 +1,11 @@
-"""Which commands may change what a shell does not tell of itself: found in their words, and in those of its functions.
+"""Finds commands that may change shell state which is not reported, by the words of commands and functions.
 
-A shell's dump (`rc`) tells nearly all that later commands can see of it. What it cannot tell is changed by few builtins
-only: where getopts stands within a cluster of options, key bindings, which ended jobs `wait` still knows, what of the
-history was read from and written to files, a job that SIGHUP is not to reach. A command that may run one of them, or
-that runs text which is not seen here (`eval`, `source`, a command word that is expanded), may have changed something.
+A shell's dump (`rc`) has nearly all state that later commands can see. The rest is changed by few builtins only: the
+position of getopts within a cluster of options, key bindings, which ended jobs `wait` still knows, what part of the
+history was read from and written to files, a job that is exempt from SIGHUP. A command may have changed such state if
+it may run one of these builtins, or text that is not visible here (`eval`, `source`, an expanded command word).
 
-What only looks like a command word is taken for one; what cannot be read at all may be anything.
+Whatever looks like a command word counts as one; a text that cannot be parsed may run anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 ANY = "*"
-"""In a set of names: whatever is called, something may be changed (a trap runs one of the builtins)."""
+"""In a set of names: any command may change something (a trap runs one of the builtins)."""
 
 _BUILTINS = frozenset({
     ".", "bind", "disown", "enable", "eval", "fc", "getopts", "history", "source", "suspend", "wait",
@@ -28,56 +28,50 @@ _STANDARD = frozenset({
     "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "set", "shift", "shopt", "source", "suspend",
     "test", "times", "trap", "true", "type", "typeset", "ulimit", "umask", "unalias", "unset", "wait",
 })  # fmt: skip
-"""Builtins of bash; others were loaded, and do who knows what."""
+"""Builtins of bash; others were loaded, and their effects are unknown."""
 _LATER = frozenset({"alias", "trap", "mapfile", "readarray"})
-"""Builtins that are given commands to be run later, some within the same call."""
+"""Builtins whose arguments are commands that run later, some within the same call."""
 _TRANSPARENT = frozenset({
     "!", "{", "}", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "esac", "time", "command",
     "builtin", "coproc",
 })  # fmt: skip
-"""Words that a command word may follow."""
+"""Words after which a command word may follow."""
 _VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES")
-"""Variables whose assignment does more than it shows."""
+"""Variables whose assignment has hidden effects."""
 _REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
 _ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)
 _ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
-"""Brackets that are words of their own, and no patterns."""
+"""Brackets that are words of their own, and not patterns."""
 _TRAP = re.compile(r"trap -- ('(?:[^']|'\\'')*') \S+\n")
 _ENDS = frozenset(" \t\n;&|()<>")
 _SHOWS = re.compile(r"[ \t]*(?:[0-9]+[ \t]*)?(?:[|;&>)\n]|$)")
-"""After `history`, where it only shows some."""
+"""What follows `history` if it only displays entries."""
 _FUNCTION = re.compile(r"(\S+) \(\) *")
-"""The line before a function's body, which a line with a bracket alone ends."""
+"""The line before a function's body, which ends at a line with only a bracket."""
 _NAMES = re.compile(r"[^\s;&|()<>'\"`$=]+")
 _ALIAS = re.compile(r"^alias (?:-- )?([^=\n]+)=(.*)$", re.MULTILINE)
 _A_PATH = "/"
 _MOST, _MOST_DEFINITIONS = 1 << 16, 1 << 18
-"""Characters of a command, and of all that a shell has defined, that are read; that takes some tenths of a second."""
+"""Limits for the characters of a command, and of all definitions of a shell; parsing takes some tenths of a second."""
 
 
 class _Unreadable(Exception):
-    """The text is no command, or one that this does not understand."""
+    """The text is no command, or cannot be parsed here."""
 
 
 def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
-    """Whether a command may change what its shell does not tell.
-
-    Args:
-        command: the text that the shell was given.
-        hidden: names of functions and aliases that do, see `hidden_commands`.
-    """
+    """Whether a command may change state that its shell does not report; see `hidden_commands` for `hidden`."""
     return ANY in hidden or _changes(command, hidden)
 
 
 def hidden_commands(functions: str, aliases: str, traps: str, builtins: str) -> frozenset[str]:
-    """Returns the functions, aliases and loaded builtins of a shell that may change what it does not tell.
+    """Returns the functions, aliases and loaded builtins that may change state which the shell does not report.
 
-    Args:
-        functions, aliases, traps, builtins: what the shell says of them: `declare -f`, `alias -p`, `trap -p`, `enable
-            -a`. Beyond 256 KiB in all they are not read: whatever is called may change something.
+    The arguments are the output of `declare -f`, `alias -p`, `trap -p` and `enable -a`. If they exceed 256 KiB in
+    total, they are not parsed, and any command counts.
     """
     if len(functions) + len(aliases) + len(traps) + len(builtins) > _MOST_DEFINITIONS:
-        return frozenset({ANY})  # which is not to be remembered by texts as long as that
+        return frozenset({ANY})  # before the cache, which should not hold such long texts
     return _hidden(functions, aliases, traps, builtins)
 
 
@@ -89,14 +83,14 @@ def _hidden(functions: str, aliases: str, traps: str, builtins: str) -> frozense
     except _Unreadable:
         return frozenset({ANY})
     for name, text in _ALIAS.findall(aliases):
-        bodies[name] = "eval" if text.endswith((" '", "\t'")) else _unquoted(text)  # the word after it is expanded too
+        bodies[name] = "eval" if text.endswith((" '", "\t'")) else _unquoted(text)  # then the next word is expanded too
     loaded = frozenset(re.findall(r"^enable (?:-s )?(\w\S*)$", builtins, re.MULTILINE)) - _STANDARD
     hidden = _that_lead_to(loaded, {name: _look(body) for name, body in bodies.items()})
     return hidden | {ANY} if any(_changes(handler, hidden) for handler in handlers) else hidden
 
 
 def _that_lead_to(loaded: frozenset[str], looks: Mapping[str, _Look]) -> frozenset[str]:
-    """Returns commands that may change something, and those that call one, and so on."""
+    """Returns the commands that may change something, and those that call them, directly or not."""
     callers: dict[str, list[str]] = {}
     for name, look in looks.items():
         for called in look.called:
@@ -113,11 +107,7 @@ def _that_lead_to(loaded: frozenset[str], looks: Mapping[str, _Look]) -> frozens
 
 
 def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the names and bodies of the functions that `declare -f` tells.
-
-    Raises:
-        _Unreadable: one does not end.
-    """
+    """Yields the names and bodies of the functions in `declare -f`; raises _Unreadable if one does not end."""
     name, body = "", list[str]()
     for line in text.split("\n"):
         if name and line == "}":
@@ -132,11 +122,7 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _handlers(traps: str) -> Iterator[str]:
-    """Yields the commands of traps.
-
-    Raises:
-        _Unreadable: there is something else.
-    """
+    """Yields the commands of traps; raises _Unreadable for anything else."""
     at = 0
     while trap := _TRAP.match(traps, at):
         yield _unquoted(trap[1])
@@ -150,8 +136,8 @@ class _Look:
     """What was found in a command.
 
     Attributes:
-        changes: it may change something, whatever else does.
-        called: commands that it may call; `_A_PATH` for one that is expanded, but has a slash in it.
+        changes: it may change something itself.
+        called: commands that it may call; `_A_PATH` for an expanded one that contains a slash.
     """
 
     changes: bool
@@ -165,7 +151,7 @@ def _changes(command: str, hidden: frozenset[str]) -> bool:
 
 
 def _look(command: str) -> _Look:
-    """Reads a command once."""
+    """Parses a command, regardless of which commands are known to change something."""
     if len(command) > _MOST or _VARIABLES.search(command):
         return _Look(changes=True)
     called: set[str] = set()
@@ -191,7 +177,7 @@ def _unquoted(text: str) -> str:
 
 
 class _Reader:
-    """Goes through a command's text once, from word to word."""
+    """Scans a command's text once, from word to word."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -199,13 +185,12 @@ class _Reader:
         self._delimiters: list[tuple[str, bool]] = []  # of here-documents that begin after this line
 
     def command_words(self) -> Iterator[tuple[str, bool, int]]:
-        """Yields each word that may name a command, whether it stands for itself, and where it ends.
+        """Yields each word that may name a command, whether it is literal, and its end.
 
-        Raises:
-            _Unreadable: at a quote or a parenthesis that does not end, and the like.
+        Raises _Unreadable for unterminated quotes, parentheses and the like.
         """
         text = self._text
-        expected, skip = True, 0  # a command word comes next, or after so many others
+        expected, skip = True, 0  # whether a command word comes next, or after how many other words
         while self._at < len(text):
             char = text[self._at]
             if char in " \t":
@@ -270,7 +255,7 @@ class _Reader:
         return "".join(found), plain
 
     def _closed(self, at: int) -> int:
-        """Returns where what begins at `at` ends: a quoted string, an expansion, something in parentheses."""
+        """Returns the end of the quoted string, expansion, or parenthesised text that begins at `at`."""
         text = self._text
         if text.startswith("$'", at):
             at += 1
@@ -320,11 +305,11 @@ class _Reader:
             self._delimiters.append((target, operator[0].endswith("-")))
 
     def _pass_documents(self) -> None:
-        """Goes to the end of the here-documents that begin here."""
+        """Skips the here-documents that begin here."""
         for delimiter, indented in self._delimiters:
             while True:
                 if self._at >= len(self._text):
-                    break  # bash takes the end of the text for that of the document
+                    break  # for bash, the end of the text ends the document
                 end = self._text.find("\n", self._at)
                 end = len(self._text) if end < 0 else end
                 line = self._text[self._at : end]
@@ -334,7 +319,7 @@ class _Reader:
         self._delimiters.clear()
 
     def _pass_test(self) -> None:
-        """Goes to the end of a `[[`."""
+        """Skips to the end of a `[[`."""
         while self._at < len(self._text):
             if self._text[self._at] in _ENDS:
                 self._at += 1

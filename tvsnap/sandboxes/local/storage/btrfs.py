@@ -1,4 +1,4 @@
-"""What is asked of a mounted btrfs: its subvolumes, the items of its trees, its size."""
+"""Wraps ioctls of a mounted btrfs: subvolumes, items of trees, sizes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ _ANY = 2**64 - 1
 
 
 def items(directory: Path, tree: int = 0) -> Iterator[tuple[int, int, memoryview]]:
-    """Yields type, offset and contents of all items of a tree, in order; the contents hold until the next one.
+    """Yields type, offset and contents of all items of a tree, in order; the contents are valid until the next one.
 
-    Args:
-        directory: any on the file system.
-        tree: its number; 0 for the tree of the subvolume that `directory` lies in.
+    `directory` is any on the file system; `tree` is 0 for the tree of the directory's subvolume.
     """
     start = (0, 0, 0)
     buffer = bytearray(_KEY.size + _BUFFER)
@@ -55,14 +53,14 @@ def items(directory: Path, tree: int = 0) -> Iterator[tuple[int, int, memoryview
 
 
 def commit(directory: Path) -> None:
-    """Ends the transaction under way: the counts of quotas are exact then. What is yet to be written out stays so."""
+    """Ends the current transaction, after which quota counts are exact; dirty data of files is not written out."""
     transaction = bytearray(8)
     ioctl(directory, _START_SYNC, transaction)
     ioctl(directory, _WAIT_SYNC, transaction)
 
 
 def size(directory: Path) -> int:
-    """Returns the bytes of the device that a file system of one device may use."""
+    """Returns how many bytes of its device a single-device file system may use."""
     about = bytearray(4096)
     struct.pack_into("Q", about, 0, _DEVICE)
     ioctl(directory, _DEVICE_INFO, about)
@@ -70,7 +68,7 @@ def size(directory: Path) -> int:
 
 
 def errors(directory: Path) -> int:
-    """Returns how often the device failed, or gave back something else than was written, since it was made."""
+    """Returns how often the device has failed, or returned other data than was written, since it was made."""
     about = bytearray(1032)  # struct btrfs_ioctl_get_dev_stats: device, number of counters, flags, counters
     struct.pack_into("QQ", about, 0, _DEVICE, _COUNTERS)
     ioctl(directory, _DEVICE_STATS, about)
@@ -79,12 +77,12 @@ def errors(directory: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of the device that is set aside, for files or for trees.
+    """A part of the device that is reserved for files or trees (a btrfs chunk).
 
     Attributes:
-        holds_files: contents of files, and nothing else.
-        holds_trees: what is known of files, and nothing else.
-        address: where it begins in the file system's own count, bytes.
+        holds_files: only the contents of files.
+        holds_trees: only metadata.
+        address: where it begins in the file system's logical address space, bytes.
         on_device: where it begins on the device, bytes.
         length: bytes.
     """
@@ -97,7 +95,7 @@ class Region:
 
 
 def regions(directory: Path) -> list[Region]:
-    """Returns all regions of a file system of one device, by address."""
+    """Returns all regions of a single-device file system, by address."""
     found = []
     for type, address, data in items(directory, _CHUNK_TREE):
         if type == _CHUNK:
@@ -108,38 +106,30 @@ def regions(directory: Path) -> list[Region]:
 
 
 def renew_tree_regions(directory: Path) -> None:
-    """Moves all trees into new regions, of the size that suits that of the file system: mkfs makes one of 8 MiB.
+    """Moves all trees into new regions, sized for the file system: mkfs makes one of 8 MiB.
 
-    Raises:
-        OSError: there is no room for one, or another process changes regions at this moment.
+    Raises OSError if there is no room for one, or if another process is changing regions.
     """
     ioctl(directory, _BALANCE, bytearray(struct.pack("Q", _BALANCE_TREES).ljust(1024, b"\0")))
 
 
 def deleted_subvolumes(directory: Path) -> set[int]:
-    """Returns the numbers of deleted subvolumes whose space has not come back yet."""
+    """Returns the numbers of deleted subvolumes whose space is not free yet."""
     return {number for type, number, _ in items(directory, _ROOT_TREE) if type == _ORPHAN}
 
 
 def resize(directory: Path, size: int) -> None:
     """Sets how many bytes of its device a file system may use.
 
-    Raises:
-        OSError: what it holds does not fit, or it is being resized already.
+    Raises OSError if its contents do not fit, or if it is being resized already.
     """
     ioctl(directory, _RESIZE, bytearray(struct.pack("q", 0) + str(size).encode().ljust(4088, b"\0")))
 
 
 def trim(directory: Path, start: int, length: int, least: int) -> None:
-    """Gives back to the device what is free in a part of the file system, and all that lies in no region.
+    """Discards free space of at least `least` bytes in a logical range, and all that is in no region.
 
-    Args:
-        directory: any on the file system.
-        start, length: the part, in the file system's own count, bytes.
-        least: smaller pieces are let be, bytes.
-
-    Raises:
-        OSError: the device cannot take it back.
+    Raises OSError if the device cannot discard.
     """
     ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", start, length, least)))
 
@@ -150,12 +140,9 @@ def create_subvolume(path: Path) -> None:
 
 
 def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, limit: int | None = None) -> None:
-    """Makes `target` a snapshot of the subvolume `source`; what was written to it before is in it.
+    """Makes `target` a snapshot of the subvolume `source`, including what was written to it before.
 
-    Args:
-        source, target: paths on one btrfs.
-        read_only: nobody can change it.
-        limit: bytes that its quota allows it to write; by default there is no limit.
+    `limit` is how many bytes its quota allows it to write; None for no limit.
     """
     # struct btrfs_qgroup_inherit
     inherit = struct.pack("9Q", _SET_LIMITS, 0, 0, 0, _MAX_REFERENCED, limit or 0, 0, 0, 0)
@@ -167,7 +154,7 @@ def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, l
 
 
 def delete_subvolume(path: Path) -> None:
-    """Deletes a subvolume; its space comes back in the background."""
+    """Deletes a subvolume; its space is freed in the background."""
     _by_name(path, _SNAP_DESTROY, struct.pack("q", 0))
 
 
@@ -176,6 +163,6 @@ def _by_name(path: Path, request: int, argument: bytes) -> None:
 
 
 def ioctl(directory: Path, request: int, argument: bytearray) -> None:
-    """Makes an ioctl on a directory; what the kernel answers is in `argument` then."""
+    """Makes an ioctl on a directory; the kernel's answer replaces `argument`."""
     with closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         fcntl.ioctl(descriptor, request, argument)

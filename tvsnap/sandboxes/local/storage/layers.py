@@ -1,7 +1,7 @@
-"""Where the writable layers of sandboxes and snapshots live, and how one is copied to the next.
+"""Stores the writable layers of sandboxes and snapshots, and copies them.
 
-`BtrfsStorage` is the usual one: a copy is a subvolume snapshot, 1.5 to 3 ms whatever its size. Where the data
-directory lies on another file system, btrfs is kept in a sparse file. `CopyStorage` serves where there is no btrfs.
+Usually this is `BtrfsStorage`: a copy is a subvolume snapshot, 1.5 to 3 ms regardless of its size. If the data
+directory is on another file system, the btrfs is in a sparse file. `CopyStorage` is for machines without btrfs.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from tvsnap.sandboxes.local.storage import btrfs, quota
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 
 _COUNTED = 1000
-"""Snapshots of which a process keeps in mind how much they refer to."""
+"""How many snapshots a process remembers the size of."""
 _PLENTY = 0.75
-"""Part of a limit that is left: where it is more, what a copy may write need not be counted anew."""
+"""Fraction of a limit; while more than that is left, what a copy may write need not be counted again."""
 _SWEEP_EVERY = 100
 """Subvolumes deleted by a process."""
 _TRIES = 4
 _TO_START = 64 << 20
-"""Bytes that may be written whatever the limit, until `keep_limit` is called: starting and restoring take some."""
+"""Bytes that may be written regardless of the limit until `keep_limit` is called, since starting and restoring do."""
 
 
 class CopyStorage:
-    """Directories that can be copied whole: plain ones, file by file (`cp --reflink=auto`).
+    """Directories that can be copied as a whole: plain ones, file by file (`cp --reflink=auto`).
 
     Attributes:
         path: where this process sees them.
-        device: the block device that others must mount to see them, if there is one.
-        limiting: whether `copy` can set a limit that holds.
+        device: the block device that other processes must mount to see them; None if there is none.
+        limiting: whether `copy` enforces limits.
     """
 
     name = "copy"
@@ -50,12 +50,12 @@ class CopyStorage:
         path.mkdir()
 
     def copy(self, source: Path, target: Path, *, read_only: bool = False, limit: int = 0) -> None:
-        """Makes `target` an independent copy of `source` at this moment.
+        """Makes `target` an independent copy of `source` as it is now.
 
         Args:
-            source, target: paths in here.
-            read_only: nobody is to change it, where that costs nothing to see to.
-            limit: bytes that it may hold, what it has of `source` included; 0 for no limit.
+            source, target: paths in this storage.
+            read_only: make it immutable if that costs nothing.
+            limit: bytes that it may hold, including those from `source`; 0 for no limit.
         """
         run = subprocess.run(
             ["cp", "-a", "--reflink=auto", "--sparse=auto", "--", str(source), str(target)],
@@ -67,52 +67,42 @@ class CopyStorage:
             raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
 
     def keep_limit(self, path: Path, limit: int) -> None:
-        """Sees to it that a copy may write what its limit leaves: once it is in use, and after it was changed.
-
-        Args:
-            path: what `copy` made.
-            limit: as it was given then.
-        """
+        """Updates what a copy may still write, given the limit passed to `copy`: once it is used, and after changes."""
 
     def room(self) -> DiskSpace:
-        """Returns what is left for all that is in here."""
+        """Returns the disk space left for all of the storage."""
         return DiskSpace.on(self.path, self.path)
 
     def lack(self, wanted: int) -> str | None:
-        """Returns why writing `wanted` bytes, or a few, may fail at present; None if it does not. A matter of µs."""
+        """Returns why writing `wanted` bytes, or a few, may fail at present; None if it does not. Takes some µs."""
         return DiskSpace.on(self.path, self.path.parent).lack(wanted)
 
     def errors(self) -> int:
-        """Returns how often the disk is known to have failed to give back, or to take, what is in here."""
+        """Returns how many errors of the disk are known for this storage."""
         return 0
 
     def delete(self, path: Path) -> None:
-        """Deletes what `create` or `copy` made, or leaves it to the next sweep where that fails; it may be gone."""
-        # Directories may be nested deeper than a recursion of Python's may go.
+        """Deletes a result of `create` or `copy`, which may be gone; on failure the next sweep deletes it."""
+        # Directories may be nested deeper than Python can recurse.
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
     def reclaim(self, timeout: float) -> None:
-        """Sees to it that the disk has back what was deleted, and waits so long for that at most, seconds."""
+        """Returns freed space to the disk; waits `timeout` seconds at most."""
 
     def close(self) -> None:
-        """Gives them up."""
+        """Closes the storage."""
 
 
 class BtrfsStorage(CopyStorage):
-    """Subvolumes on btrfs: of the host, or in a file of the data directory."""
+    """Subvolumes on btrfs: of the host, or in a file in the data directory."""
 
     name = "btrfs"
 
     def __init__(self, directory: Path, image: Path) -> None:
-        """Opens the pool, making it if there is none.
+        """Opens the pool, and makes it if there is none.
 
-        Args:
-            directory: used as it is if it lies on btrfs.
-            image: else the file that holds a btrfs.
-
-        Raises:
-            MachineLacks: no btrfs, no loop devices, no rights.
-            InfrastructureError: no room for a pool.
+        Uses `directory` if that is on btrfs, else a btrfs in the file `image`. Raises MachineLacks without btrfs, loop
+        devices or privileges, and InfrastructureError without room for a pool.
         """
         self._directory = directory
         self._pool = None if quota.on_btrfs(directory) else PoolFile(image)
@@ -152,14 +142,14 @@ class BtrfsStorage(CopyStorage):
             self._generous.discard(path)
 
     def _balance(self, path: Path, group: quota.Group, limit: int) -> tuple[int, int]:
-        """Returns what a copy is charged for and what its limit leaves, both of one moment."""
+        """Returns what a copy's quota is charged for, and how much its limit leaves, both at the same moment."""
         btrfs.commit(self.path)
         for _ in range(_TRIES):
             used = group.charge().used
             left = max(limit - quota.referenced(path), 0)
             btrfs.commit(self.path)
             if group.charge().used == used:
-                break  # else something was written out meanwhile: it may be in the one and not in the other
+                break  # otherwise data was written out meanwhile, and may be in only one of the numbers
         return group.charge().used, left
 
     def room(self) -> DiskSpace:
@@ -169,7 +159,7 @@ class BtrfsStorage(CopyStorage):
         return DiskSpace.on(self.path, self._directory.parent).lack(wanted)
 
     def errors(self) -> int:
-        with contextlib.suppress(OSError):  # a file system of the host without a first device
+        with contextlib.suppress(OSError):  # a host file system without a first device
             return btrfs.errors(self.path)
         return 0
 
@@ -193,7 +183,7 @@ class BtrfsStorage(CopyStorage):
             self._pool.close()
 
     def _count(self, snapshot: Path) -> int:
-        """Returns what a snapshot refers to; it is counted once, for nobody changes it."""
+        """Returns how many bytes a snapshot refers to; cached, since it does not change."""
         if snapshot not in self._counted:
             with contextlib.suppress(StopIteration, KeyError):
                 while len(self._counted) >= _COUNTED:
@@ -203,17 +193,14 @@ class BtrfsStorage(CopyStorage):
 
 
 POOL_FILE = "pool.btrfs"
-"""Below the data directory, where that is not on btrfs itself: holds a btrfs with the files of all snapshots."""
+"""The name in a data directory, if that is not on btrfs itself, of the btrfs with the files of all snapshots."""
 
 
 def open_storage(home: Path) -> CopyStorage:
     """Opens the storage of a data directory.
 
-    `$TVSNAP_STORAGE` is `btrfs` (the default) or `copy`; `$TVSNAP_NO_BTRFS` simulates a machine without btrfs.
-
-    Raises:
-        MachineLacks: there is no btrfs and `copy` was not asked for.
-        UsageError: `$TVSNAP_STORAGE` is neither.
+    `$TVSNAP_STORAGE` is `btrfs` (the default) or `copy`; other values raise UsageError. Raises MachineLacks if there is
+    no btrfs and `copy` was not asked for; `$TVSNAP_NO_BTRFS` simulates that.
     """
     asked = os.environ.get("TVSNAP_STORAGE") or "btrfs"
     if asked not in ("btrfs", "copy"):

@@ -1,4 +1,4 @@
-"""Block devices that show a file."""
+"""Loop devices: block devices backed by a file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TRIES = 50
 
 
 def attach(image: Path) -> tuple[int, str]:
-    """Returns an open loop device that shows `image`, and its path: one in use by others where there is one.
+    """Returns an open loop device for `image`, and its path; if one is in use already, that one.
 
-    The device clears itself when its last user is gone.
+    The device is freed when its last user is gone.
     """
     wanted = image.stat()
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -51,8 +51,8 @@ def attach(image: Path) -> tuple[int, str]:
             status = bytearray(232)
             struct.pack_into("I", status, 52, _AUTOCLEAR)
             fcntl.ioctl(descriptor, _SET_STATUS64, status)
-            # Spares caching everything twice. And where there is too little room for a cached write, the kernel drops
-            # the rest of it in silence. Not every file system can.
+            # This avoids caching everything twice. Also, if the disk has too little room for a cached write, the kernel
+            # silently drops the rest of it. Not every file system supports direct I/O.
             with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _SET_DIRECT_IO, 1)
             return descriptor, device

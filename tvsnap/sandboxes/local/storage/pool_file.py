@@ -1,11 +1,11 @@
 """A btrfs in a sparse file, for data directories on other file systems.
 
-It is mounted detached: it shows in no mount table and is gone with the last process that uses it. It is never larger
-than what the disk below it has room for, less a reserve: then a full pool is one more "No space left on device", where
-a disk that is full below a file system would be failing writes, and a pool that the kernel makes read-only.
-Others may fill that disk nevertheless. So its regions of trees are never sparse: what cannot be written then are files
-of sandboxes, which is noticed (`btrfs.errors`), and not what holds the pool together.
-Only its owner may read the file: it holds the memory of processes.
+It is mounted detached: it is in no mount table, and is unmounted with the last process that uses it. Its size never
+exceeds the room on the disk below it, minus a reserve: then a full pool is an ordinary "No space left on device",
+whereas a full disk below a file system means failing writes, and a pool that the kernel makes read-only.
+Others may fill that disk nevertheless. So the pool's tree regions are never sparse: then only the files of sandboxes
+cannot be written, which is noticed (`btrfs.errors`), and the pool itself stays consistent.
+Only its owner may read the file, since it holds the memory of processes.
 """
 
 from __future__ import annotations
@@ -29,28 +29,26 @@ from tvsnap.sandboxes.local.storage.reclaiming import Reclaimer
 
 POOL_BYTES = 256 << 30
 _LEAST_BYTES = 256 << 20
-"""The smallest size that btrfs can be given."""
+"""The smallest size that btrfs can have."""
 _GRAIN = 1 << 20
-# Trees get a region for every eight of files: else full files would leave them none, and nothing could be deleted.
-# What is free is given back by `Reclaimer`.
+# Trees get a region for every eight of files: otherwise full file regions could leave none for the trees, and nothing
+# could be deleted. `Reclaimer` discards free space.
 _OPTIONS = {"metadata_ratio": "8", "nodiscard": None}
 _LEAST_FOR_TREES, _AT_FIRST = 16 << 20, 512 << 20
-"""mkfs sets 8 MiB aside, which is too little to delete files of a full pool."""
+"""mkfs reserves 8 MiB, which is too little to delete files of a full pool."""
 _WORTH_IT = 64
-"""A change of size by less than this part of it is let be."""
+"""A change of the size by less than this fraction of it is not made."""
 _FIT_EVERY, _CLEAN_EVERY = 5.0, 0.5
 """Seconds."""
 
 
 class PoolFile:
-    """The file of one data directory, mounted."""
+    """The mounted pool file of one data directory."""
 
     def __init__(self, image: Path) -> None:
-        """Mounts it, making it if there is none.
+        """Mounts the pool, and makes it if there is none.
 
-        Raises:
-            MachineLacks: no btrfs, no loop devices, no rights.
-            InfrastructureError: no room for one.
+        Raises MachineLacks without btrfs, loop devices or privileges, and InfrastructureError without room.
         """
         if not os.access("/dev/loop-control", os.W_OK):
             raise MachineLacks("no loop device for the pool: /dev/loop-control cannot be opened (tvsnap doctor)")
@@ -77,7 +75,7 @@ class PoolFile:
             self._fit()
 
     def room(self) -> DiskSpace:
-        """Returns what is left in it, as far as the disk below it has room for that."""
+        """Returns the room in the pool, as far as the disk below it has room for that."""
         now = time.monotonic()
         if now - self._fitted > _FIT_EVERY:
             self._fit()
@@ -85,7 +83,7 @@ class PoolFile:
         if room.short and now - self._cleaned > _CLEAN_EVERY:
             self._cleaned = now
             with contextlib.suppress(OSError):
-                os.utime(self.path)  # there is something to commit, and after that, what was deleted is cleared away
+                os.utime(self.path)  # makes a commit necessary, after which the kernel frees what was deleted
                 btrfs.commit(self.path)
             room = self._room()
         return room
@@ -96,39 +94,40 @@ class PoolFile:
         return DiskSpace(inside.where, inside.free - missing, inside.reserve)
 
     def deleted(self) -> None:
-        """Sees to it that the disk gets back what was deleted from it, some time."""
+        """Schedules returning freed space to the disk."""
         self._reclaimer.soon()
 
     def reclaim(self, timeout: float) -> None:
-        """Gives back to the disk what the pool does not need; waits so long for the kernel, seconds."""
+        """Returns unused space to the disk; waits `timeout` seconds at most for the kernel to free it."""
         self._reclaimer.now(timeout)
         self._fit()
 
     def close(self) -> None:
-        """Gives it up; what still uses it keeps it mounted."""
+        """Releases the pool, which stays mounted while others use it."""
         if self._mount is not None:
             self._reclaimer.close()
             os.close(self._mount)
             self._mount = None
 
     def _fit(self) -> None:
-        """Sizes the file system so that the disk below it cannot run full through it, and takes the disk for trees."""
+        """Resizes the file system so that it cannot fill the disk below it, and allocates disk space for trees."""
         self._fitted = time.monotonic()
         if DiskSpace.on(self._image.parent, self._image.parent).short:
             self._reclaimer.soon(hurry=True)
         size = btrfs.size(self.path)
         wanted = min(self._image.stat().st_size, max(self._most(), _LEAST_BYTES)) // _GRAIN * _GRAIN
         regions = btrfs.regions(self.path)
-        with contextlib.suppress(OSError):  # another process does so at this moment, or there is no room to do it
+        with contextlib.suppress(OSError):  # another process is resizing, or there is no room for it
             wanted = max(wanted, _end(regions))
             if abs(wanted - size) > size // _WORTH_IT:
                 btrfs.resize(self.path, wanted)
         self._back({region for region in regions if not region.holds_files} - self._backed)
 
     def _set_aside_for_trees(self) -> None:
-        """Has more for trees than mkfs leaves them; where that fails, they get more with the first large files.
+        """Makes larger tree regions than mkfs does; if that fails, trees get more with the first large files.
 
-        At opening only: meanwhile the file system is small, for a region is a tenth of it.
+        This is done only when the pool is opened: it makes the file system small meanwhile, as a region is a tenth of
+        it.
         """
         regions = btrfs.regions(self.path)
         if sum(region.length for region in regions if region.holds_trees) < _LEAST_FOR_TREES:
@@ -137,31 +136,27 @@ class PoolFile:
                 btrfs.renew_tree_regions(self.path)
 
     def _back(self, regions: Iterable[btrfs.Region]) -> None:
-        """Takes what regions need of the disk below, so that what is written to them later cannot fail."""
+        """Allocates disk space for regions, so that later writes to them cannot fail."""
         with open(self._image, "r+b", buffering=0) as file:
             for region in regions:
-                with contextlib.suppress(OSError):  # a full disk; a file system that cannot
+                with contextlib.suppress(OSError):  # the disk is full, or its file system cannot allocate
                     syscalls.allocate(file.fileno(), region.on_device, region.length)
                     self._backed.add(region)
 
     def _most(self) -> int:
-        """Returns how many bytes the file can come to take, what it takes now included."""
+        """Returns how many bytes the file may grow to, including its present ones."""
         below = DiskSpace.on(self._image.parent, self._image.parent)
         return self._image.stat().st_blocks * 512 + below.free - below.reserve
 
 
 def require_room(directory: Path) -> None:
-    """Makes sure that a pool can be made in a directory.
-
-    Raises:
-        InfrastructureError: the disk is too full.
-    """
+    """Raises InfrastructureError if the disk of a directory is too full for a pool."""
     below = DiskSpace.on(directory, directory)
     below.require(_LEAST_BYTES + below.reserve, "a pool")
 
 
 def _end(regions: Iterable[btrfs.Region]) -> int:
-    """Returns where the last region ends: to make a file system smaller than that, contents would have to be moved."""
+    """Returns where the last region ends; for a smaller file system, data would have to be moved."""
     return max(region.on_device + region.length for region in regions)
 
 
@@ -173,12 +168,12 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def make_filesystem(image: Path) -> None:
-    """Makes the file, with an empty Btrfs; it is its owner's alone from the start."""
+    """Makes the file, with an empty btrfs; from the start, only its owner can access it."""
     maker = shutil.which("mkfs.btrfs", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
     if maker is None:
         raise MachineLacks("mkfs.btrfs is missing; apt-get install btrfs-progs (tvsnap doctor)")
     unfinished = image.with_suffix(".new")
-    unfinished.unlink(missing_ok=True)  # a killed process may have left a mkfs at work on the old one
+    unfinished.unlink(missing_ok=True)  # the mkfs of a killed process may still be writing to the old one
     with open(make_private(unfinished), "wb") as file:
         file.truncate(POOL_BYTES)
     run = subprocess.run([maker, "-q", "-m", "single", str(unfinished)], capture_output=True, text=True)

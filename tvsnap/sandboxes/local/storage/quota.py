@@ -1,9 +1,9 @@
-"""Simple quotas of btrfs (Linux 6.7 or newer): what a subvolume may write before it meets EDQUOT.
+"""Simple quotas of btrfs (Linux 6.7 or newer): how much a subvolume may write before EDQUOT.
 
-They charge a subvolume for all that it has written and that is still held, by itself or by a snapshot of it; so what a
-snapshot shares with its source costs it nothing. Full quotas count what a subvolume refers to, which is what is wanted
-here, but each snapshot then takes ten times as long (measured: 56 ms instead of 5.5). So a copy is allowed what its
-source leaves of the limit, by a count of what the source refers to, and the count is repeated where room gets scarce.
+A subvolume is charged for all that it has written and that it, or a snapshot of it, still holds; so data that a
+snapshot shares with its source costs it nothing. Full quotas count what a subvolume refers to, which is what is needed
+here, but make each snapshot take ten times as long (measured: 56 ms instead of 5.5 ms). So a copy may write the part of
+the limit that its source leaves, by a count of what the source refers to; this count is repeated when room gets scarce.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_NUMBER = 32
 
 
 def on_btrfs(directory: Path) -> bool:
-    """Whether a directory lies on btrfs."""
+    """Whether a directory is on btrfs."""
     try:
         btrfs.ioctl(directory, _FS_INFO, bytearray(1024))
     except OSError:
@@ -41,11 +41,7 @@ class Quotas:
     """The quotas of one mounted btrfs."""
 
     def __init__(self, directory: Path) -> None:
-        """Looks at those of a file system.
-
-        Args:
-            directory: on it, in a subvolume that has no limit.
-        """
+        """`directory` is on the file system, in a subvolume without a limit."""
         self._directory = directory
         info = bytearray(1024)
         btrfs.ioctl(directory, _FS_INFO, info)
@@ -53,22 +49,21 @@ class Quotas:
 
     @property
     def enabled(self) -> bool:
-        """Whether they are in force."""
+        """Whether simple quotas are enabled."""
         try:
             return (self._groups / "mode").read_text().strip() == "squota"
         except OSError:
             return False
 
     def enable(self) -> None:
-        """Puts them in force. Kernels before 6.7 cannot mount the file system any more.
+        """Enables simple quotas, after which kernels before 6.7 cannot mount the file system any more.
 
-        Raises:
-            OSError: this kernel does not have them, or others are in force.
+        Raises OSError if this kernel lacks them, or if other quotas are enabled.
         """
         btrfs.ioctl(self._directory, _QUOTA_CTL, bytearray(struct.pack("QQ", _ENABLE_SIMPLE, 0)))
 
     def group(self, subvolume: Path) -> Group:
-        """Returns the account of a subvolume."""
+        """Returns the quota group of a subvolume."""
         lookup = bytearray(4096)
         struct.pack_into("QQ", lookup, 0, 0, _FIRST_FREE_OBJECTID)
         btrfs.ioctl(subvolume, _INO_LOOKUP, lookup)
@@ -76,7 +71,7 @@ class Quotas:
         return Group(number, self._groups / f"0_{number}", self._directory)
 
     def sweep(self) -> None:
-        """Removes the accounts of deleted subvolumes, which the kernel keeps for what is held of them by snapshots."""
+        """Removes the groups of deleted subvolumes, which the kernel keeps while snapshots hold data of them."""
         for shown in self._groups.glob("0_*"):
             number = int(shown.name.partition("_")[2])
             with contextlib.suppress(OSError):  # there still is a subvolume, or another process was quicker
@@ -86,7 +81,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The bytes that a subvolume is charged for, and how many these may be."""
+    """The bytes that a subvolume is charged for, and their limit."""
 
     used: int
     allowed: int
@@ -94,12 +89,12 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The account of one subvolume.
+    """The quota group of one subvolume.
 
     Attributes:
         number: of the subvolume.
-        shown: directory in which the kernel shows it.
-        outside: a directory on the file system that has no limit.
+        shown: the group's directory in /sys.
+        outside: a directory on the file system in a subvolume without a limit.
     """
 
     number: int
@@ -107,28 +102,28 @@ class Group:
     outside: Path
 
     def charge(self) -> Charge:
-        """Returns what it is charged for at present; what was freed a moment ago may be in it still."""
+        """Returns the present charge, which may still include what was just freed."""
         return Charge(self._shown("referenced"), self._shown("max_referenced"))
 
     def _shown(self, name: str) -> int:
-        with closing(os.open(f"{self.shown}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as file:  # with each observation
+        with closing(os.open(f"{self.shown}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as file:  # at each observation
             return int(os.read(file, _LONGEST_NUMBER))
 
     def allow(self, limit: int) -> None:
-        """Sets how many bytes it may be charged for."""
-        # Asked for in a subvolume that has reached its limit, this would itself be refused.
+        """Sets the limit in bytes."""
+        # In a subvolume that has reached its limit, this request would itself be refused.
         argument = struct.pack("QQQQQQ", self.number, _LIMIT_MAX_REFERENCED, limit, 0, 0, 0)
         btrfs.ioctl(self.outside, _QGROUP_LIMIT, bytearray(argument))
 
 
 def referenced(subvolume: Path) -> int:
-    """Returns the bytes that a subvolume refers to: extents of files, each once, and about what all else takes."""
+    """Returns the bytes that a subvolume refers to: extents of files, each once, plus an estimate of the metadata."""
     extents: dict[int, int] = {}
     other = 0
     for type, _, data in btrfs.items(subvolume):
         other += len(data) + _ITEM_HEADER
         if type == _EXTENT_DATA and len(data) >= _EXTENT_OFFSET + _EXTENT.size:
             apart, address, size = _EXTENT.unpack_from(data, _EXTENT_OFFSET)
-            if apart and address:  # neither in the tree itself nor a hole
+            if apart and address:  # neither inline nor a hole
                 extents[address] = size
-    return sum(extents.values()) + other * 5 // 4  # the nodes of a tree are never quite full
+    return sum(extents.values()) + other * 5 // 4  # tree nodes are never completely full

@@ -1,7 +1,7 @@
-"""Giving back to the disk what the file of a pool holds no longer.
+"""Returns to the disk what the file of a pool no longer needs.
 
-The kernel could do so by itself (`discard`), but would give back the regions of trees as well. Those stay: a full disk
-must not keep a file system from writing its trees.
+The kernel can do so by itself (`discard`), but would also discard free space in tree regions. That has to stay
+allocated, since a full disk must not prevent the file system from writing its trees.
 """
 
 from __future__ import annotations
@@ -15,26 +15,21 @@ from pathlib import Path
 from tvsnap.sandboxes.local.storage import btrfs
 
 _SOON, _PATIENCE = 30.0, 4
-"""Seconds until something is given back, in the background; so often, if the kernel did not clear it away before."""
+"""Seconds until freed space is discarded in the background; how often to wait that long for the kernel to free it."""
 _POLL = 0.05
 _SLICE = 64 << 20
-"""Bytes looked at at a time: a hole takes up to 0.5 ms, and `close` waits for one slice."""
+"""Bytes discarded at a time: punching a hole takes up to 0.5 ms, and `close` waits for one slice."""
 _LEAST_PIECE, _SMALLEST_PIECE = 64 << 10, 4 << 10
-"""Bytes: what is given back in passing, and when it is asked for. What stays is used again by the pool."""
+"""Bytes: smallest pieces to discard in the background, and on request. The pool reuses what stays."""
 _WORTH_IT, _LEAST_EXCESS = 64 << 20, 1 << 20
-"""Bytes that a file takes too much, for the one and the other."""
+"""Bytes by which the file must be too large, in either case."""
 
 
 class Reclaimer:
-    """Sees to it that a pool's file gets smaller when the pool holds less."""
+    """Shrinks a pool's file when the pool holds less."""
 
     def __init__(self, mount: int, file: Path) -> None:
-        """Does nothing yet.
-
-        Args:
-            mount: a descriptor of a directory on the mounted pool.
-            file: the file that holds it.
-        """
+        """Takes a descriptor of a directory on the mounted pool, and the file that holds the pool; does nothing yet."""
         self._mount = os.dup(mount)
         self._directory = Path(f"/proc/self/fd/{self._mount}")
         self._file = file
@@ -43,11 +38,7 @@ class Reclaimer:
         self._thread: threading.Thread | None = None
 
     def soon(self, *, hurry: bool = False) -> None:
-        """Something was deleted: gives it back in the background.
-
-        Args:
-            hurry: the disk needs it: at once, not in half a minute.
-        """
+        """Schedules discarding in the background after a deletion; with `hurry`, at once and not in half a minute."""
         if hurry:
             self._hurry.set()
         with self._lock:
@@ -56,17 +47,13 @@ class Reclaimer:
                 self._thread.start()
 
     def now(self, timeout: float) -> None:
-        """Waits until the kernel has cleared away what was deleted, and gives it all back.
-
-        Args:
-            timeout: how long to wait for the kernel, seconds.
-        """
-        with contextlib.suppress(OSError):  # a file system that became read-only, or cannot make holes in files
+        """Waits until the kernel has freed what was deleted, `timeout` seconds at most, and discards it all."""
+        with contextlib.suppress(OSError):  # the file system became read-only, or cannot punch holes
             self._clear_away(timeout)
             self._trim(_SMALLEST_PIECE, _LEAST_EXCESS)
 
     def close(self) -> None:
-        """Ends what goes on in the background, after the slice that is being looked at."""
+        """Ends the background work after the current slice."""
         with self._lock:
             self._closing.set()
             self._hurry.set()
@@ -89,24 +76,24 @@ class Reclaimer:
             self._thread = None
 
     def _clear_away(self, timeout: float) -> None:
-        """Waits until the kernel has cleared away what was deleted before, and makes it begin now."""
+        """Makes the kernel free what was deleted, and waits for it."""
         deadline = time.monotonic() + timeout
         deleted = btrfs.deleted_subvolumes(self._directory)
         while deleted & btrfs.deleted_subvolumes(self._directory) and time.monotonic() < deadline:
-            os.utime(self._directory)  # something to commit: after that, the kernel clears away what was deleted
+            os.utime(self._directory)  # makes a commit necessary, after which the kernel frees what was deleted
             btrfs.commit(self._directory)
             if self._closing.wait(_POLL):
                 return
 
     def _excess(self) -> int:
-        """Returns how many bytes the file takes beyond what the pool needs, about."""
+        """Returns roughly how many bytes the file takes beyond what the pool needs."""
         inside = os.statvfs(self._mount)
         used = (inside.f_blocks - inside.f_bfree) * inside.f_frsize
         trees = sum(region.length for region in btrfs.regions(self._directory) if region.holds_trees)
         return self._file.stat().st_blocks * 512 - used - trees
 
     def _trim(self, least: int, worth_it: int) -> None:
-        """Gives back pieces of at least so many bytes, if the file takes so much more than it needs."""
+        """Discards free pieces of at least `least` bytes if the file is more than `worth_it` bytes too large."""
         if self._excess() <= worth_it:
             return
         for region in btrfs.regions(self._directory):
