@@ -46,7 +46,7 @@ from tvsnap.sandboxes.processes import inheritance
 from tvsnap.sandboxes.shell.image import ShellImage, restore
 
 _USUAL_RUNTIMES = ("runc", "crun")
-"""Those whose containers are namespaces of the engine's kernel, as the local backend's sandboxes are."""
+"""Runtimes whose containers are namespaces of the engine's kernel, as the local backend's sandboxes are."""
 FORK_PAUSES = (0.1, 0.4, 1.6)  # seconds between the attempts at a fork
 CHECKPOINT = "tvsnap"  # name of a fork's checkpoint in its container's directory
 
@@ -63,9 +63,10 @@ class DockerBackend:
 
         Args:
             home: the data directory.
-            owner: this process's claim on it; what it leaves behind is known by that name.
+            owner: the id of this process's claim on it, which is part of the names of everything that it makes.
             engine: the engine; by default the one that Docker's own client would use. Closed with the backend.
-            network: what the host lends to sandboxes that have a network; by default what the environment says.
+            network: the network settings that the host provides to sandboxes with a network; by default the
+                environment's.
 
         Raises:
             MachineLacks: no engine answers.
@@ -82,7 +83,7 @@ class DockerBackend:
         self._snapshots = SnapshotStore(self._engine, whose, directory)
         self._images = EngineImages(self._engine, whose, directory)
         self._taker = Taker(self._engine, self.containers, self._snapshots, self._images.guest_version)
-        # Whoever started this process may have started the engine, too; if not, less is shared than could be.
+        # The program that started this process may have started the engine, too; if not, less is shared than possible.
         self.platform = "; ".join([_platform(about), *inheritance.unusual()])
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, DockerSandbox] = {}
@@ -91,7 +92,7 @@ class DockerBackend:
 
     @staticmethod
     def checks(home: Path) -> list[Check]:
-        """What this machine has for the backend; see `tvsnap.sandboxes.checks`."""
+        """Checks what this machine has for the backend; see `tvsnap.sandboxes.checks`."""
         from tvsnap.docker.checks import check_docker
 
         return check_docker()
@@ -151,7 +152,7 @@ class DockerBackend:
                         shell = replace(shell, origin=shell.origin + manifest.clock.gap_s)
                     restore(sandbox.guest(), shell, sandbox.number_after)
                 sandbox.changes_settled = manifest.changes
-                if not (directory / MANIFEST).exists():  # what was read of the rest may have been incomplete
+                if not (directory / MANIFEST).exists():  # its other files may have been read incompletely
                     raise SnapshotUnusable(f"snapshot {snapshot} was deleted while it was being forked")
                 return sandbox
         except (SnapshotUnusable, AttemptFailed, SandboxDied, EngineUnavailable, EngineTimeout):
@@ -162,7 +163,7 @@ class DockerBackend:
             raise AttemptFailed(f"a fork of snapshot {snapshot} is gone: {error.explanation}", machine=True) from None
         except (InfrastructureError, OSError) as error:
             raise AttemptFailed(str(error), machine=refusals.is_trouble(str(error))) from None
-        except (ValueError, KeyError, TypeError) as error:  # though its files are those that were written
+        except (ValueError, KeyError, TypeError) as error:  # although its files are those that were written
             raise AttemptFailed(f"snapshot {snapshot} is not understood: {error}") from None
 
     def _fix(self, sandbox: DockerSandbox, clock: Clock | None) -> None:
@@ -175,7 +176,7 @@ class DockerBackend:
     def _new(
         self, image: Image, limits: Limits, reference: str, depth: int, snapshot: Path | None = None
     ) -> Iterator[DockerSandbox]:
-        """A block in which a container is to be started; it is removed if that fails."""
+        """A block in which a container is started; it is removed if that fails."""
         id = f"{self._owner}.{next(self._numbers)}"
         container = self.containers.create(id, image, reference, limits, bare=snapshot is not None)
         try:
@@ -193,7 +194,7 @@ class DockerBackend:
             raise
 
     def files(self, sandbox: DockerSandbox) -> Files:
-        """Returns how a sandbox's files are seen."""
+        """Returns the way to access a sandbox's files."""
         layers = self.containers.layers(sandbox.container)
         if layers:
             return OuterFiles(self._engine, layers, partial(self.containers.root, sandbox.container), sandbox.guest)
@@ -201,7 +202,7 @@ class DockerBackend:
         return InnerFiles(sandbox.guest, created, sandbox.image.hostname)
 
     def baseline(self, image: Image) -> Mapping[str, observing.Entry]:
-        """Returns what an image has, by path, as seen in a fresh sandbox."""
+        """Returns the files of an image by path, as seen in a fresh sandbox."""
         if image.digest not in self._baselines:
             sandbox = self.start(image, Limits())
             try:
@@ -211,11 +212,11 @@ class DockerBackend:
         return self._baselines[image.digest]
 
     def checkpoint(self, sandbox: DockerSandbox) -> SnapshotInfo:
-        """See `Sandbox.checkpoint`; `ProcessesDisturbed` says that the sandbox must not go on."""
+        """See `Sandbox.checkpoint`; `ProcessesDisturbed` means that the sandbox must not go on."""
         return self._taker.take(sandbox)
 
     def forget(self, sandbox: DockerSandbox) -> None:
-        """Strikes out a sandbox that has ended."""
+        """Removes a sandbox that has ended from the list."""
         with self._lock:
             self._sandboxes.pop(sandbox.id, None)
 
@@ -233,7 +234,7 @@ class DockerBackend:
         sandboxes = 0
         for container, owner in self.containers.of_home():
             if not self._is_alive(owner):
-                # Who died amid a checkpoint left it paused, and so it cannot be killed.
+                # If its owner died during a checkpoint, it is paused, and so it cannot be killed.
                 self.containers.resume(container)
                 self.containers.remove(container)
                 sandboxes += 1

@@ -1,4 +1,4 @@
-"""Builds from Dockerfiles, and hands out images' files, through a Docker Engine."""
+"""Builds from Dockerfiles, and exports images' files, through a Docker Engine."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tvsnap.images.rootfs import remove_entry
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
 BUILD = "build"
-"""The purpose of what is made on the way; see `LABEL_PURPOSE`."""
+"""The purpose of intermediate objects; see `LABEL_PURPOSE`."""
 
 _NO_COMMAND = ["/bin/true"]
-"""Containers need one to be made; they are never started."""
+"""Containers need a command to be created; they are never started."""
 _MARKER = ".dockerenv"
-"""Which the engine puts into every container, and which no image has."""
+"""A file that the engine puts into every container, and that no image has."""
 _STEP = re.compile(r"Step (\d+)/(\d+) : (\w+)")
 _LAYER = re.compile(r" ---> ([0-9a-f]{12,64})")
 _RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
@@ -70,7 +70,7 @@ class EngineTool:
         self.engine.close()
 
     def labels(self, purpose: str) -> dict[str, str]:
-        """The labels of what is made for a purpose."""
+        """Returns the labels of objects with a purpose."""
         if self._owner is None:
             self._owner = Owner(self._home)
             self._sweep()
@@ -84,7 +84,7 @@ class EngineTool:
 
     def pull(self, reference: str, output: Output) -> None:
         try:
-            # A digest is part of the name for the SDK, and a name without a tag means the newest.
+            # For the SDK, a digest is part of the name, and a name without a tag means the newest.
             tagged = "@" in reference or ":" in reference.rsplit("/", 1)[-1]
             name = reference if tagged else f"{reference}:latest"
             with self.engine.turn(f"fetching {reference}"):
@@ -129,7 +129,7 @@ class EngineTool:
             "networkmode": self._network(),
         }
         with context, self.engine.turn("the build"), contextlib.ExitStack() as stack:
-            # Not by the SDK's method: only a response in our hands can be closed, and that is what ends a build.
+            # Not by the SDK's method: the response must be closed to end the build, so it is needed here.
             try:
                 response = self._api._post(
                     self._api._url("/build"),
@@ -150,13 +150,13 @@ class EngineTool:
             raise BuildStepFailed("failed: the engine did not say what it built")
 
     def _network(self) -> str | None:
-        """The network of RUN steps: the engine's default, or the host's where the engine was told to have none."""
+        """Returns the network of RUN steps: the engine's default, or the host's if the engine has none."""
         networks = self.engine.do("asking for networks", self._api.networks, names=["bridge"])
         return None if any(network["Name"] == "bridge" for network in networks) else "host"
 
     @contextlib.contextmanager
     def _built_by_buildkit(self, base: DockerfileBase, dockerfile: Dockerfile, output: Output) -> Iterator[str]:
-        """Builds through the `docker` command: the SDK cannot talk to BuildKit."""
+        """Builds with the `docker` command, as the SDK does not support BuildKit."""
         command, env = _buildkit_command(dockerfile)
         command += ["--progress=plain", *(f"--label={name}={value}" for name, value in self.labels(BUILD).items())]
         command += [f"--network={network}"] if (network := self._network()) else []
@@ -207,7 +207,7 @@ class EngineTool:
         return str(((about.get("Config") or {}).get("Labels") or {}).get(LABEL_STAND_IN, ""))
 
     def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
-        # Not --sparse: an engine takes such members in, and can then never save the image.
+        # Not --sparse: an engine accepts such members, but can then never save the image.
         tar = ["tar", "--create", "--format=posix", "--numeric-owner", f"--directory={tree}"]
         tar += ["--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability", "."]
         changes = ['CMD ["bash"]', f"ENV PATH={PATH}", f"LABEL {LABEL_PURPOSE}=image"]
@@ -238,13 +238,13 @@ class EngineTool:
         return True
 
     def _remove_images(self, images: list[str]) -> None:
-        """Removes images, newest first; one that others have come to stand on stays."""
+        """Removes images, newest first, except those that others are based on by now."""
         for image in reversed(images):
             with contextlib.suppress(docker.errors.APIError, InfrastructureError):
                 self.engine.do("removing an image", self._api.remove_image, image, noprune=True)
 
     def _sweep(self) -> None:
-        """Removes what builds left whose process is dead."""
+        """Removes what builds of dead processes left."""
         filters = {"label": [f"{LABEL_PURPOSE}={BUILD}", f"{LABEL_HOME}={home_tag(self._home)}"]}
         for found, remove in (
             (partial(self._api.containers, all=True), self._end_container),
@@ -257,12 +257,12 @@ class EngineTool:
 
 @dataclass(slots=True)
 class _ClassicBuild:
-    """What an engine tells of its build.
+    """An engine's messages about its build.
 
     Attributes:
-        image: the id of the result; empty until it is there.
-        made: images that this build made, in their order: layers, and at the end the result.
-        running: the container of the step under way; empty if there is none.
+        image: the id of the result; empty until it exists.
+        made: images that this build made, in order: layers, and at the end the result.
+        running: the container of the step that is running; empty if there is none.
     """
 
     output: Output
@@ -274,11 +274,7 @@ class _ClassicBuild:
     _begun: str = ""
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Takes one message.
-
-        Raises:
-            BuildStepFailed: it says that the build failed.
-        """
+        """Processes one message; raises BuildStepFailed if the build failed."""
         if "error" in message:
             step = f" at {self._begun}" if self._begun else ""
             raise BuildStepFailed(f"failed{step}: {str(message['error']).strip()}")
@@ -291,7 +287,7 @@ class _ClassicBuild:
         if step := _STEP.match(line):
             self._begun = line
             self.fraction((int(step[1]) - 1) / int(step[2]))
-            # What a stage starts from was there before.
+            # The base of a stage existed before.
             self._new = step[3].upper() != "FROM"
         elif line.startswith(_CACHED):
             self._new = False
@@ -305,7 +301,7 @@ class _ClassicBuild:
 
 
 def _buildkit_command(dockerfile: Dockerfile) -> tuple[list[str], dict[str, str] | None]:
-    """The command that builds with BuildKit, without its arguments, and its environment.
+    """Returns the command that builds with BuildKit, without its arguments, and its environment.
 
     Raises:
         MachineLacks: this machine has none.

@@ -1,4 +1,4 @@
-"""What of Docker works on this machine: for the Docker backend, and for images that are built from Dockerfiles."""
+"""Checks of Docker on this machine: for the Docker backend, and for images that are built from Dockerfiles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tvsnap.images.build.buildah_tool import steps_complaint
 from tvsnap.model.errors import TvsnapError
 from tvsnap.sandboxes.criu.binary import criu_version
 
-PATIENCE = 5  # seconds that one answer of the engine may take; it is asked for three
+PATIENCE = 5  # seconds that one answer of the engine may take; three are requested
 
 REPLAYED = "with --backend docker, states with live processes beyond the idle shell are replayed instead of forked"
 
 
 def check_docker() -> list[Check]:
-    """Returns the checks of the Docker Engine and of other programs for images; what needs no engine comes last."""
+    """Returns the checks of the Docker Engine and of other programs for images; those without an engine come last."""
     try:
         with contextlib.closing(Engine(timeout=PATIENCE, patience=0)) as engine:
             about: Mapping[str, Any] = engine.do("a look at the engine", engine.api.info)
@@ -42,7 +42,7 @@ def check_docker() -> list[Check]:
 
 @check("Docker engine", "no --backend docker, and no images from Docker's; the local backend does not need it")
 def check_engine(lack: str, traits: str = "") -> Found:
-    """An engine, of these traits; or why there is none."""
+    """An engine, with these properties; or why there is none."""
     installed = shutil.which("dockerd") or shutil.which("docker")
     start = "start one (systemctl start docker), or name its address in DOCKER_HOST"
     remedy = start if installed else f"apt-get install docker.io, and {start}"
@@ -62,7 +62,7 @@ def check_experimental(about: Mapping[str, Any]) -> Found:
 
 @check("Docker data", REPLAYED, "run tvsnap as root on the machine and in the file system of the engine")
 def check_data(about: Mapping[str, Any], address: str) -> Found:
-    """The engine's own directory, to which checkpoints are moved from one container to another."""
+    """The engine's own directory, in which checkpoints are moved from one container to another."""
     root = Path(str(about.get("DockerRootDir", "")))
     if not address.startswith("unix://"):
         return Found(False, f"the engine is on another machine, {address}")
@@ -82,7 +82,7 @@ def check_data(about: Mapping[str, Any], address: str) -> Found:
     "(its images have to be built or loaded again)",
 )
 def check_storage_driver(about: Mapping[str, Any]) -> Found:
-    """The driver whose layers can be told apart, and share files."""
+    """The driver whose layers are separate, and share files."""
     driver = str(about.get("Driver", "")) or "unknown"
     copies = f"{REPLAYED}; and each container is a full copy of its image"
     return Found(driver == "overlay2", driver, cost=copies if driver == "vfs" else None)
@@ -113,7 +113,7 @@ def check_builder(*, engine: bool) -> Found:
     """A program that builds Dockerfiles, for any backend."""
     missing = [program for program in ("buildah", "podman") if not shutil.which(program)]
     builders = [*(["the Docker engine"] if engine else []), *(["buildah"] if "buildah" not in missing else [])]
-    # Without an engine it is buildah that runs the steps.
+    # Without an engine, buildah runs the steps.
     if builders == ["buildah"] and os.geteuid() == 0 and (complaint := steps_complaint()):
         return Found(False, f"buildah runs no step: {complaint}", "apt-get install runc, or start a Docker Engine")
     detail = f"by {' or '.join(builders)}" if builders else "neither a Docker engine nor buildah"
@@ -122,13 +122,13 @@ def check_builder(*, engine: bool) -> Found:
 
 
 def _confinement(about: Mapping[str, Any]) -> list[str]:
-    """Returns how far the engine's containers are from the host's root: `rootless`, `userns`."""
+    """Returns how the engine's containers are separated from the host's root: `rootless`, `userns`."""
     options = [str(option).split(",")[0].removeprefix("name=") for option in about.get("SecurityOptions") or ()]
     return [option for option in options if option in ("rootless", "userns")]
 
 
 def _is_of(root: Path, id: str) -> bool:
-    """Whether a directory is that of the engine with this id; engines before 23.0 do not tell."""
+    """Returns whether a directory is that of the engine with this id; engines before 23.0 do not record theirs."""
     try:
         return (root / "engine-id").read_text().strip() == id
     except OSError:
@@ -136,13 +136,13 @@ def _is_of(root: Path, id: str) -> bool:
 
 
 def _engines_path(address: str) -> str | None:
-    """Returns the PATH of the process that listens at a Unix socket, if that is an engine of which it can be told."""
+    """Returns the PATH of the process that listens at a Unix socket; None if it is no engine, or not readable."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
             connection.connect(address.removeprefix("unix://"))
             listener = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        # Where systemd listens in the engine's place, it is not the engine's PATH that would be found.
+        # If systemd listens in place of the engine, that would not be the engine's PATH.
         if Path(f"/proc/{listener}/comm").read_text().strip() != "dockerd":
             return None
         variables = Path(f"/proc/{listener}/environ").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""Containers of the engine as sandboxes need them: confined, bounded, labelled, PID 1 on their standard streams."""
+"""Containers of the engine for sandboxes: confined, limited, labelled, with PID 1 on their standard streams."""
 
 from __future__ import annotations
 
@@ -48,32 +48,32 @@ _CAPABILITIES = [
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW",
     "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 ]  # fmt: skip
-"""Those that PID 1 keeps (confine.c), whatever this engine gives by default."""
+"""The capabilities that PID 1 keeps (confine.c), independent of this engine's defaults."""
 _CHECKPOINT_TIMEOUT = 60  # seconds
 FREEZING = 30.0
-"""Seconds in which a pause is tried again: on a busy machine, runc may not catch all of a container's processes."""
+"""Seconds for which a pause is retried: on a busy machine, runc may not catch all of a container's processes."""
 _STREAMS = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Who containers and images belong to."""
+    """The owner of containers and images."""
 
     home: str  # a tag of the data directory
     owner: str  # the id of the process's `Owner`
 
     def labels(self, purpose: str, image: str = "") -> dict[str, str]:
-        """Returns the labels of something made for a purpose; `image` is a digest."""
+        """Returns the labels of an object with a purpose; `image` is a digest."""
         labels = {LABEL_HOME: self.home, LABEL_OWNER: self.owner, LABEL_PURPOSE: purpose}
         return {**labels, LABEL_IMAGE: image} if image else labels
 
     def changes(self, purpose: str, image: str) -> list[str]:
-        """Returns what to write into an image of the engine's: our labels."""
+        """Returns the changes that write our labels into an image of the engine."""
         return [f"LABEL {name}={value}" for name, value in self.labels(purpose, image).items()]
 
 
 def packed(files: Mapping[str, bytes], mode: int, folders: Sequence[str] = (), changed: float = 0) -> bytes:
-    """Returns files by name as a tar archive, folders first; all were changed at one time (s)."""
+    """Returns files by name as a tar archive, folders first; all have the same time of change (s)."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name in folders:
@@ -89,7 +89,7 @@ def packed(files: Mapping[str, bytes], mode: int, folders: Sequence[str] = (), c
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Where a container's files lie on this machine."""
+    """The directories of a container's files on this machine."""
 
     upper: Path  # the writable layer
     init: Path  # the engine's own layer below that, which hides some files of the image
@@ -97,10 +97,10 @@ class Layers:
 
 
 class Containers:
-    """Makes and ends the containers of one owner."""
+    """Creates and removes the containers of one owner."""
 
     def __init__(self, engine: Engine, whose: Whose, about: Mapping[str, Any]) -> None:
-        """Args: about: what the engine says about itself."""
+        """`about` is the engine's information about itself."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
@@ -121,13 +121,13 @@ class Containers:
         return ""
 
     def create(self, name: str, image: Image, tag: str, limits: Limits, *, bare: bool) -> str:
-        """Makes a container that is to run PID 1; returns its id.
+        """Creates a container in which PID 1 will run; returns its id.
 
         Args:
             name: the sandbox's id.
             image, limits: of the sandbox.
             tag: the engine's image to start from: that image with PID 1 in it, or a snapshot.
-            bare: its shell is to be made like another; see `tvsnap.sandboxes.shell.image`.
+            bare: its shell will be set up like another; see `tvsnap.sandboxes.shell.image`.
         """
         host = self._api.create_host_config(
             cap_drop=["ALL"],
@@ -141,7 +141,7 @@ class Containers:
             ipc_mode="private",
             sysctls={"net.ipv4.ping_group_range": "1 0"},  # see launch.c
             cgroupns="private",
-            # What PID 1 says is answers to us: no log of it.
+            # PID 1's output is its answers to us: it is not logged.
             log_config=LogConfig(type=LogConfig.types.NONE),
         )
         command = ["serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
@@ -159,8 +159,9 @@ class Containers:
             name=f"tvsnap-{self._whose.home}-{name}",
             labels=self._whose.labels("sandbox", image.digest),
             host_config=host,
-            # No network of the engine's: the runtime gives it one of its own, with loopback only. That also spares it
-            # /etc/hosts and /etc/resolv.conf from outside, which no commit would hold, and a third of the start.
+            # No network of the engine: the runtime gives it one of its own, with loopback only. This also avoids
+            # external /etc/hosts and /etc/resolv.conf, which no commit would contain, and takes a third less time to
+            # start.
             network_disabled=True,
             stdin_open=True,
             use_config_proxy=False,
@@ -181,14 +182,16 @@ class Containers:
             raise InfrastructureError(f"a container did not start: {error.explanation}") from None
 
     def put_fixed(self, container: str, data: bytes) -> None:
-        """Puts into a container that does not run yet what its programs are told of their clock and their seed."""
+        """Puts the page with the clock and the seed of its programs into a container that does not run yet."""
         parent, name = os.path.split(FIXED)
         archive = packed({name: data.ljust(SIZE, b"\0")}, 0o644, changed=time.time())
         self._engine.do("setting a container's clock and seed", self._api.put_archive, container, f"/{parent}", archive)
 
     def complete(self, container: str) -> None:
-        """Gives a container that was restored what runtimes leave out: its network is empty, its loopback down, and the
-        score of its PID 1, which all new processes have after it, is that of the runtime itself.
+        """Sets up what runtimes omit when they restore a container.
+
+        Its network is empty, with loopback down, and the OOM score of its PID 1, which all new processes inherit, is
+        that of the runtime itself.
         """
         init = self._init(container)
         done = subprocess.run([str(LAUNCH), "network", str(init)], capture_output=True, text=True, check=False)
@@ -198,26 +201,26 @@ class Containers:
             Path(f"/proc/{init}/oom_score_adj").write_text("0")
 
     def number_processes(self, init: int, last: int) -> None:
-        """Lets the next process of a container have the number after `last`, or the next that is free.
+        """Makes the next process of a container get the number after `last`, or the next that is free.
 
-        Its PID 1 is `init` as this machine sees it; `last` is a process id inside.
+        Its PID 1 is `init` as seen by this machine; `last` is a process id inside.
         """
         subprocess.run([str(LAUNCH), "number", str(init), str(last)], stderr=subprocess.DEVNULL, check=False)
 
     def attach(self, container: str) -> AttachedStream:
-        """Joins a running container's standard streams."""
+        """Attaches to a running container's standard streams."""
         with _alive(container), self._engine.turn("attaching to a container"):
             return AttachedStream(self._api.attach_socket(container, params=_STREAMS))
 
     def connect(self, container: str) -> AttachedStream:
-        """Joins PID 1's control socket, by a program of its own inside."""
+        """Connects to PID 1's control socket, by a separate program inside."""
         with _alive(container), self._engine.turn("a second connection to a container"):
             made = self._api.exec_create(container, [INIT, "connect"], stdin=True, stdout=True, stderr=True)
             return AttachedStream(self._api.exec_start(made["Id"], socket=True))
 
     def layers(self, container: str) -> Layers | None:
         """Finds a container's files; None if this process cannot reach them."""
-        # A directory of this very container, not of an engine elsewhere whose own has the same name.
+        # The directory must be this container's, not one of the same name on another machine's engine.
         if os.geteuid() != 0 or not self._layered or not self._directory(container).is_dir():
             return None
         where = self._look(container)["GraphDriver"]["Data"]
@@ -225,37 +228,37 @@ class Containers:
         return Layers(Path(where["UpperDir"]), init, tuple(lower))
 
     def root(self, container: str) -> Path:
-        """Returns what a running container sees, by way of its PID 1: the engine may mount it where only it can see."""
+        """Returns the root of a running container through its PID 1: the engine may mount it where only it sees it."""
         return Path(f"/proc/{self._init(container)}/root")
 
     def init(self, container: str) -> int:
-        """Returns the PID 1 of a running container as this machine sees it; 0 where its processes are out of reach."""
+        """Returns the PID 1 of a running container as seen by this machine; 0 if its processes are out of reach."""
         if os.geteuid() != 0 or not self._directory(container).is_dir():
             return 0
         pid = self._init(container)
         return pid if inner_pid(pid) == 1 else 0
 
     def processes(self, container: str) -> tuple[int, list[int]]:
-        """Returns the PID 1 of a running container, and all its processes, as the engine's machine sees them."""
+        """Returns the PID 1 of a running container, and all its processes, as seen by the engine's machine."""
         init = self._init(container)
         with _alive(container):
             listed = self._engine.do("listing processes", self._api.top, container, ps_args="-eo pid")
         return init, [int(row[0]) for row in listed["Processes"]]
 
     def created(self, container: str) -> int:
-        """Returns when a container was made, in nanoseconds since the epoch by the engine's clock.
+        """Returns when a container was created, in nanoseconds since the epoch by the engine's clock.
 
-        None of the files that are its own was changed before.
+        None of its own files was changed before that.
         """
         return _nanoseconds(self._look(container)["Created"])
 
     def checkpoint(self, container: str, directory: Path) -> None:
-        """Writes the processes of a paused container to a directory; they stay as they are.
+        """Writes the processes of a paused container to a directory; they are not changed.
 
         Raises:
             NotCheckpointable: with CRIU's reason, which is known to be a property of the processes.
-            ProcessesDisturbed: CRIU could not let go of a process as it had found it.
-            AttemptFailed: with any other reason; the processes are as they were.
+            ProcessesDisturbed: CRIU could not leave a process as it had found it.
+            AttemptFailed: with any other reason; the processes are unchanged.
         """
         options = {"CheckpointID": directory.name, "CheckpointDir": str(directory.parent), "Exit": False}
         try:
@@ -270,7 +273,7 @@ class Containers:
             raise self._checkpoint_failure(container, str(error)) from None
 
     def _checkpoint_failure(self, container: str, complaint: str) -> InfrastructureError:
-        """Returns what to raise for a checkpoint that failed: by CRIU's log, if the complaint says where it is."""
+        """Returns the error for a checkpoint that failed, according to CRIU's log if the complaint names it."""
         named = re.search(r"(?:path=|log file:) *(\S+?criu-dump\.log)", complaint)
         if named:
             with contextlib.suppress(OSError), open(named[1], "rb") as file:
@@ -286,7 +289,7 @@ class Containers:
         return AttemptFailed(complaint, machine=refusals.is_trouble(complaint))
 
     def _end_stuck_criu(self, container: str) -> None:
-        """Ends the CRIU that hangs on a container; until then the engine could do nothing with it, not even kill it."""
+        """Kills a CRIU that hangs on a container; until then the engine could do nothing with it, not even kill it."""
         init = self._init(container)
         with contextlib.suppress(OSError):
             tracer = re.search(r"^TracerPid:\t(\d+)", Path(f"/proc/{init}/status").read_text(), re.MULTILINE)
@@ -294,10 +297,10 @@ class Containers:
                 os.kill(int(tracer[1]), signal.SIGKILL)
 
     def put_checkpoint(self, container: str, directory: Path, name: str) -> None:
-        """Lays a checkpoint where the engine looks for those of a container: it takes them from nowhere else."""
+        """Copies a checkpoint to where the engine looks for those of a container, which is the only place."""
         place = self._directory(container) / "checkpoints" / name
         place.mkdir(parents=True)
-        # containerd takes a checkpoint in as one piece of content, and now and then refuses one that it has already.
+        # containerd imports a checkpoint as one piece of content, and sometimes refuses one that it has already.
         (place / f"for-{container}").touch()
         for entry in os.scandir(directory):
             if entry.is_file():
@@ -358,19 +361,19 @@ class Containers:
                     raise
 
     def resume(self, container: str) -> None:
-        """Lets a container run on that may be paused."""
+        """Resumes a container that may be paused."""
         with contextlib.suppress(docker.errors.APIError, InfrastructureError):
             self._engine.do("resuming a container", self._api.unpause, container)
 
     def disk_usage(self) -> int:
-        """Returns bytes on disk of what this data directory's containers have written."""
+        """Returns the bytes on disk that this data directory's containers have written."""
         found: Any = self._engine.do(
             "weighing this data directory's containers", self._api.containers, all=True, size=True, filters=self._mine()
         )
         return sum(int(each.get("SizeRw", 0)) for each in found)
 
     def remove(self, container: str) -> None:
-        """Kills a container and removes it with its anonymous volumes; nothing happens if it is gone.
+        """Kills a container and removes it with its anonymous volumes; does nothing if it is gone.
 
         Raises:
             InfrastructureError: the engine failed.
@@ -391,9 +394,10 @@ class Containers:
 
 
 def _filter_options(engine: Sequence[str]) -> list[str]:
-    """Returns the options that lead to a filter of system calls, by the engine's own.
+    """Returns the options that set a filter of system calls, given the engine's own.
 
-    An engine that refuses our filter starts no container. What whoever runs it wrote, instead of its default, holds.
+    An engine that rejects our filter starts no container. If its operator has replaced its default filter, that one is
+    used.
     """
     ours = [f"seccomp={profile()}"]
     known = {"default": ours, "builtin": ours, "unconfined": ours}
@@ -401,14 +405,14 @@ def _filter_options(engine: Sequence[str]) -> list[str]:
         found = re.fullmatch(r"name=seccomp,profile=(.*)", option)
         if found:
             return known.get(found[1], [])
-    return ["no-new-privileges"]  # PID 1 needs this to set its own, even if sudo and su do not work then
+    return ["no-new-privileges"]  # PID 1 needs this to set its own, although sudo and su do not work then
 
 
 @contextlib.contextmanager
 def _alive(container: str) -> Iterator[None]:
-    """A block in which the engine refuses only for want of a running container.
+    """A block in which the engine's refusals mean that the container does not run.
 
-    What the SDK raises is an OSError too, which a file tool would take for its own file's.
+    The SDK's errors are OSErrors, too, which a file tool would attribute to its own file.
     """
     try:
         yield
@@ -417,7 +421,7 @@ def _alive(container: str) -> Iterator[None]:
 
 
 def _nanoseconds(timestamp: str) -> int:
-    """Returns an engine's timestamp (RFC 3339 with up to nine decimals, UTC) as nanoseconds since the epoch."""
+    """Converts an engine's timestamp (RFC 3339 with up to nine decimals, UTC) to nanoseconds since the epoch."""
     whole, _, fraction = timestamp.rstrip("Z").partition(".")
     seconds = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
     return int(seconds) * 10**9 + int(fraction.ljust(9, "0")[:9] or 0)

@@ -1,4 +1,4 @@
-"""The Docker Engine: one connection, bounded calls, errors in our words, and the labels on all that is ours."""
+"""The Docker Engine: one connection, limited calls, errors in our words, and the labels of everything that is ours."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from docker.utils import kwargs_from_env
 
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
-LABEL_OWNER = "tvsnap.owner"  # the id of the `Owner` that made it; whoever finds that owner dead may remove it
-LABEL_HOME = "tvsnap.home"  # which data directory it belongs to; see `home_tag`
-LABEL_IMAGE = "tvsnap.image"  # the digest of the tvsnap image that it holds or stands on
+LABEL_OWNER = "tvsnap.owner"  # the id of the `Owner` that made it; others may remove it if that owner is dead
+LABEL_HOME = "tvsnap.home"  # the data directory that it belongs to; see `home_tag`
+LABEL_IMAGE = "tvsnap.image"  # the digest of the tvsnap image that it contains or is based on
 
-IN_FLIGHT = 8  # calls to one engine at a time; beyond that they only wait for each other in the engine
-CALL_TIMEOUT = 120  # seconds; a commit of a large container takes its time
-PATIENCE = 15.0  # seconds that an engine may be away, as for a restart
+IN_FLIGHT = 8  # concurrent calls to one engine; more would only wait for each other in the engine
+CALL_TIMEOUT = 120  # seconds; a commit of a large container takes long
+PATIENCE = 15.0  # seconds for which an engine may be away, as for a restart
 _POLL = 0.1
 
 P = ParamSpec("P")
@@ -40,7 +40,7 @@ _LOST = (
 
 
 def home_tag(home: Path) -> str:
-    """Returns what stands for a data directory in labels."""
+    """Returns the tag of a data directory in labels."""
     return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
 
 
@@ -49,7 +49,7 @@ class EngineUnavailable(InfrastructureError):
 
 
 class EngineTimeout(InfrastructureError):
-    """The engine did not answer in time; it may do what it was told all the same."""
+    """The engine did not answer in time; it may nevertheless do what was requested."""
 
 
 class Engine:
@@ -66,7 +66,7 @@ class Engine:
 
         Args:
             timeout: seconds for one call.
-            patience: seconds to wait for an engine that was there and has gone.
+            patience: seconds to wait for an engine that no longer answers.
 
         Raises:
             MachineLacks: no engine answers.
@@ -85,14 +85,14 @@ class Engine:
         self.version = str(about["Version"])
 
     def do(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Makes a call that may be made twice; waits a while for an engine that has gone, as for a restart.
+        """Makes a call that may be repeated; waits for some time if the engine has gone, as for a restart.
 
         Args:
             what: what is being done, for messages: "the start of a container".
             function: a method of `api`.
 
         Raises:
-            docker.errors.NotFound: the engine knows no such thing.
+            docker.errors.NotFound: the engine knows no such object.
             docker.errors.APIError: the engine refuses, for a reason that is neither its own nor the machine's.
             EngineUnavailable, EngineTimeout, InfrastructureError: it is gone, too slow, or full.
         """
@@ -125,16 +125,12 @@ class Engine:
                 ) from None
 
     def image(self, reference: str) -> dict[str, Any]:
-        """Returns what the engine says of an image.
-
-        Raises:
-            docker.errors.NotFound: it has none of that name.
-        """
+        """Returns the engine's data on an image; raises docker.errors.NotFound if it has none of that name."""
         about: dict[str, Any] = self.do("looking at an image", self.api.inspect_image, reference)
         return about
 
     def has_image(self, reference: str) -> bool:
-        """Whether the engine has an image of that name."""
+        """Returns whether the engine has an image of that name."""
         try:
             self.image(reference)
         except docker.errors.NotFound:
@@ -142,7 +138,7 @@ class Engine:
         return True
 
     def remove_image(self, reference: str) -> bool | None:
-        """Returns whether an image was removed, or something stands on it still; None if there is none."""
+        """Removes an image; returns False if it is still needed, and None if it does not exist."""
         try:
             self.do("removing an image", self.api.remove_image, reference)
         except docker.errors.NotFound:
@@ -164,7 +160,7 @@ class Engine:
 
 
 def _is_own_failure(error: docker.errors.APIError) -> bool:
-    """Whether the engine or its machine failed, not what was asked of it."""
+    """Returns whether the engine or its machine failed, and not the request."""
     return error.status_code is not None and error.status_code >= 500
 
 

@@ -1,7 +1,7 @@
-"""How a container's files are seen, and what is done about those things of them that a commit loses.
+"""Access to a container's files, and handling of what a commit loses of them.
 
-Where the engine keeps its layers on this machine, they are read there, which costs what differs from the image.
-Elsewhere a program of ours walks all files inside, which takes 50 ms for 20,000 of them.
+If the engine stores its layers on this machine, they are read there, at a cost that depends on the difference from the
+image. Elsewhere a program of ours walks all files inside, which takes 50 ms for 20,000 of them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from tvsnap.sandboxes.processes.observe import files_fingerprints
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 
 _DIRECTORY_TIMES = "/run/tvsnap/times"
-"""Inside: those of directories as they were at first, by which a digest tells times that were set on purpose."""
+"""Inside: the initial times of directories, by which a digest recognises times that were set on purpose."""
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
 MOUNTED = ("/dev", "/proc", "/sys")  # directories on which the runtime mounts what belongs to no image
-_DIGESTED = 64 * MIB  # bytes up to which a file is named by a digest of its contents, where it can be read directly
+_DIGESTED = 64 * MIB  # bytes up to which a file is identified by a digest of its contents, if it can be read directly
 
 
 _OF_DIRECTORY = attrgetter("mode", "uid", "gid", "flags", "attributes")
@@ -50,24 +50,28 @@ _OF_FILE = attrgetter("mode", "ctime_ns", "inode", "size")
 class Files(ABC):
     """The files of one container.
 
-    Some files are lent: the engine lays its own over what an image holds, and no commit keeps what is written there.
+    Some files are lent: the engine mounts its own over those of an image, and a commit does not contain what is written
+    there.
     """
 
     lent: ClassVar[tuple[str, ...]]  # those files
 
     @abstractmethod
     def lent_states(self) -> Mapping[str, str]:
-        """Returns, for each lent file that is there, what changes when it does."""
+        """Returns, for each lent file that exists, a value that changes when the file does."""
 
     def prepare(self, snapshot: Path | None) -> None:  # noqa: B027
-        """Called before the container starts; `snapshot` is the directory of the one that it is a fork of, if any."""
+        """Called before the container starts.
+
+        `snapshot` is the directory of the snapshot that it is a fork of, if any.
+        """
 
     def begin(self) -> None:  # noqa: B027
         """Called when the container runs, before any command."""
 
     @abstractmethod
     def bring_back(self, snapshot: Path) -> None:
-        """Called after that in a fork, for what commits lose."""
+        """Called after that in a fork, to restore what commits lose."""
 
     def outside(self) -> Path | None:
         """Returns the directory of PID 1 in this machine's /proc; None if it is on another machine."""
@@ -75,26 +79,26 @@ class Files(ABC):
 
     @abstractmethod
     def fingerprints(self, service: Service) -> tuple[str, str]:
-        """Returns hashes that change whenever a file does, but for those in memory: of others' and a service's files.
+        """Returns hashes that change whenever a file does, except those in memory: of all other files, and a service's.
 
-        Where the two cannot be told apart, the first is of all.
+        If the two cannot be separated, the first is of all files.
         """
 
     @abstractmethod
     def identity(self, entry: observing.Entry) -> str:
-        """Names a file's contents: equal for two only if they are; see `FileChange`."""
+        """Identifies a file's contents: equal for two files only if they are; see `FileChange`."""
 
     @abstractmethod
     def all(self) -> Iterable[observing.Entry]:
-        """Returns all files of the container, those of its image included."""
+        """Returns all files of the container, including those of its image."""
 
     def differing(
         self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
     ) -> AbstractContextManager[digest.Files]:
-        """A block with the files that may differ from the image's, for a digest; those in memory left out.
+        """A block with the files that may differ from the image's, for a digest; without those in memory.
 
         Args:
-            baseline: what a fresh sandbox has, by path.
+            baseline: the files of a fresh sandbox, by path.
             image: the files of the image.
             contents: what is known of the contents of files.
 
@@ -104,32 +108,32 @@ class Files(ABC):
         raise digest.Incomparable("the files lie on the machine of the engine")
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:  # noqa: B027
-        """See `Sandbox.redate`; nothing is done where the files lie on another machine."""
+        """See `Sandbox.redate`; nothing is done if the files are on another machine."""
 
     def distinguish(self, unfinished: Unfinished) -> None:  # noqa: B027
-        """Called before the commit, so that nothing that is mended afterwards is part of another snapshot too.
+        """Called before the commit, so that no layer that is repaired afterwards belongs to another snapshot, too.
 
         Raises:
-            NotCheckpointable: it cannot be seen to.
+            NotCheckpointable: it cannot be done.
             OSError: the disk is full or fails.
         """
 
     @abstractmethod
     def mend(self, unfinished: Unfinished) -> None:
-        """Sees to what the commit of these files has lost: in the engine's image, or in notes for those who fork it.
+        """Repairs what the commit of these files has lost: in the engine's image, or in notes for its forks.
 
         Raises:
-            NotCheckpointable: it cannot be brought back.
+            NotCheckpointable: it cannot be restored.
         """
 
 
 class OuterFiles(Files):
-    """Read in the engine's own storage."""
+    """Files that are read in the engine's own storage."""
 
     lent: ClassVar[tuple[str, ...]] = ("/etc/hostname",)
 
     def __init__(self, engine: Engine, layers: Layers, root: Callable[[], Path], guest: Callable[[], Guest]) -> None:
-        """Args: root: returns what the container sees, once it runs."""
+        """`root` returns the container's root once it runs."""
         self._engine = engine
         self._layers = layers
         self._guest = guest
@@ -191,10 +195,11 @@ class OuterFiles(Files):
             redating.redate(root, observing.walk(self._layers.upper), span, to)
 
     def distinguish(self, unfinished: Unfinished) -> None:
-        """Writes what no other snapshot has into a file of ours.
+        """Writes contents that no other snapshot has into a file of ours.
 
-        An engine keeps layers by a digest of their archives, in which times are whole seconds, and which lack sockets
-        and attributes: two snapshots of which only that differs would be one layer, mended for the later of them.
+        An engine identifies layers by a digest of their archives, in which times are whole seconds, and which lack
+        sockets and attributes: two snapshots that differ only in these would share one layer, repaired for the later of
+        them.
         """
         folder, name = os.path.split(DISTINCTION)
         digits = hashlib.sha256(unfinished.id.encode()).hexdigest()[: 2 * DISTINCTION_LENGTH]
@@ -209,13 +214,13 @@ class OuterFiles(Files):
             self._distinction = frozenset([self._stamp_above(DISTINCTION)])
         except OSError as error:
             if error.errno in DISK_ERRORS:
-                raise  # trouble of the machine, which says nothing of the state
+                raise  # a fault of the machine, which says nothing about the state
             raise NotCheckpointable(
                 f"/{DISTINCTION}, a file of tvsnap's, cannot be written: {error.strerror}"
             ) from None
 
     def _stamp_above(self, path: str) -> str:
-        """Returns the stamp of a file in the writable layer, as a walk through that tells it."""
+        """Returns the stamp of a file in the writable layer, as a walk through that layer computes it."""
         with paths.directory(self._layers.upper) as root, paths.closing(paths.open_beneath(root, path)) as file:
             return observing.stamp(os.fstat(file))
 
@@ -228,7 +233,7 @@ class OuterFiles(Files):
 
 @dataclass(frozen=True)
 class InnerFiles(Files):
-    """Seen from inside."""
+    """Files that are read from inside."""
 
     lent: ClassVar[tuple[str, ...]] = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
 
@@ -283,7 +288,7 @@ class InnerFiles(Files):
 
 @contextlib.contextmanager
 def opened(root: Path, path: str) -> Iterator[int]:
-    """A block with a directory of a container opened: whatever its links say, none leads out of it."""
+    """A block with an open directory of a container: whatever its links contain, none leads out of it."""
     try:
         top = paths.directory(root)
     except OSError as error:
@@ -293,7 +298,7 @@ def opened(root: Path, path: str) -> Iterator[int]:
 
 
 def _touched(was: observing.Entry | None, now: observing.Entry) -> bool:
-    """Whether a path may be otherwise than in a fresh sandbox: what was written to since has another time of change."""
+    """Returns whether a path may differ from a fresh sandbox: files that were written have another time of change."""
     if was is None:
         return True
     told = _OF_DIRECTORY if stat.S_ISDIR(now.mode) else _OF_FILE
@@ -301,5 +306,5 @@ def _touched(was: observing.Entry | None, now: observing.Entry) -> bool:
 
 
 def _stamp(entry: observing.Entry) -> str:
-    """Names contents by what stays the same in a fork: a layer gives files other inodes and times of change."""
+    """Identifies contents by what stays the same in a fork: a layer gives files other inodes and times of change."""
     return f"{entry.size}:{entry.mtime_ns}"

@@ -1,4 +1,4 @@
-"""The engine's images that sandboxes start from: a tvsnap image as one layer, and on it a layer with our PID 1."""
+"""The engine's images for sandboxes: a tvsnap image as one layer, and on it a layer with our PID 1."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
 from tvsnap.sandboxes import paths
 
 IMAGES = "tvsnap/image"  # the repository of tvsnap images as they are
-STARTABLE = "tvsnap/guest"  # that of the same with PID 1 in them
+STARTABLE = "tvsnap/guest"  # the repository of the same with PID 1 in them
 DISTINCTION_LENGTH = 16  # bytes, of which each is two digits
 
 
 class EngineImages:
-    """Brings images into the engine when they are first needed. Thread-safe."""
+    """Imports images into the engine when they are first needed. Thread-safe."""
 
     DEPTH = 2
-    """Layers of what `startable` returns."""
+    """The number of layers of `startable` images."""
 
     def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class EngineImages:
         self._lock = threading.Lock()
 
     def startable(self, image: Image) -> str:
-        """Returns the reference of the engine's image to start sandboxes of `image` from; makes it if need be.
+        """Returns the reference of the engine's image for sandboxes of `image`; makes it if necessary.
 
         Raises:
             NotFound: the engine does not have the image, and its files are not in the data directory either.
@@ -62,7 +62,7 @@ class EngineImages:
             return reference
         base = f"{IMAGES}:{build}"
         with self._lock, self._alone():
-            for each in (base, reference):  # first, so that nothing is in the engine that nobody knows of
+            for each in (base, reference):  # first, so that everything in the engine is known here
                 (self._known / _tag(each)).touch()
             if not self._engine.has_image(reference):
                 if not self._engine.has_image(base):
@@ -72,27 +72,26 @@ class EngineImages:
         return reference
 
     def reap(self, images: Path) -> None:
-        """Removes what was brought into the engine for images that are no more, or with another version's PID 1.
+        """Removes what was imported into the engine for images that no longer exist, or with another version's PID 1.
 
-        Args:
-            images: the data directory's; where there is no such directory, images come from elsewhere and stay.
+        `images` is the data directory's; if it does not exist, images come from elsewhere and stay.
         """
         have = {path.name[:40] for path in images.iterdir()} if images.is_dir() else None
-        for record in sorted(self._known.iterdir(), reverse=True):  # what stands on another before that
+        for record in sorted(self._known.iterdir(), reverse=True):  # dependent ones first
             build, _, version = record.name.partition("-")
             gone = have is not None and build.partition(".")[0] not in have
             if gone or version not in ("", self.guest_version):
                 removed = self._engine.remove_image(f"{STARTABLE if version else IMAGES}:{record.name}")
-                if removed is not False:  # nothing stands on it
+                if removed is not False:  # nothing depends on it
                     record.unlink(missing_ok=True)
 
     def forget(self, reference: str) -> None:
-        """Looks again the next time whether the engine has an image: it may have been removed there."""
+        """Checks the next time whether the engine has an image, as it may have been removed there."""
         self._there.discard(reference)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """A block that one process on the data directory is in: the same image is not made twice."""
+        """A block that only one process on the data directory at a time enters, so that no image is made twice."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         with paths.closing(os.open(self._lock_file, flags, 0o600)) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -147,18 +146,18 @@ class EngineImages:
 
 
 def _build_of(image: Image) -> str:
-    """Returns what names a build of an image: two that only differ in the times of their files have the same digest."""
+    """Returns a name for a build of an image: builds that differ only in times of files have the same digest."""
     return f"{image.digest[:40]}.{hashlib.sha256(repr(image.created).encode()).hexdigest()[:12]}"
 
 
 def _files(image: Image) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields all that the trees of an image have, but for the marks by which one hides what is below it."""
+    """Yields all files in the trees of an image, except the marks by which a tree hides those below it."""
     for tree in image.layers:
         yield from ((path, about) for path, about in walk(tree) if not stat.S_ISCHR(about.st_mode))
 
 
 def _counting_here(archive: IO[bytes] | None, image: Image) -> AbstractContextManager[IO[bytes]]:
-    """A block with an image's archive in which file capabilities, if it has any, count without a user namespace."""
+    """A block with an image's archive in which file capabilities, if any, are valid without a user namespace."""
     assert archive is not None
     files = (path for path, info in _files(image) if stat.S_ISREG(info.st_mode))
     if not any(CAPABILITY_XATTR in os.listxattr(path, follow_symlinks=False) for path in files):
@@ -179,7 +178,7 @@ def _tag(reference: str) -> str:
 
 
 def _guest_files() -> bytes:
-    """Returns what each sandbox needs of ours as a tar."""
+    """Returns our files for each sandbox as a tar."""
     files = {f"run/tvsnap/{name}": source.read_bytes() for name, source in GUEST_FILES.items()}
     files[DISTINCTION] = bytes(DISTINCTION_LENGTH).hex().encode()
     return packed(files, 0o755, folders=("run", "run/tvsnap"))

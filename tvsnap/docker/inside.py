@@ -1,4 +1,4 @@
-"""Programs of ours, run inside a sandbox by its PID 1."""
+"""Runs programs of ours inside a sandbox, by its PID 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_tool(guest: Guest, *arguments: str, user: str = "root") -> bytes:
 
     Raises:
         SandboxDied: it has ended.
-        NotSeen: the program did not end well, or not in time: it shares the container with what may be in its way.
+        NotSeen: the program failed, or was too slow: other programs in the container may be in its way.
     """
     looks.go_on()
     command = [INIT, "within", str(looks.seconds()), *arguments]

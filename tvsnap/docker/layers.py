@@ -1,7 +1,7 @@
-"""What `docker commit` loses of files, and puts back: nanoseconds, attributes, sockets; and layers, when they are many.
+"""Restores what `docker commit` loses of files: nanoseconds, attributes, sockets; and merges layers, if they are many.
 
-A layer of the engine is a tar archive whose times are whole seconds, in which sockets and all extended attributes but
-file capabilities are left out (seen with 20.10). A build that compares times would see the difference.
+A layer of the engine is a tar archive whose times are whole seconds, without sockets and without extended attributes
+except file capabilities (observed with 20.10). A build that compares times would see the difference.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 
 
 def repair(entries: Iterable[Entry], upper: Path, layer: Path) -> None:
-    """Makes the files of a committed layer what they are in the container's writable layer.
+    """Makes the files of a committed layer equal to those in the container's writable layer.
 
     Args:
-        entries: what the writable layer holds.
+        entries: the files of the writable layer.
         upper: the writable layer; nothing may write to it meanwhile.
-        layer: what the engine made of it.
+        layer: the engine's layer made of it.
     """
     with paths.directory(layer) as root:
-        # Putting something into a directory changes its times: those from the bottom up.
+        # Adding a file to a directory changes the directory's times, so these are set from the bottom up.
         for entry in sorted(entries, key=lambda entry: entry.path.count("/"), reverse=True):
             if not entry.deleted:
                 _repair_one(entry, upper, root)
@@ -75,7 +75,7 @@ def _copy_attributes(there: str | Path, here: str | Path, leave: tuple[str, ...]
 
 
 def _set_flags(directory: str, flags: int) -> None:
-    """Sets flags of a directory (chattr) beside those that it has; a file system without them has none."""
+    """Adds flags to a directory (chattr); a file system without flags is left unchanged."""
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with paths.closing(opened) as descriptor, contextlib.suppress(OSError):
         there = struct.unpack("i", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
@@ -83,24 +83,24 @@ def _set_flags(directory: str, flags: int) -> None:
 
 
 def unmask(init: Path, upper: Path, lower: Sequence[Path]) -> None:
-    """Brings back the files that the engine hides from a new container behind empty ones of its own.
+    """Restores the files that the engine hides from a new container behind empty ones of its own.
 
-    It puts a layer in between, `init`, with /etc/hosts, /etc/resolv.conf, /etc/mtab and /.dockerenv: it may mount on
-    those. The container's writable layer is not mounted yet; those below `init` are given topmost first.
+    It inserts a layer `init` with /etc/hosts, /etc/resolv.conf, /etc/mtab and /.dockerenv, on which it may mount. The
+    container's writable layer is not mounted yet; the layers below `init` are given topmost first.
     """
     folders: dict[Path, Path] = {}
     for entry in observing.walk(init):
         if stat.S_ISDIR(entry.mode) or entry.path.startswith("/dev/"):
             continue
         if not _lift(entry.path, upper, lower, folders):
-            # This is how an overlay says that there is nothing.
+            # This is how an overlay marks a deleted file.
             os.mknod(f"{upper}{entry.path}", stat.S_IFCHR, os.makedev(0, 0))
     for here, there in folders.items():
         _look_like(there, here)
 
 
 def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) -> None:
-    """Makes names of one file that in a container: written to, a file of a lower layer is copied for that name only.
+    """Makes names of one file hard links in a container: otherwise a write to a lower layer's file splits them.
 
     Each group is of one file; layers as of `unmask`.
     """
@@ -115,7 +115,7 @@ def relink(groups: Iterable[Sequence[str]], upper: Path, lower: Sequence[Path]) 
 
 
 def _lift(path: str, upper: Path, lower: Sequence[Path], folders: dict[Path, Path]) -> bool:
-    """Copies what a path is in the layers below into the writable layer; returns whether it is anything there."""
+    """Copies a path from the layers below into the writable layer; returns whether it exists there."""
     _make_folders(path, upper, lower, folders)
     hidden = _topmost(path, lower)
     if hidden is not None:
@@ -125,7 +125,7 @@ def _lift(path: str, upper: Path, lower: Sequence[Path], folders: dict[Path, Pat
 
 
 def _make_folders(path: str, upper: Path, lower: Sequence[Path], folders: dict[Path, Path]) -> None:
-    """Makes those above a path, and adds to `folders` what each is below: they are to look like that at last."""
+    """Makes the folders above a path, and adds each to `folders` with the one below that it must finally look like."""
     for folder in reversed(PurePosixPath(path).parents):
         here, there = Path(f"{upper}{folder}"), _topmost(str(folder), lower)
         here.mkdir(exist_ok=True)
@@ -155,7 +155,7 @@ def flattened(
     Args:
         export: the engine's export of the container.
         entries: all its files, as seen inside.
-        leave_out: says of a file's name in the archive whether it is passed over.
+        leave_out: returns, by a file's name in the archive, whether it is skipped.
 
     Raises:
         InfrastructureError: the export broke off; raised at the end of the block.
@@ -164,7 +164,7 @@ def flattened(
 
     def change(member: tarfile.TarInfo) -> bool:
         seconds, nanoseconds = divmod(times.get("/" + member.name.strip("/"), 0), 10**9)
-        if seconds != int(member.mtime):  # it has changed since it was looked at
+        if seconds != int(member.mtime):  # it has changed since it was listed
             seconds, nanoseconds = int(member.mtime), 0
         # The number itself would be rounded: it is a float.
         member.pax_headers = {**member.pax_headers, "mtime": f"{seconds}.{nanoseconds:09}"}
@@ -175,7 +175,7 @@ def flattened(
 
 @contextlib.contextmanager
 def rewritten(source: Any, change: Callable[[tarfile.TarInfo], bool]) -> Iterator[IO[bytes]]:
-    """A block with a changed copy of a tar archive, made as it is read.
+    """A block with a changed copy of a tar archive, made while it is read.
 
     `change` may change a member, and returns whether it is kept.
 
@@ -189,7 +189,7 @@ def rewritten(source: Any, change: Callable[[tarfile.TarInfo], bool]) -> Iterato
         try:
             with open(writer, "wb") as output:
                 _rewrite(source, output, change)
-        except BrokenPipeError:  # the reader has given up, and says why
+        except BrokenPipeError:  # the reader has given up, and raises the reason
             pass
         except Exception as error:
             failure.append(InfrastructureError(f"files could not be read to their end: {error}"))
@@ -211,14 +211,14 @@ def _rewrite(source: Any, output: IO[bytes], change: Callable[[tarfile.TarInfo],
         tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as new,
     ):
         while (member := old.next()) is not None:
-            old.members = []  # type: ignore[attr-defined]  # it remembers all of them otherwise
+            old.members = []  # type: ignore[attr-defined]  # otherwise it remembers all of them
             if change(member):
                 new.addfile(member, old.extractfile(member) if member.isreg() else None)
             new.members = []  # type: ignore[attr-defined]
 
 
 class _Chunks:
-    """An iterator of bytes for `tarfile`, which takes more or less than it asks for."""
+    """An iterator of bytes for `tarfile`, which accepts more or less than it requests."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = filter(None, chunks)

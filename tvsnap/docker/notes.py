@@ -1,4 +1,4 @@
-"""What commits lose, noted down beside a snapshot, and what is made of the notes in its forks."""
+"""Notes on what commits lose, written beside a snapshot, and their use in its forks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvsnap.sandboxes.criu import refusals
 
 
 def note_lent(guest: Guest, paths: Iterable[str], directory: Path) -> None:
-    """Notes down changed files that are lent to a sandbox, in the directory of its snapshot."""
+    """Records changed lent files of a sandbox in the directory of its snapshot."""
     entries = {entry.path: entry for entry in list_inside(guest, "/etc")}
     notes: dict[str, dict[str, object] | None] = dict.fromkeys(paths)
     for path in notes:
@@ -31,7 +31,7 @@ def note_lent(guest: Guest, paths: Iterable[str], directory: Path) -> None:
 
 
 def restore_lent(guest: Guest, directory: Path) -> None:
-    """Makes the lent files of a fork what was noted down in the directory of its snapshot."""
+    """Restores the lent files of a fork from the directory of its snapshot."""
     with contextlib.suppress(FileNotFoundError):
         for path, note in json.loads((directory / LENT).read_text()).items():
             if note is None:
@@ -54,7 +54,7 @@ def _run(guest: Guest, command: list[str], text: bytes, otherwise: str) -> None:
 
 
 def note_links(entries: Iterable[observing.Entry], directory: Path) -> None:
-    """Notes down which names are of one file: written to in a fork, each would become a file of its own."""
+    """Records which names are of one file: if written in a fork, each would become a separate file."""
     if groups := list(observing.linked(entries).values()):
         (directory / LINKS).write_text(json.dumps(groups))
 
@@ -67,7 +67,7 @@ def read_links(directory: Path) -> list[list[str]]:
 
 
 def amend(guest: Guest, directory: Path) -> None:
-    """Gives the files of a fork the times that were noted down in the directory of its snapshot."""
+    """Sets the times of files in a fork that were recorded in the directory of its snapshot."""
     notes = directory / TIMES
     if notes.exists():
         _run(guest, [INIT, "amend"], notes.read_bytes(), "the times of its files could not be set")

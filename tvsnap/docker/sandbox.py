@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tvsnap.docker.backend import DockerBackend
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
-"""What the runtime mounts and commands may write to; a checkpoint holds it and a commit does not."""
+"""Mounts of the runtime that commands may write to; a checkpoint contains them and a commit does not."""
 _STARTUP_FILE = "/etc/bash.bashrc"
 _START_TIMEOUT = 20.0
 _LONGEST_COMMAND = 60
@@ -60,7 +60,7 @@ class DockerSandbox(Networked, Rewindable):
     def __init__(
         self, id: str, image: Image, limits: Limits, backend: DockerBackend, container: str, reference: str, depth: int
     ) -> None:
-        """Takes charge of a container that is about to run, of an image (`reference`) of so many layers (`depth`)."""
+        """Takes over a container that is about to run, of an image (`reference`) with so many layers (`depth`)."""
         self.id = id
         self.image = image
         self.limits = limits
@@ -73,25 +73,25 @@ class DockerSandbox(Networked, Rewindable):
         self._closing = threading.Lock()
         self._closed = False
         super().__init__()
-        self._init = 0  # its PID 1 as this machine sees it; 0 if out of reach
+        self._init = 0  # its PID 1 as seen by this machine; 0 if out of reach
         self._image_tree = observing.ImageTree(*image.layers)
         self._contents = digests.Contents()
         self._reports = shell_report.ShellReports()
-        self._time_waits: TimeWaits | None = None  # if it is within reach
-        self._watch: activity.Watch | None = None  # likewise
-        self._gauge: LoadGauge | None = None  # likewise
+        self._time_waits: TimeWaits | None = None  # None if out of reach
+        self._watch: activity.Watch | None = None  # None if out of reach
+        self._gauge: LoadGauge | None = None  # None if out of reach
         self._lent: Mapping[str, str] = {}
         self.clock: Clock | None = None  # its own, if its image sets one
         self._in_memory = self._startup = ""
         self.files = backend.files(self)
 
     def begin(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
-        """Notes how it looks where no commit reaches; called when it runs, before any command.
+        """Records its initial state where no commit reaches; called when it runs, before any command.
 
         Args:
             fresh: it was started, not restored from a checkpoint.
-            empty_memory: no checkpoint has brought files in memory.
-            closed: the connections that it is to have in TIME_WAIT.
+            empty_memory: no checkpoint has restored files in memory.
+            closed: the connections to restore in TIME_WAIT.
         """
         self._init = self._containers.init(self.container)
         if self.image.network.attached:
@@ -114,7 +114,7 @@ class DockerSandbox(Networked, Rewindable):
             self._startup = self._startup_file()
 
     def note_closed(self) -> tuple[Closed, ...]:
-        """Returns the connections in TIME_WAIT; nothing runs meanwhile.
+        """Returns the connections in TIME_WAIT; nothing may run meanwhile.
 
         Raises:
             NotCheckpointable: a fork could not have them.
@@ -126,22 +126,22 @@ class DockerSandbox(Networked, Rewindable):
         return ()
 
     def changed_lent_files(self) -> list[str]:
-        """Returns the paths of those lent files (see `Files`) that are not as the engine made them."""
+        """Returns the paths of lent files (see `Files`) that are not as the engine made them."""
         now = self.files.lent_states()
         return [path for path in self.files.lent if now.get(path) != self._lent.get(path)]
 
     @property
     def starts_shells_as_before(self) -> bool:
-        """Whether the file is known to be untouched that bash reads whenever it starts."""
+        """Whether the file that bash reads at each start is known to be unchanged."""
         return self._startup == self._startup_file()
 
     @property
     def holds_nothing_in_memory(self) -> bool:
-        """Whether no files are known to have been written to file systems in memory."""
+        """Whether it is known that no files were written to file systems in memory."""
         return self._in_memory == self._digest(_IN_MEMORY)
 
     def number_after(self, last: int) -> None:
-        """Does from outside what PID 1 of a container may not; an engine on another machine cannot be helped."""
+        """Does from outside what PID 1 of a container may not do; impossible with an engine on another machine."""
         outside = self.files.outside()
         if outside is not None:
             self._containers.number_processes(int(outside.name), last)
@@ -161,7 +161,7 @@ class DockerSandbox(Networked, Rewindable):
         return list(self.process_table().processes)
 
     def process_table(self, service: Service = NO_SERVICE) -> process_report.ProcessTable:
-        """Returns the live processes, and what the shell holds; of a service's processes, their locks alone."""
+        """Returns the live processes, and the shell's open files; of a service's processes, only their locks."""
         guest = self.guest()
         serving = [str(pid) for pid in sorted(service.processes)]
         tables: list[process_report.ProcessTable] = []
@@ -176,10 +176,10 @@ class DockerSandbox(Networked, Rewindable):
         return tables[-1]
 
     def shell_hold(self) -> process_report.ShellHold:
-        """Returns what the idle shell holds.
+        """Returns the open files and locks of the idle shell.
 
         Raises:
-            NotCheckpointable: that cannot be told.
+            NotCheckpointable: they are not known.
         """
         hold = self.process_table().shell
         if hold is None:
@@ -227,7 +227,7 @@ class DockerSandbox(Networked, Rewindable):
         )
 
     def _look(self, table: process_report.ProcessTable, service: Service, info: GuestInfo) -> activity.Look:
-        """Returns what may happen by itself; whatever lives may do something, if it is out of reach."""
+        """Returns what may happen by itself; if processes are out of reach, any live one may do something."""
         serving = table.serving(service)
         if self._watch is not None:
             inside = self._family()
@@ -271,7 +271,7 @@ class DockerSandbox(Networked, Rewindable):
         return not table.others, table.shell
 
     def _in_doubt(self, table: process_report.ProcessTable, service: Service) -> bool:
-        """Whether calls could change something that does not show: what waits for someone to come and take it."""
+        """Returns whether calls could change something invisible: data that waits to be received."""
         files = [file.number for file in table.shell.further_files] if table.shell else []
         serving = table.serving(service)
         others = [one.pid for one in table.others if one.pid not in serving]
@@ -289,11 +289,11 @@ class DockerSandbox(Networked, Rewindable):
                 yield stream
 
     def _is_not_archived(self, name: str) -> bool:
-        # What an image with a clock or a seed has its programs load is not in the archive.
+        # The library that an image with a clock or a seed preloads is not in the archive.
         return bool(_NOT_ARCHIVED.fullmatch(name)) or (name == _PRELOAD and is_fixed(self.image))
 
     def _family(self) -> dict[int, int]:
-        """Returns its processes as this machine sees them, by what they are inside."""
+        """Returns its processes as seen by this machine, by their ids inside."""
         return {activity.inner_pid(pid): pid for pid in activity.family(self._init)}
 
     def _own_pids(self) -> list[int]:
@@ -338,7 +338,7 @@ class DockerSandbox(Networked, Rewindable):
         if self._guest is not None:
             self._guest.abandon()
         self.gateway.close_way(self.id)
-        with contextlib.suppress(InfrastructureError):  # an engine that is gone: the reaper comes back to it
+        with contextlib.suppress(InfrastructureError):  # if the engine is gone, the container is reaped later
             self._containers.remove(self.container)
         self._backend.forget(self)
 
@@ -350,7 +350,7 @@ class DockerSandbox(Networked, Rewindable):
 
 
 def _differ(was: observing.Entry, now: observing.Entry) -> bool:
-    """Whether a path is not what it is in the image, as far as that shows: their times of change are their own."""
-    # A directory's times are the layer's, or say that its entries have changed.
+    """Returns whether a path differs from the image, as far as visible: times of change always differ."""
+    # A directory's times are the layer's, or mean that its entries have changed.
     told = _OF_DIRECTORY if stat.S_ISDIR(now.mode) and stat.S_ISDIR(was.mode) else _OF_FILE
     return told(was) != told(now)

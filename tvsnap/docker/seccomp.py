@@ -1,4 +1,4 @@
-"""The filter of system calls that an engine sets for a sandbox: the one that PID 1 sets where it may (confine.c)."""
+"""The filter of system calls that an engine sets for a sandbox: the one that PID 1 sets if it may (confine.c)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _RULE = re.compile(r"^    \{SYS_(\w+), (\w+), \{(.*)\}\},$", re.MULTILINE)
 _CONDITION = re.compile(r"\{(\d), (\w+), (\w+)\}")
 _ALL = 0xFFFFFFFF
 _OF_PID_1 = ["pidfd_getfd"]
-"""Calls that pass here, where PID 1 looks at what waits in pipes and sockets of other processes (waiting.c). Elsewhere
-the host does that, and they are refused: by them a command could change a sleeping process' sockets unseen."""
+"""Calls that are allowed here, where PID 1 examines what waits in pipes and sockets of other processes (waiting.c).
+Elsewhere the host does that, and they are refused: with them a command could change a sleeping process' sockets
+unseen."""
 
 _Box = Mapping[int, tuple[int, int]]
 """Calls of which each argument with such a number, masked by the first, is the second; only lower halves count."""
@@ -25,7 +26,7 @@ _Box = Mapping[int, tuple[int, int]]
 
 @cache
 def profile() -> str:
-    """Returns the filter as an engine takes it, JSON. It names no machine: only calls of the engine's own pass."""
+    """Returns the filter as JSON for an engine. It names no machine: only calls of the engine's own are allowed."""
     text = native.SYSTEM_CALLS.read_text()
     names = sorted([*_OF_PID_1, *(system or newer for system, newer in _NAME.findall(text))])
     rules: list[dict[str, Any]] = [{"names": names, "action": "SCMP_ACT_ALLOW"}]
@@ -36,7 +37,7 @@ def profile() -> str:
         for other in earlier.setdefault(call, []):
             rest = [part for box in rest for part in _without(box, other)]
         earlier[call].append(whole)
-        if error != "EPERM":  # which is what ends all that no rule fits
+        if error != "EPERM":  # this is the result where no rule matches
             refusal = {"action": "SCMP_ACT_ERRNO", "errnoRet": getattr(errno, error, 0)}
             action = {"action": "SCMP_ACT_ALLOW"} if error == "0" else refusal
             rules += [{"names": [call], **action, **_arguments(box)} for box in rest]
@@ -56,7 +57,7 @@ def _arguments(box: _Box) -> dict[str, Any]:
 
 
 def _without(box: _Box, other: _Box) -> Iterator[_Box]:
-    """Yields boxes that hold, each once, the calls in a box that are not in another."""
+    """Yields disjoint boxes with the calls in a box that are not in another."""
     inside = dict(box)
     for index, (mask, value) in other.items():
         for bit in (1 << number for number in reversed(range(32)) if mask >> number & 1):

@@ -1,15 +1,15 @@
-"""Snapshots on disk: an image of the engine each, and a directory with what an image cannot hold.
+"""Snapshots on disk: an image of the engine each, and a directory with what an image cannot contain.
 
 Layout, below `home/docker/<engine>`:
 
     snapshots/<id>/      manifest.json, with a checksum of its own and of each other file; shell.json (an idle shell)
                          or criu/ (live processes); times, links.json and lent.json (what commits lose)
-    unfinished/<id>/     one that is being taken: names the image before that is made; ids begin with their takers
-    images/<digest>-<version>  an image that was brought into the engine, with that version of PID 1 (images.py)
-    doomed/<id>          one whose image the engine would not give up yet: forks of it are alive, or later snapshots
+    unfinished/<id>/     one that is being taken: names the image before that is made; ids begin with their owners
+    images/<digest>-<version>  an image that was imported into the engine, with that version of PID 1 (images.py)
+    doomed/<id>          one whose image the engine could not remove yet: it has live forks, or later snapshots
 
-Everything is known by name from here: no list of the engine's images is ever asked for, which takes seconds where there
-are many.
+Everything is known by name from here: a list of the engine's images, which takes seconds if they are many, is never
+requested.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ FORMAT = 3  # version of the layout; others are unusable
 MANIFEST, SHELL, CRIU = "manifest.json", "shell.json", "criu"
 TIMES, LINKS, LENT = "times", "links.json", "lent.json"
 _LATE_COMMIT = 300.0
-"""Seconds to wait for a commit that the engine did not answer about in time: it goes on with it all the same."""
+"""Seconds to wait for a commit that the engine did not confirm in time: it nevertheless goes on with it."""
 _POLL = 0.5
 _COMMITTING = "committing"
-"""A file that is there from before the commit begins: the engine may finish it even after we are dead."""
-_GRACE = 3600.0  # seconds for which an image that is not there yet is still looked out for
+"""A file that exists from before the commit begins: the engine may finish it even after we are dead."""
+_GRACE = 3600.0  # seconds for which a missing image is still expected to appear
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is known of a snapshot."""
+    """The manifest of a snapshot."""
 
     info: SnapshotInfo  # for the graph
     guest: str  # version of the PID 1 in it
     depth: int  # layers of its image
-    empty_memory: bool  # no files are in memory but those that a fresh sandbox has there
+    empty_memory: bool  # no files are in memory except those that a fresh sandbox has there
     changes: int  # how many calls had changed the state of its sandbox
     closed: tuple[Closed, ...] = ()  # the connections that were in TIME_WAIT
     clock: StoppedClock | None = None  # its sandbox's clock, if it had one of its own
-    # In which CRIU makes something when it restores the processes, as they were
+    # Directories in which CRIU creates something when it restores the processes, with their times
     directories: tuple[DirectoryTimes, ...] = ()
 
 
@@ -72,7 +72,7 @@ class Unfinished:
 
     @property
     def reference(self) -> str:
-        """Of the engine's image."""
+        """The reference of the engine's image."""
         return reference_of(self.id)
 
 
@@ -84,7 +84,7 @@ class SnapshotStore:
     """The snapshots of a data directory in one engine. Thread-safe; several processes may use one at once."""
 
     def __init__(self, engine: Engine, whose: Whose, directory: Path, *, late_commit: float = _LATE_COMMIT) -> None:
-        """Args: late_commit: seconds to wait for a commit after the engine's answer failed to come."""
+        """`late_commit` is for how many seconds to wait for a commit that the engine did not confirm."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
@@ -95,11 +95,11 @@ class SnapshotStore:
         self._complete, self._unfinished, self._doomed = places
 
     def directory(self, snapshot: str) -> Path:
-        """Returns where a snapshot's files are."""
+        """Returns the directory of a snapshot's files."""
         return self._complete / snapshot
 
     def read(self, snapshot: str, *, check: bool = False) -> Manifest:
-        """Returns what is known of a snapshot; to `check`, once all its files are seen to be those that were written.
+        """Returns the manifest of a snapshot; with `check`, after verifying the checksums of all its files.
 
         Raises:
             SnapshotUnusable: it is gone or damaged.
@@ -125,7 +125,7 @@ class SnapshotStore:
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:
-        """A block in which a snapshot is taken; what is not completed in it is gone after it."""
+        """A block in which a snapshot is taken; if it is not completed in it, it is deleted afterwards."""
         id = f"{self._whose.owner}.{secrets.token_hex(8)}"
         unfinished = Unfinished(id, self._unfinished / id)
         try:
@@ -141,12 +141,12 @@ class SnapshotStore:
                 self._discard(unfinished.directory, id)
 
     def commit(self, unfinished: Unfinished, container: str, image: str) -> None:
-        """Makes an image of a container's files; found again where the engine answers too late, but does it.
+        """Makes an image of a container's files; waits for it if the engine confirms too late.
 
         Nothing may change in the container meanwhile.
 
         Raises:
-            InfrastructureError: there is no such image in the end.
+            InfrastructureError: the image was not made.
         """
         changes = self._whose.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
@@ -160,14 +160,14 @@ class SnapshotStore:
             raise InfrastructureError(f"the engine would not commit: {error.explanation}") from None
 
     def put(self, unfinished: Unfinished, archive: IO[bytes], image: str) -> None:
-        """Makes an image of one layer, which an archive holds."""
+        """Makes an image of one layer from an archive."""
         changes = self._whose.changes("snapshot", image)
         (unfinished.directory / _COMMITTING).touch()
         with self._engine.turn("the import of a flattened container"):
             self._api.import_image_from_stream(archive, REPOSITORY, unfinished.id, changes)
 
     def complete(self, unfinished: Unfinished, manifest: Manifest) -> None:
-        """Makes a snapshot that is whole known."""
+        """Publishes a complete snapshot."""
         (unfinished.directory / _COMMITTING).unlink(missing_ok=True)
         values = {"format": FORMAT, "checksums": _checksums(unfinished.directory), **asdict(manifest)}
         (unfinished.directory / MANIFEST).write_text(to_sealed_json(values))
@@ -180,7 +180,10 @@ class SnapshotStore:
                 yield entry.name
 
     def delete(self, snapshot: str) -> None:
-        """Deletes a snapshot: its manifest first, so that a half deleted one is none; the image when it can be."""
+        """Deletes a snapshot: its manifest first, so that an incomplete deletion leaves none.
+
+        The image when possible.
+        """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._complete / snapshot / MANIFEST)
         self._discard(self._complete / snapshot, snapshot)
@@ -194,15 +197,15 @@ class SnapshotStore:
                 grave.unlink(missing_ok=True)
 
     def _graves(self) -> list[tuple[float, Path]]:
-        """Returns what stands for images that are still to be removed, and since when (s), the youngest first."""
+        """Returns the records of images that are still to be removed, and since when (s), the youngest first."""
         found = []
         for grave in self._doomed.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another thread or process has just buried it
+            with contextlib.suppress(FileNotFoundError):  # another thread or process has just removed it
                 found.append((grave.stat().st_mtime, grave))
         return sorted(found, reverse=True)
 
     def sweep(self, is_alive: Callable[[str], bool]) -> tuple[int, int]:
-        """Removes what dead owners left: returns how many half-deleted snapshots and how many unfinished ones."""
+        """Removes what dead owners left; returns the numbers of half-deleted and of unfinished snapshots."""
         deleted = unfinished = 0
         for entry in os.scandir(self._unfinished):
             if not is_alive(entry.name.partition(".")[0]):
@@ -232,6 +235,6 @@ class SnapshotStore:
 
 
 def _checksums(directory: Path) -> dict[str, list[int]]:
-    """Returns the size and the checksum of each file of a snapshot but its manifest."""
+    """Returns the size and the checksum of each file of a snapshot except its manifest."""
     paths = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     return {str(path.relative_to(directory)): [*checksum(path)] for path in paths if path != directory / MANIFEST}

@@ -1,4 +1,4 @@
-"""The stream that an engine joins to a container's standard input and output, as a connection for `Guest`."""
+"""An engine's stream to a container's standard input and output, as a connection for `Guest`."""
 
 from __future__ import annotations
 
@@ -13,26 +13,23 @@ from typing import Any
 
 _HEADER = struct.Struct(">BxxxL")
 _STDERR = 2
-_COMPLAINTS = 4096  # bytes of what was last written to standard error that are kept
+_COMPLAINTS = 4096  # the last bytes of standard error, at most so many, are kept
 _CHUNK = 65536
 
 
 class AttachedStream:
-    """A hijacked HTTP connection. What comes is in frames of standard output and standard error; what goes is bare.
+    """A hijacked HTTP connection. Incoming data is in frames of standard output and standard error, outgoing is plain.
 
     Attributes:
-        complaints: the last of what the program wrote to its standard error.
+        complaints: the last part of the program's standard error.
     """
 
     def __init__(self, hijacked: Any) -> None:
-        """
-        Args:
-            hijacked: what the SDK returns for an attach or an exec: a socket, or a stream over one.
-        """
-        self._hijacked = hijacked  # it closes the socket when it goes
+        """`hijacked` is the SDK's result of an attach or an exec: a socket, or a stream over one."""
+        self._hijacked = hijacked  # it closes the socket when it is collected
         self._socket: socket.socket = getattr(hijacked, "_sock", hijacked)
         self._header = b""
-        self._left = 0  # bytes to come of the present frame
+        self._left = 0  # remaining bytes of the present frame
         self._kind = 0
         self.complaints = b""
 
@@ -40,7 +37,10 @@ class AttachedStream:
         self._socket.sendall(data)
 
     def recv(self, size: int) -> bytes:
-        """As `socket.recv`, of standard output only; waits as long as `settimeout` says, whatever else comes."""
+        """Like `socket.recv`, of standard output only.
+
+        Waits at most the time of `settimeout`, whatever else arrives.
+        """
         deadline = math.inf if (timeout := self._socket.gettimeout()) is None else time.monotonic() + timeout
         while True:
             if not self._left and not self._next_frame():
@@ -68,14 +68,17 @@ class AttachedStream:
         self._socket.close()
 
     def bridge(self) -> socket.socket:
-        """Returns a plain socket to the same program; a thread carries the bytes. This object is that thread's then."""
+        """Returns a plain socket to the same program.
+
+        A thread, which owns this object from then on, carries the bytes.
+        """
         ours, theirs = socket.socketpair()
         self._socket.settimeout(None)
         threading.Thread(target=self._carry, args=(ours,), name="tvsnap-terminal", daemon=True).start()
         return theirs
 
     def _next_frame(self) -> bool:
-        """Reads the next frame's header; a timeout amid it loses nothing. False at the end of the stream."""
+        """Reads the next frame's header; a timeout within it loses nothing. Returns False at the end of the stream."""
         while not self._left:
             while len(self._header) < _HEADER.size:
                 chunk = self._socket.recv(_HEADER.size - len(self._header))

@@ -1,4 +1,4 @@
-"""Taking snapshots of containers: which way, and what is done in which order so that all of it is of one moment."""
+"""Takes snapshots of containers: in which way, and in which order, so that all parts are of one moment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tvsnap.sandboxes.processes import activity
 from tvsnap.sandboxes.shell import image as shell_image
 
 PAUSES = (0.05, 0.2)
-"""Seconds between the attempts at a checkpoint: few, for the next call in the sandbox waits for the last of them."""
+"""Seconds between the attempts at a checkpoint: few, as the next call in the sandbox waits for the last of them."""
 MAX_DEPTH = 100  # layers of an image; beyond that all its files become one. Engines refuse about 125 and more
 
 
@@ -31,9 +31,9 @@ MAX_DEPTH = 100  # layers of an image; beyond that all its files become one. Eng
 class Taker:
     """Takes snapshots of the sandboxes of one backend. Thread-safe.
 
-    Where only the idle shell lives, its files are committed and its shell is noted down: a fork of that is a fresh
-    container, which starts in half the time that a checkpoint takes to be restored. Else files and processes are taken
-    while the container stands still.
+    If only the idle shell lives, the files are committed and the shell's state is recorded: a fork is then a fresh
+    container, which starts in half the time that restoring a checkpoint takes. Otherwise files and processes are taken
+    while the container is paused.
     """
 
     engine: Engine
@@ -42,7 +42,7 @@ class Taker:
     guest: str  # version of the PID 1 in its sandboxes
 
     def take(self, sandbox: DockerSandbox) -> SnapshotInfo:
-        """See `Sandbox.checkpoint`; `ProcessesDisturbed` says that the sandbox must not go on."""
+        """See `Sandbox.checkpoint`; `ProcessesDisturbed` means that the sandbox must not go on."""
         return attempts.repeat(lambda: self._take(sandbox), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
 
     def _take(self, sandbox: DockerSandbox) -> SnapshotInfo:
@@ -67,7 +67,8 @@ class Taker:
                 refusal = str(reason)
         stopped = [one.command for one in table.others if one.state in "Tt"]
         if stopped:
-            # Seized by CRIU, a stopped process must run for a moment; paused, it cannot, and both would wait for ever.
+            # When CRIU seizes a stopped process, it must run for a moment; paused, it cannot, and both would wait
+            # forever.
             raise NotCheckpointable(f"stopped jobs cannot be checkpointed in a container: {', '.join(stopped)}")
         lack = self.containers.no_checkpoints
         if lack:
@@ -128,7 +129,7 @@ class Taker:
             note_lent(sandbox.guest(), changed, unfinished.directory)
 
     def _commit(self, sandbox: DockerSandbox, unfinished: Unfinished) -> tuple[int, int]:
-        """Makes the engine's image of a sandbox's files; returns how many layers it has, and bytes that are new."""
+        """Makes the engine's image of a sandbox's files; returns the number of its layers, and of its new bytes."""
         depth = sandbox.depth + 1
         if depth <= MAX_DEPTH:
             sandbox.files.distinguish(unfinished)

@@ -1,4 +1,4 @@
-"""Caches that the environments of one harness share: one for each set of options, in an event loop or in a process."""
+"""Caches that the environments of one harness share: one per set of options, in an event loop or in a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvsnap.cache import Cache
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
-    """How a shared cache is opened: see `Cache` for what the attributes mean.
+    """How a shared cache is opened: see `Cache` for the attributes.
 
     Attributes:
         home: the data directory; None for the usual one.
@@ -39,7 +39,7 @@ class CacheOptions:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `Cache` is opened with."""
+        """The arguments of `Cache`."""
         return asdict(self)
 
 
@@ -49,16 +49,13 @@ _KEEPERS: set[asyncio.Task[None]] = set()
 _PROCESS_CACHES: dict[CacheOptions, Cache] = {}
 _OPENING = threading.Lock()
 _at_exit = getattr(threading, "_register_atexit", atexit.register)
-"""Registers what is done at the interpreter's end while threads can still be started, which closing a cache needs."""
+"""Registers a function for the interpreter's end while threads can still be started, which closing a cache needs."""
 
 
 async def shared_cache(options: CacheOptions) -> AsyncCache:
-    """Returns the running event loop's cache with these options; the first who asks opens it.
+    """Returns the running event loop's cache with these options; the first call opens it.
 
     It is closed when the loop's tasks are cancelled at its end, as `asyncio.run` does.
-
-    Args:
-        options: how it is opened.
 
     Raises:
         TvsnapError: it cannot be opened; see `Cache`.
@@ -69,7 +66,7 @@ async def shared_cache(options: CacheOptions) -> AsyncCache:
     if opened is None:
         opened = caches[options] = loop.create_future()
         keeper = loop.create_task(_keep(options, opened, caches), name="tvsnap-cache")
-        _KEEPERS.add(keeper)  # a loop holds its tasks weakly
+        _KEEPERS.add(keeper)  # a loop has only weak references to its tasks
         keeper.add_done_callback(_KEEPERS.discard)
     return await asyncio.shield(opened)
 
@@ -99,10 +96,7 @@ async def _keep(options: CacheOptions, opened: _Opened, caches: dict[CacheOption
 def process_cache(options: CacheOptions) -> Cache:
     """Returns the process's cache with these options, for a harness that has no event loop, or one for each call.
 
-    The first who asks opens it. It is closed when the process ends.
-
-    Args:
-        options: how it is opened.
+    The first call opens it. It is closed when the process ends.
 
     Raises:
         TvsnapError: it cannot be opened; see `Cache`.

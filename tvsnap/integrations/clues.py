@@ -1,4 +1,4 @@
-"""What commands and outputs tell a plug-in: names drawn by chance, logs that are read, a network that is missing."""
+"""What plug-ins find in commands and outputs: random names, reads of logs, a missing network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 _BY_CHANCE = re.compile(
     r"(\.hb-transfer-|runtime-tmux-paste-|runtime-paste-)([0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12})"
 )
-"""Names of Harbor 0.25 and its Terminus-2 for what they leave in a sandbox for a moment."""
+"""Names that Harbor 0.25 and its Terminus-2 use for temporary files in a sandbox."""
 _READS_LOGS = re.compile(
     rb"(?i)(?<![\w.-])/logs(?![\w-])(?!/(?:verifier|artifacts)(?![\w-]))|agent[_-]?logs|trajectory\.json"
 )
@@ -16,21 +16,17 @@ _NO_NETWORK = re.compile(
     r"(?i)temporary failure in name resolution|temporary failure resolving|could not resolve (host|'|proxy)|"
     r"name or service not known|network is unreachable|no route to host|getaddrinfo (EAI_AGAIN|ENOTFOUND)"
 )
-_SHOWN = 80  # characters of a line after what was found in it
+_SHOWN = 80  # characters of a line after the match
 
 
 class Numbered:
-    """Numbers in the place of what a harness draws by chance, so that each trial makes the same calls."""
+    """Replaces a harness's random names by numbers, so that each trial makes the same calls."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, str] = {}
 
     def __call__(self, text: str) -> str:
-        """Returns a command or a path with each random name replaced by its number, in the order of the first.
-
-        Args:
-            text: the command or path.
-        """
+        """Returns a command or a path with each random name replaced by its number, in order of appearance."""
 
         def number(match: re.Match[str]) -> str:
             return match[1] + self._numbers.setdefault(match[2], f"{len(self._numbers):032x}")
@@ -39,11 +35,7 @@ class Numbered:
 
 
 def reads_agent_logs(what: str | Path) -> bool:
-    """Returns whether a command, or a file, or one in a folder, names the agent's logs.
-
-    Args:
-        what: the command, or the path of a file or folder.
-    """
+    """Returns whether a command (a text), a file, or one in a folder (a path) names the agent's logs."""
     if isinstance(what, str):
         return _READS_LOGS.search(what.encode(errors="replace")) is not None
     files = [what] if what.is_file() else [one for one in what.rglob("*") if one.is_file()]
@@ -51,11 +43,7 @@ def reads_agent_logs(what: str | Path) -> bool:
 
 
 def lacking_network(output: str) -> str | None:
-    """Returns the first line of an output that says that there is no network; None if none does.
-
-    Args:
-        output: what a command printed.
-    """
+    """Returns the first line of a command's output that says that there is no network; None if none does."""
     found = _NO_NETWORK.search(output)
     if found is None:
         return None

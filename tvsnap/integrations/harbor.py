@@ -1,6 +1,6 @@
 """Harbor's environment on tvsnap: `harbor run --environment-import-path tvsnap.integrations.harbor:TvsnapEnvironment`.
 
-Everything that Harbor asks of a trial's environment is a call of one rollout: recorded, and answered where it is known.
+Everything that Harbor requests from a trial's environment is a call of one rollout: recorded, and answered if possible.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 OUTPUT = 16 * MIB
-"""Bytes that one command may print; more is cut in the middle."""
+"""The most bytes that one command may print; more is cut in the middle."""
 AGENT_LOGS = ("when-read", "always")
 
 
@@ -68,27 +68,26 @@ class TvsnapEnvironment(BaseEnvironment):
     ) -> None:
         """
         Args:
-            args, kwargs: what Harbor says of the trial; see its `BaseEnvironment`.
+            args, kwargs: Harbor's arguments for the trial; see its `BaseEnvironment`.
             home: the data directory; see `tvsnap.Cache`.
             url: of a tvsnap service; there is none yet.
             image: the name of an image that is used instead of the one that the task's folder describes.
-            backend: what runs the sandboxes; see `tvsnap.Cache`.
+            backend: the backend of the sandboxes; see `tvsnap.Cache`.
             policy: when snapshots are taken; see `tvsnap.Cache`.
             use_cache: False to execute every call; see `tvsnap.Cache`.
             salt: trials share states only with those of the same salt.
             timeouts: whether commands that timed out while they worked answer others; see `tvsnap.Cache`.
-            agent_logs: when what Harbor wrote on this machine into the agent's logs (trajectories with times and random
-                names, which differ in each trial) is put back into the sandbox: `when-read`, once a command or a test
+            agent_logs: when the agent's logs that Harbor wrote on this machine (trajectories with times and random
+                names, which differ in each trial) are put back into the sandbox: `when-read`, once a command or a test
                 names them; or `always`, as Harbor's other environments do, after which no verifier is answered.
-            deadline: seconds from the start on by which the agent is to be through, so that no command waits for
-                another trial until it is too late; by default the time that the task gives its agent. Say it where the
-                job gives less.
+            deadline: seconds from the start by which the agent must be done, so that no command waits for another trial
+                until it is too late; by default the time that the task gives its agent. Set it if the job gives less.
             grade_executions: how many trials execute the verifier in one state before its reward answers others; see
                 `tvsnap.Cache`.
 
         Raises:
-            ValueError: an argument makes no sense, or the task asks for what tvsnap does not have.
-            FileNotFoundError: the task says of no image.
+            ValueError: an argument makes no sense, or the task requests something that tvsnap does not have.
+            FileNotFoundError: the task names no image.
         """
         if url is not None:
             raise ValueError(f"url={url}: there is no tvsnap service to connect to yet; leave it out, and run as root")
@@ -101,7 +100,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._salt = salt
         self._agent_logs = agent_logs
         self._deadline = deadline
-        self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until somebody reads them
+        self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until they are read
         self._numbered = Numbered()
         self._rollout: AsyncRollout | None = None
         self._image: Image | None = None
@@ -119,12 +118,12 @@ class TvsnapEnvironment(BaseEnvironment):
 
     @staticmethod
     def type() -> str:
-        """The name by which Harbor tells environments apart."""
+        """Returns Harbor's name for this environment."""
         return "tvsnap"
 
     @property
     def capabilities(self) -> EnvironmentCapabilities:
-        """What it can do: networks that are restricted by name, but not changed after the start."""
+        """Its capabilities: networks that are restricted by name, but not changed after the start."""
         return EnvironmentCapabilities(
             disable_internet=True,
             network_allowlist=True,
@@ -135,15 +134,15 @@ class TvsnapEnvironment(BaseEnvironment):
 
     @classmethod
     def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
-        """Limits, but no reservations."""
+        """Returns its capabilities for resources: limits, but no reservations."""
         return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
 
     @classmethod
     def preflight(cls) -> None:
-        """Checks that sandboxes can be had at all, before any trial begins.
+        """Checks that sandboxes are possible at all, before any trial begins.
 
         Raises:
-            SystemExit: they cannot.
+            SystemExit: they are not.
         """
         if not sys.platform.startswith("linux"):
             raise SystemExit(f"tvsnap runs on Linux, and this is {sys.platform}")
@@ -161,13 +160,13 @@ class TvsnapEnvironment(BaseEnvironment):
     # Its beginning and its end.
 
     async def start(self, force_build: bool) -> None:
-        """Begins the rollout, and builds its image if that is not there.
+        """Begins the rollout, and builds its image if that does not exist.
 
         Args:
             force_build: build the Dockerfile although the task names an image.
 
         Raises:
-            SandboxBuildFailedError: the image cannot be had; the message says why.
+            SandboxBuildFailedError: there is no image; the message says why.
             TvsnapError: no sandbox can be made.
         """
         cache = await shared_cache(self._options)
@@ -199,11 +198,11 @@ class TvsnapEnvironment(BaseEnvironment):
             raise
 
     async def stop(self, delete: bool) -> None:
-        """Ends the rollout, and writes what came of it to `tvsnap-*.json` in the trial's folder.
+        """Ends the rollout, and writes its results to `tvsnap-*.json` in the trial's folder.
 
         Args:
-            delete: whether Harbor will not come back to it. The state stays in the graph in any case, where
-                `tvsnap shell` opens it, for as long as the data directory has room.
+            delete: whether Harbor will not return to it. The state stays in the graph in any case, where `tvsnap shell`
+                opens it, for as long as the data directory has room.
         """
         rollout, self._rollout = self._rollout, None
         if rollout is None:
@@ -235,7 +234,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self.logger.debug(f"tvsnap: {report}")
 
     async def attach(self) -> None:
-        """Opens a shell in a fork of the present state, in the place of this process."""
+        """Opens a shell in a fork of the present state, replacing this process."""
         rollout = self._running()
         await rollout.settled()
         await rollout.snapshot_if_idle()
@@ -249,7 +248,7 @@ class TvsnapEnvironment(BaseEnvironment):
     # Its image and its limits.
 
     def _folder(self) -> Path:
-        """The folder that describes the image: the task's, for the environment of its agent."""
+        """Returns the folder that describes the image: the task's, for the environment of its agent."""
         folder: Path = self.environment_dir
         is_task = folder.name == "environment" and (folder.parent / TASK_TOML).is_file()
         return folder.parent if is_task else folder
@@ -261,7 +260,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return await cache.images.build(spec)
 
     def _spec(self, force_build: bool) -> ImageSpec:
-        """What is to be built."""
+        """Returns the description of the image to build."""
         folder, image = self._folder(), self.task_env_config.docker_image
         dockerfile = self.environment_dir / DOCKERFILE_NAME
         if (folder / SPEC_FILE).is_file():
@@ -281,7 +280,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return spec
 
     def _limits(self, usual: Limits) -> Limits:
-        """What the sandbox may use: what Harbor was told, and for the rest what the image asks for."""
+        """Returns the sandbox's limits: Harbor's settings, and otherwise the image's."""
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         if self._resource_mode("memory") == ResourceMode.IGNORE:
@@ -309,12 +308,12 @@ class TvsnapEnvironment(BaseEnvironment):
         Args:
             command: the command.
             cwd: where it starts; by default the task's or the image's working directory.
-            env: environment variables beyond the task's.
+            env: environment variables in addition to the task's.
             timeout_sec: seconds after which it is ended; None for never.
-            user: who runs it; by default the phase's user, or the image's.
+            user: the user that runs it; by default the phase's user, or the image's.
 
         Returns:
-            What it printed, standard output and standard error as they interleave, and its exit status.
+            Its output, standard output and standard error as they interleave, and its exit status.
 
         Raises:
             RuntimeError: it was ended by its timeout, as with Harbor's Docker environment.
@@ -347,7 +346,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return ExecResult(stdout=result.output, return_code=result.exit_code if result.exit_code is not None else 1)
 
     def _grade_of(self, command: str) -> tuple[str, ...] | None:
-        """Returns where a command leaves a reward; None where it is not the verifier's."""
+        """Returns the files in which a command leaves a reward; None if it is not the verifier's."""
         inside = EnvironmentPaths.for_os(self.os)
         if str(inside.verifier_dir / self.trial_paths.test_stdout_path.name) not in command:
             return None
@@ -364,7 +363,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return self._rollout
 
     def _look_for_lacking_network(self, output: str) -> None:
-        """Warns once where a command seems to have failed for want of a network."""
+        """Warns once if a command seems to have failed for lack of a network."""
         line = lacking_network(output)
         if line is None or self._warned:
             return
@@ -386,7 +385,7 @@ class TvsnapEnvironment(BaseEnvironment):
 
         Args:
             source_path: the file.
-            target_path: its path inside; the directories above it are made.
+            target_path: its path inside; the directories above it are created.
 
         Raises:
             OSError: it cannot be written.
@@ -394,11 +393,11 @@ class TvsnapEnvironment(BaseEnvironment):
         await self._put(Path(source_path).resolve(), self._numbered(target_path))
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        """Copies what a folder of this machine holds into a folder of the sandbox, as root.
+        """Copies the contents of a folder of this machine into a folder of the sandbox, as root.
 
         Args:
             source_dir: the folder.
-            target_dir: the folder inside, which is made where it is missing.
+            target_dir: the folder inside, which is created if it is missing.
 
         Raises:
             OSError: it cannot be written.
@@ -424,7 +423,7 @@ class TvsnapEnvironment(BaseEnvironment):
         await self._get(self._numbered(source_path), target, "file")
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Copies what a folder of the sandbox holds to this machine; what is there is overwritten.
+        """Copies the contents of a folder of the sandbox to this machine; existing files are overwritten.
 
         Args:
             source_dir: the folder inside.
@@ -441,11 +440,11 @@ class TvsnapEnvironment(BaseEnvironment):
             self._look_for_lacking_network(tests.read_text(errors="replace"))
 
     async def empty_dirs(self, dirs: Sequence[EnvironmentPath], *, chmod: bool = True) -> ExecResult | None:
-        """Empties directories, and makes those that are missing; see Harbor's `BaseEnvironment`.
+        """Empties directories, and creates those that are missing; see Harbor's `BaseEnvironment`.
 
         Args:
             dirs: the directories.
-            chmod: let anybody write there.
+            chmod: let any user write there.
         """
         self._forget_held(dirs)
         return await super().empty_dirs(dirs, chmod=chmod)
@@ -457,10 +456,10 @@ class TvsnapEnvironment(BaseEnvironment):
         create_dirs: Sequence[EnvironmentPath],
         chmod_dirs: Sequence[EnvironmentPath] | None = None,
     ) -> ExecResult:
-        """Removes directories, and makes others; see Harbor's `BaseEnvironment`.
+        """Removes directories, and creates others; see Harbor's `BaseEnvironment`.
 
         Args:
-            remove_dirs, create_dirs, chmod_dirs: the directories; the last are those that anybody may write to.
+            remove_dirs, create_dirs, chmod_dirs: the directories; any user may write to the last ones.
         """
         self._forget_held(remove_dirs)
         return await super().reset_dirs(remove_dirs=remove_dirs, create_dirs=create_dirs, chmod_dirs=chmod_dirs)
@@ -502,7 +501,7 @@ class TvsnapEnvironment(BaseEnvironment):
 
 
 def _network(policy: NetworkPolicy) -> Network:
-    """Returns what sandboxes may reach under a policy of Harbor's."""
+    """Converts a policy of Harbor's into what sandboxes may reach."""
     if policy.network_mode == NetworkMode.PUBLIC:
         return Network(public=True)
     return Network.of([host.removeprefix("*") for host in policy.allowed_hosts])

@@ -1,4 +1,4 @@
-"""The image that a harness names: one that was built, or a folder from which it is built."""
+"""Finds the image that a harness names: an existing one, or a folder from which it is built."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from tvsnap.images.descriptions.detect import DESCRIPTIONS
 
 
 def find_image(store: ImageStore, name: str) -> Image:
-    """Returns an image, and builds it first where it is described by a folder, or comes with tvsnap.
+    """Returns an image, after building it if a folder describes it, or if it comes with tvsnap.
 
-    Args:
-        store: where images are.
-        name: an image's name or digest; or the path of a folder with an image.yaml, a Dockerfile or a task, which holds
-            a slash, or of such a file.
+    `name` is an image's name or digest; or the path of a folder with an image.yaml, a Dockerfile or a task, which must
+    contain a slash, or of such a file.
 
     Raises:
         ImageNotFound: there is no such image.

@@ -1,6 +1,6 @@
 """Inspect's sandbox `tvsnap`: `Task(..., sandbox=("tvsnap", "terminal"))`. Inspect finds it by its entry point.
 
-Commands and files are calls of one rollout for each sample: recorded, and answered where they are known.
+Commands and files are calls of one rollout for each sample: recorded, and answered if possible.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ except ModuleNotFoundError as error:
     ) from error
 
 FILE_TIMEOUT = 600
-"""Seconds that a file may take to be read or written."""
+"""Seconds that reading or writing a file may take."""
 _INLINE_INPUT = 32 * 1024  # bytes of standard input that are part of a call; more is put into a file
 _SETUP_FILE = re.compile(r"/tmp/([2-9A-HJ-NP-Za-km-z]{22})(?![\w.-])")
-"""Where Inspect puts a sample's setup script, under a name that it draws by chance (shortuuid)."""
+"""The path of a sample's setup script, with a random name (shortuuid) that Inspect chooses."""
 _WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat >"$1"'
 _SIZE = 'size=$(wc -c <"$1") && echo $((size))'
 _ERRORS = {
@@ -55,18 +55,18 @@ _ERRORS = {
     "no such file or directory": FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)),
     "not a directory": FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)),
 }
-"""What the programs in the sandbox say, in small letters, and what Inspect expects to be raised."""
+"""Messages of the programs in the sandbox, in lower case, and the errors that Inspect expects for them."""
 
 
 class TvsnapSandboxConfig(BaseModel, frozen=True):
-    """What a sandbox may be told; a text in its place is the `image`."""
+    """The configuration of a sandbox; a text instead of it is the `image`."""
 
     image: str = "terminal"
     """An image's name or digest; or the path of a folder (with a slash) or file that an image is built from."""
     cwd: str = ""
     """Where commands start and relative paths begin; by default the image's working directory."""
     user: str | None = None
-    """Who runs commands that name nobody; by default the image's user."""
+    """The user of commands that name none; by default the image's user."""
     home: str | None = None
     """The data directory; see `tvsnap.Cache`."""
     backend: str = "local"
@@ -80,7 +80,7 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | tuple[str, ...] | None = None
-    """What commands may reach outside; by default what the image asks for. See `tvsnap.Cache.rollout`."""
+    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
 
     @property
     def options(self) -> CacheOptions:
@@ -101,15 +101,15 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
     """An Inspect sandbox whose commands run in tvsnap's sandboxes, or are answered from its graph.
 
     Attributes:
-        config: what it was told.
-        rollout: the rollout whose calls its commands and files are.
+        config: its configuration.
+        rollout: the rollout that makes its calls.
         sources: how many calls were answered in which way.
     """
 
     def __init__(self, config: TvsnapSandboxConfig, rollout: AsyncRollout, cwd: str) -> None:
         """
         Args:
-            config: what it is told.
+            config: its configuration.
             rollout: the rollout, which has begun.
             cwd: where commands start, an absolute path.
         """
@@ -118,34 +118,34 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         self.rollout = rollout
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self._cwd = cwd
-        self._inputs = 0  # that were put into files
-        self._setup_files: dict[str, str] = {}  # by the names that Inspect drew
+        self._inputs = 0  # inputs that were put into files
+        self._setup_files: dict[str, str] = {}  # by Inspect's random names
 
     @classmethod
     def config_files(cls) -> list[str]:
-        """Returns the files beside a task that describe its image, where the task names none."""
+        """Returns the files beside a task that describe its image, if the task names none."""
         return list(DESCRIPTIONS)
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
-        """Returns the configuration that a log or a file holds.
+        """Returns the configuration from a log or a file.
 
         Args:
-            config: it, as JSON.
+            config: the configuration as JSON.
         """
         return TvsnapSandboxConfig(**config)
 
     @classmethod
     async def task_init(cls, task_name: str, config: BaseModel | str | None) -> None:
-        """Builds the image, if it is described by a folder, before any sample begins.
+        """Builds the image, if a folder describes it, before any sample begins.
 
         Args:
             task_name: the task's name.
-            config: what the sandboxes are told.
+            config: the configuration of the sandboxes.
 
         Raises:
             ImageNotFound: there is no such image.
-            TvsnapError: it cannot be built, or no sandbox can be had on this machine.
+            TvsnapError: it cannot be built, or sandboxes are not possible on this machine.
         """
         chosen = _config(config)
         cache = await shared_cache(chosen.options)
@@ -159,17 +159,17 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
 
         Args:
             task_name: the task's name, by which tvsnap's listings group rollouts.
-            config: what the sandbox is told.
+            config: the configuration of the sandbox.
             metadata: the sample's.
 
         Raises:
-            TvsnapError: there is no such image, or no sandbox can be had.
+            TvsnapError: there is no such image, or no sandbox can be made.
         """
         chosen = _config(config)
         cache = await shared_cache(chosen.options)
         image = await in_thread(None, partial(find_image, cache.cache.images, chosen.image))
         limits = cache.cache.limits_for(image)
-        # More than Inspect takes, so that it is Inspect's limit which is met.
+        # More than Inspect's limit, so that Inspect's is reached first.
         limits = replace(limits, output=max(limits.output, 2 * SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE))
         sample = metadata.get("__sample_id__")
         label = None if sample is None else str(sample)
@@ -213,13 +213,13 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
             input: its standard input.
             cwd: where it starts; a relative path begins at the sandbox's working directory.
             env: environment variables.
-            user: who runs it.
+            user: the user that runs it.
             timeout: seconds after which it is ended.
-            timeout_retry: has no meaning: a timeout here is never one of the way to the sandbox.
-            concurrency: has no meaning: tvsnap itself bounds how many sandboxes live at once.
+            timeout_retry: ignored: a timeout here is never one of the connection to the sandbox.
+            concurrency: ignored: tvsnap itself limits how many sandboxes live at once.
 
         Returns:
-            What it printed, and its exit status. What is no UTF-8 is replaced, and ends of lines are line feeds.
+            Its output and its exit status. Invalid UTF-8 is replaced, and line ends are line feeds.
 
         Raises:
             TimeoutError: it was ended by its timeout.
@@ -253,7 +253,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
 
         Args:
             file: its path.
-            contents: what it is to hold.
+            contents: its contents.
 
         Raises:
             OSError: it cannot be written: a `PermissionError`, an `IsADirectoryError`, or another.
@@ -274,7 +274,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        """Returns what a file holds, read by the sandbox's user; see Inspect's `SandboxEnvironment.read_file`.
+        """Returns the contents of a file, read by the sandbox's user; see Inspect's `SandboxEnvironment.read_file`.
 
         Args:
             file: its path.
@@ -298,10 +298,10 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         return data.decode() if text else data
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
-        """Returns how to look into the sandbox: by a shell in a fork of its state, which changes nothing.
+        """Returns how to examine the sandbox: by a shell in a fork of its state, which changes nothing.
 
         Args:
-            user: has no meaning: it is the image's.
+            user: ignored: it is the image's.
 
         Raises:
             ConnectionError: the sample has ended, or its state can neither be forked nor rebuilt.
@@ -318,11 +318,11 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         return SandboxConnection(type="tvsnap", command=shlex.join([*program, *shell]))
 
     def default_polling_interval(self) -> float:
-        """Returns the seconds between two questions to a program in the background."""
+        """Returns the seconds between two polls of a program in the background."""
         return 0.2
 
     async def _with_input(self, command: str, data: bytes, user: str | None) -> str:
-        """Returns a command that reads this from its standard input, having put it into a file where it is long."""
+        """Returns a command that reads `data` from its standard input; long data is first put into a file."""
         if len(data) <= _INLINE_INPUT and b"\0" not in data:
             try:
                 return f"printf %s {shlex.quote(data.decode())} | {command}"
@@ -345,7 +345,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         return result
 
     def _without_chance(self, text: str) -> str:
-        """Returns a text with the names of setup scripts that Inspect drew replaced by names of what they hold."""
+        """Returns a text with Inspect's random names of setup scripts replaced by names derived from their contents."""
 
         def settled(match: re.Match[str]) -> str:
             return "/tmp/" + self._setup_files.get(match[1], match[1])
@@ -354,7 +354,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
 
 
 def _error(said: str, file: str) -> OSError:
-    """Returns what Inspect expects to be raised where a file could not be read or written."""
+    """Returns the error that Inspect expects if a file could not be read or written."""
     found = next((kind for text, kind in _ERRORS.items() if text in said.lower()), None)
     if found is None:
         return OSError(errno.EIO, said.strip(), file)

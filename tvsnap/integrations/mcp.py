@@ -1,6 +1,6 @@
 """A server of the Model Context Protocol: the tools of a rollout, and forks, returns and differences.
 
-It speaks over standard input and output; `tvsnap mcp` starts it. It needs the package `mcp` (extra `tvsnap[mcp]`).
+It uses standard input and output; `tvsnap mcp` starts it. It needs the package `mcp` (extra `tvsnap[mcp]`).
 """
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ OWN_TOOLS = {
         ),
     )
 }
-"""The tools that every environment's tools are joined by."""
+"""Tools that are offered in addition to the environment's."""
 
 
 @dataclass
 class Session:
-    """What one client works with: rollouts that have names, one of which is the present one.
+    """The session of one client: rollouts with names, one of which is the present one.
 
     Attributes:
-        cache: where the rollouts are.
-        image: what the first one starts from.
+        cache: the cache of the rollouts.
+        image: the image of the first one.
         task: groups rollouts for people.
         network: what sandboxes may reach outside; see `Cache.rollout`.
-        timeout: seconds that a call may take; None for as long as it takes.
+        timeout: seconds that a call may take; None for no limit.
     """
 
     cache: AsyncCache
@@ -98,7 +98,7 @@ class Session:
     _rollouts: dict[str, AsyncRollout] = field(default_factory=dict)
     _present: str = "1"
     _begun: int = 1
-    # Calls act on what the one before left, in the order in which they came.
+    # Calls are made in order of arrival, as each depends on the one before.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __aenter__(self) -> Session:
@@ -124,7 +124,7 @@ class Session:
         """Makes a call of a tool of the environment, or of one of ours, after those that came before.
 
         Raises:
-            TvsnapError: as of `AsyncRollout.call`, and of what ours do.
+            TvsnapError: as of `AsyncRollout.call`, and of our tools.
         """
         async with self._turn:
             if name not in OWN_TOOLS:
@@ -179,11 +179,7 @@ class Session:
 
 
 async def serve(session: Session) -> None:
-    """Serves one client over standard input and output, until it closes its side.
-
-    Args:
-        session: what the client works with, begun.
-    """
+    """Serves one client, whose session has begun, over standard input and output, until it closes its side."""
     server = make_server(session)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
@@ -199,10 +195,10 @@ def make_server(session: Session) -> Server[Any]:
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
             result = await session.call(params.name, params.arguments or {})
-        except (UsageError, NotFound, StateLost) as error:  # the agent can do something about it
+        except (UsageError, NotFound, StateLost) as error:  # the agent can react to it
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         except TvsnapError as error:
-            # Not the tool's doing: it must not pass for its output.
+            # Not caused by the tool: it must not look like its output.
             code = types.INTERNAL_ERROR if isinstance(error, InfrastructureError) else types.INVALID_REQUEST
             raise MCPError(code, str(error)) from error
         return _result(result)
@@ -227,7 +223,7 @@ def _described(tool: Tool) -> types.Tool:
 
 
 def _result(result: ToolResult) -> types.CallToolResult:
-    """Returns what the agent sees; what a hit may not show it (where the answer came from) is for the client alone."""
+    """Returns what the agent sees; where the answer came from, which a hit must not show, is for the client alone."""
     content = [_block(part) for part in result.parts]
     if result.timed_out:
         content.append(types.TextContent(text="(the call was ended by its timeout)"))

@@ -1,6 +1,6 @@
 """mini-swe-agent's environment on tvsnap: `environment_class: tvsnap.integrations.mini_swe_agent.TvsnapEnvironment`.
 
-Each action is a call of one rollout's tool `exec`: recorded, and answered where it is known.
+Each action is a call of one rollout's tool `exec`: recorded, and answered if possible.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ except ModuleNotFoundError as error:
     ) from error
 
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""The first line that a command prints by which the agent hands in its work."""
-_PLAIN = ["bash", "-c"]  # what the tool `exec` does without being told
+"""The first line of output of the command by which the agent submits its work."""
+_PLAIN = ["bash", "-c"]  # what the tool `exec` does by default
 
 
 class TvsnapEnvironmentConfig(BaseModel):
-    """What `TvsnapEnvironment` may be told. The first five are those of mini-swe-agent's Docker environment."""
+    """The configuration of `TvsnapEnvironment`. The first five are those of mini-swe-agent's Docker environment."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,13 +50,13 @@ class TvsnapEnvironmentConfig(BaseModel):
     env: dict[str, str] = {}
     """Environment variables of commands."""
     forward_env: list[str] = []
-    """Names of variables of this process that commands get, where they are set here and not in `env`."""
+    """Names of variables of this process that commands get, if they are set here and not in `env`."""
     timeout: float = 30
     """Seconds after which a command is ended."""
     interpreter: list[str] = _PLAIN
-    """What runs a command, which is its last argument."""
+    """The program that runs a command, which is its last argument."""
     user: str | None = None
-    """Who runs commands; by default the image's user."""
+    """The user that runs commands; by default the image's user."""
     home: str | None = None
     """The data directory; see `tvsnap.Cache`."""
     backend: str = "local"
@@ -66,23 +66,23 @@ class TvsnapEnvironmentConfig(BaseModel):
     use_cache: bool = True
     """False to execute every command."""
     task: str = ""
-    """What tvsnap's listings call the task."""
+    """The task's name in tvsnap's listings."""
     salt: str | None = None
     """Rollouts share states only with those of the same salt."""
     timeouts: Literal["private", "shared"] = "private"
     """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
     network: Literal["none", "public"] | list[str] | None = None
-    """What commands may reach outside; by default what the image asks for. See `tvsnap.Cache.rollout`."""
+    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
     output_limit: int = 16 * MIB
-    """Bytes that one command may print; more is cut in the middle."""
+    """The most bytes that one command may print; more is cut in the middle."""
 
 
 class TvsnapEnvironment:
     """A mini-swe-agent environment whose commands run in tvsnap's sandboxes, or are answered from its graph.
 
     Attributes:
-        config: what it was told.
-        rollout: the rollout whose calls its commands are.
+        config: its configuration.
+        rollout: the rollout that makes its calls.
         sources: how many commands were answered in which way.
     """
 
@@ -94,7 +94,7 @@ class TvsnapEnvironment:
 
         Raises:
             ImageNotFound: there is no such image.
-            TvsnapError: no sandbox can be had on this machine; see `tvsnap.Cache`.
+            TvsnapError: sandboxes are not possible on this machine; see `tvsnap.Cache`.
         """
         self.config: TvsnapEnvironmentConfig = config_class(**kwargs)
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
@@ -113,17 +113,17 @@ class TvsnapEnvironment:
         """Runs a command in a fresh shell, or answers it from the graph.
 
         Args:
-            action: holds the `command`.
-            cwd: where it starts; by default what the configuration says.
-            timeout: seconds after which it is ended; by default what the configuration says.
+            action: contains the `command`.
+            cwd: where it starts; by default the configuration's.
+            timeout: seconds after which it is ended; by default the configuration's.
 
         Returns:
-            What it printed (`output`), its exit status (`returncode`, -1 where it timed out) and what went wrong
-            (`exception_info`), as mini-swe-agent's own environments say it.
+            Its output (`output`), its exit status (`returncode`, -1 if it timed out) and an error (`exception_info`),
+            as mini-swe-agent's own environments return them.
 
         Raises:
-            Submitted: the command hands in the agent's work.
-            TvsnapError: tvsnap failed, not the command: an agent is never shown that as a command's output.
+            Submitted: the command submits the agent's work.
+            TvsnapError: tvsnap failed, not the command: an agent never sees that as a command's output.
         """
         command = action.get("command", "")
         seconds = timeout or self.config.timeout
@@ -142,7 +142,7 @@ class TvsnapEnvironment:
         return {"command": command, **{name: value for name, value in chosen.items() if value}}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
-        """Returns what templates of prompts may use: the configuration, and what `uname` says.
+        """Returns what templates of prompts may use: the configuration, and the output of `uname`.
 
         Args:
             kwargs: more of it.
@@ -151,7 +151,7 @@ class TvsnapEnvironment:
         return merged
 
     def serialize(self) -> dict[str, Any]:
-        """Returns what is saved with the agent's trajectory: the configuration, and where the rollout stands."""
+        """Returns what is saved with the agent's trajectory: the configuration, and the rollout's state."""
         about = {
             "environment": self.config.model_dump(mode="json"),
             "environment_type": f"{type(self).__module__}.{type(self).__name__}",
@@ -169,8 +169,8 @@ class TvsnapEnvironment:
     def __del__(self) -> None:
         if "rollout" not in self.__dict__ or sys.is_finalizing():
             return  # it never began, or was closed with the process's cache: a thread would wait for ever
-        # As it may be the garbage collector that calls, in a thread that holds tvsnap's locks.
-        with contextlib.suppress(RuntimeError):  # no thread begins at the interpreter's end, when the cache is closed
+        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
             threading.Thread(target=self.rollout.close, name="tvsnap-close").start()
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Balance:
     """What the cache has recently cost the rollouts of one image in this process, and what it has saved.
 
-    Times are those that an idle machine would have taken. On a busy one, what calls only waited for counts less, and
-    nothing where two threads want each processor: rollouts are then as fast as the processors, and a call that waits
-    takes no part of them.
+    Times are those that an idle machine would have taken. On a busy one, time that calls only waited counts less, and
+    not at all where two threads want each processor: rollouts are then as fast as the processors, and a waiting call
+    does not use them.
 
     Attributes:
         executed_s: seconds that executed calls took.
