@@ -1,4 +1,4 @@
-"""What every backend does through a sandbox's PID 1, whichever way it reaches it: run, exec, files, keys."""
+"""The actions of every backend through a sandbox's PID 1, regardless of the connection: run, exec, files, keys."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tvsnap.model.observations import Command, Outcome, TerminalBytes
 from tvsnap.model.services import ImageService
 
 COLUMNS, ROWS = 80, 24
-"""Of a fresh sandbox's terminal."""
+"""Size of a new sandbox's terminal."""
 _SHELL = 16
-"""The number of the first persistent shell (init.c)."""
+"""Process id of the first persistent shell (init.c)."""
 _STRIDE, _TURNS = 256, 125
-"""Between calls, so that numbers are not soon used again; below 32,768, which is the most on small machines."""
+"""Distance between the ids of calls, so that ids are not reused soon; below 32,768, the limit on small machines."""
 _FILE_TIMEOUT = 60.0
 _LONGEST_ARGUMENT = 100_000
-"""Bytes; the kernel takes 128 KiB in one argument."""
+"""Bytes; the kernel allows 128 KiB in one argument."""
 _EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
 _ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
-"""What runs a command in the tree of a service, which may have no bash."""
+"""Runs a command in the root of a service, which may have no bash."""
 _ANY_EVAL_STDIN = 'command=$(cat); eval "unset command; $command" </dev/null'
 
 
@@ -46,7 +46,7 @@ class GuestActions(ABC):
     Attributes:
         id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
         limits: what it may use.
-        changes_settled: how many calls have changed its state, as far as `settle` was told.
+        changes_settled: how many calls have changed its state, according to `settle`.
     """
 
     id: str
@@ -59,19 +59,15 @@ class GuestActions(ABC):
 
     @abstractmethod
     def guest(self) -> Guest:
-        """Returns the connection to PID 1, made anew if there is none.
-
-        Raises:
-            SandboxDied: the sandbox has ended.
-        """
+        """Returns the connection to PID 1, which is made if there is none; raises SandboxDied if the sandbox ended."""
 
     def settle(self, *, changed: bool) -> None:
         self.changes_settled += changed
 
     def number_processes(self) -> None:
-        """Sees to it that the next call's processes have the numbers that they would have in any execution.
+        """Gives the next call's processes the ids that they would have in any execution.
 
-        Where randomness has a seed, what has a number anew is not to draw what another had drawn.
+        With a random seed, a process with a reused id must not draw the numbers that an earlier one has drawn.
         """
         turn = self.changes_settled // _TURNS
         if turn != self._turn and self.image.random_seed is not None:
@@ -80,7 +76,7 @@ class GuestActions(ABC):
         self.number_after(last_number(self.changes_settled))
 
     def number_after(self, last: int) -> None:
-        """Lets the processes of what is done next have the numbers after `last`, as far as those are free."""
+        """Gives the next processes the ids after `last`, as far as these are free."""
         self.guest().number_processes(last)
 
     def run(self, command: str, *, timeout: float) -> Outcome:
@@ -162,7 +158,7 @@ class GuestActions(ABC):
         return self._file("get", path, str(limit), service=service, limit=limit + 4096).output
 
     def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
-        # An empty stdin would be /dev/null, which is as good.
+        # An empty stdin becomes /dev/null, which has the same effect.
         self._file("put", path, service=service, limit=4096, user=user or "", stdin=data)
 
     def put(
@@ -193,7 +189,7 @@ class GuestActions(ABC):
         return trees.read(self._tree_tool(path, "root"), path, limit=limit, timeout=timeout)
 
     def _tree_tool(self, path: str, user: str) -> trees.RunTool:
-        cwd = "/" if path.startswith("/") else "."  # the shell's is closed to some users
+        cwd = "/" if path.startswith("/") else "."  # some users may not enter the shell's directory
 
         def run(*arguments: str, stdin: bytes, limit: int, timeout: float) -> Outcome:
             argv = [INIT, *arguments]
@@ -222,7 +218,7 @@ class GuestActions(ABC):
         service: str | None = None,
         **options: Any,
     ) -> Outcome:
-        """Returns what one of PID 1's own tools came to; raises the OSError that it met."""
+        """Runs one of PID 1's own tools; returns its outcome, or raises the OSError that it encountered."""
         command = [INIT, tool, path, *more]
         if (other := find_service(self.image, service)) is not None:
             command, user, cwd = entering(other, command, user=user or None), "root", "/"
@@ -257,16 +253,16 @@ class GuestActions(ABC):
 
 
 def last_number(changes: int) -> int:
-    """Returns the number after which a call's processes are numbered.
+    """Returns the process id after which a call's processes are numbered.
 
-    It depends on nothing but how many calls have changed the state: not on how many processes those had, on calls that
-    changed nothing, nor on where it is executed. Processes that live keep their numbers, which are passed over.
+    It depends only on how many calls have changed the state: not on the number of their processes, on calls that
+    changed nothing, or on the place of execution. Live processes keep their ids, which are skipped.
     """
     return _SHELL + changes % _TURNS * _STRIDE
 
 
 def _entering(service: ImageService, command: Command, user: str | None) -> Command:
-    """Returns the command of the main service, for root, that runs a command in another one."""
+    """Returns the command for root in the main service that runs a command in another service."""
     script, stdin = (text.decode("utf-8", "surrogateescape") for text in together.script(command.command))
     program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script]
     line = f"exec {shlex.join(entering(service, program, cwd=command.cwd, env=command.env, user=user))}"

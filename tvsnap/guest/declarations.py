@@ -1,6 +1,6 @@
-"""Finds the declarations in what a shell says of its variables, in time and memory proportional to its length.
+"""Finds the declarations in a shell's report of its variables, in time and memory proportional to its length.
 
-Commands decide what a shell says: a regular expression that tries again and again would be theirs to keep busy.
+Commands control this text: with a backtracking regular expression they could keep the host busy.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ _IN_ARRAY = re.compile(rb"[()\"']")
 
 @dataclass(slots=True)
 class Declaration:
-    """One variable, as `declare -p` says it.
-
-    Attributes:
-        name: the variable's.
-        start, end: where its text begins and ends, line feed included.
-    """
+    """A variable's declaration, as printed by `declare -p`; it ends after its line feed."""
 
     name: str
     start: int
@@ -30,7 +25,7 @@ class Declaration:
 
 
 def declarations(text: bytes) -> Iterator[Declaration]:
-    """Yields the declarations in `text`, in order; what is none is passed over, up to a line that may begin one."""
+    """Yields the declarations in `text`, in order; skips other text up to a line that may begin a declaration."""
     at = 0
     while at < len(text):
         if simple := _SIMPLE.match(text, at):
@@ -50,7 +45,7 @@ def declarations(text: bytes) -> Iterator[Declaration]:
 
 
 def _end_of_value(text: bytes, at: int) -> int:
-    """Returns where the value ends that begins at `at`; the end of the text if it does not."""
+    """Returns the end of the value that begins at `at`; the end of the text if it is unterminated."""
     if text[at : at + 1] == b"(":
         return _end_of_array(text, at + 1)
     if text[at : at + 1] == b'"':
@@ -66,13 +61,13 @@ def _end_of_array(text: bytes, at: int) -> int:
         if found[0] == b")":
             return found.end()
         if found[0] == b"(":
-            return found.start()  # bash quotes one that belongs to an element
+            return found.start()  # bash quotes a parenthesis in an element
         at = _end_of_string(text, found.start())
     return len(text)
 
 
 def _end_of_string(text: bytes, at: int) -> int:
-    """Returns what follows the string whose quotation mark is at `at`."""
+    """Returns the end of the string whose quotation mark is at `at`."""
     special = _SPECIAL[text[at]]
     at += 1
     while found := special.search(text, at):

@@ -1,9 +1,9 @@
-"""A client of a sandbox's PID 1; native/init/protocol.h defines what they say to each other.
+"""A client of a sandbox's PID 1; native/init/protocol.h defines their messages.
 
-Commands may have root's rights inside, and so PID 1 may come to be theirs: nothing is kept of an answer beyond what was
-asked for, none is waited for beyond its time, and one that makes no sense ends the sandbox.
+Commands may have root's rights inside, and so may take over PID 1. So of an answer only what was asked for is kept, no
+answer is waited for beyond its time, and a malformed answer ends the sandbox.
 
-On PID 1's standard input and output where those are pipes, `a` is refused and `q` does nothing.
+If PID 1's standard input and output, as pipes, serve as the connection, `a` is refused and `q` does nothing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ CONTROL = "run/tvsnap/control"
 HOME = "/run/tvsnap"  # PID 1's own directory
 INIT = "/run/tvsnap/init"
 GUEST_FILES = {"init": native.INIT, "rc": Path(__file__).with_name("rc"), "fixed.so": native.FIXED}
-"""What each sandbox needs of ours in the directory of `INIT`, and where those files are on this machine."""
+"""The files of tvsnap in `INIT`'s directory of each sandbox, and where they are on this machine."""
 DISTINCTION = "run/tvsnap/layer"
-"""In containers: what the host writes here before it commits one, so that no two layers of the engine are one."""
+"""In containers, a file that the host writes before it commits one, so that no two layers of the engine are equal."""
 FIXED = "run/tvsnap/fixed"
-"""What the preloaded library is told: when the clock began, and the seed (preload/page.c)."""
+"""Parameters for the preloaded library: when the clock began, and the seed (preload/page.c)."""
 TURN = "/run/tvsnap/turn"
-"""How often process ids have begun anew, for the same (preload/chance.c)."""
+"""How often process ids have started over, for the same library (preload/chance.c)."""
 BARE = {"TVSNAP_BARE": "1"}
-"""In PID 1's environment, the last of it: the shell reads no startup file, since it is to be made like another."""
+"""The last variable in PID 1's environment: the shell reads no startup file, since it is to be made like another."""
 GRACE = 20.0
-"""Seconds beyond a call's timeout after which PID 1 is taken for dead; it ends a call within 2 s of its timeout."""
+"""Seconds after a call's timeout until PID 1 counts as dead; it ends a call within 2 s of its timeout."""
 _LARGEST_ANSWER = 16 * MIB
-"""Bytes of any answer but a call's output. The shell's state is the largest: PID 1 takes half of this."""
+"""Bytes of any answer except a call's output. The shell's state is the largest; PID 1 allows half of this for it."""
 _MOST_PARTS = 3
-"""Answers that an output comes in: its head, and a ring that is cut where it begins (protocol.h)."""
+"""Answers that make up an output: its head, and a ring buffer in up to two parts (protocol.h)."""
 _LONGEST_MESSAGE = 500
 _LONGEST_DURATION = 10 * 366 * 86400 * 10**6
 
@@ -53,7 +53,7 @@ _INNER = re.compile(rb"[0-9]{1,20}-[0-9a-f]{64}")
 
 
 class TerminalBusy(Exception):
-    """A program holds the shell's terminal; the message is its command line."""
+    """A program uses the shell's terminal; the message is its command line."""
 
 
 class NoSuchUser(Exception):
@@ -62,18 +62,18 @@ class NoSuchUser(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GuestInfo:
-    """What PID 1 says of the sandbox.
+    """PID 1's report on the sandbox.
 
     Attributes:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
-        inner: changes with what is seen from inside only: bytes sent to the terminal, its modes, speeds, size, owner
-            and foreground, System V objects.
-        commands: how many the shell was given.
+        inner: changes with what can be seen from inside only: bytes sent to the terminal, its modes, speeds, size,
+            owner and foreground, System V objects.
+        commands: how many commands the shell was given.
         plain: the terminal's modes and our own directory are as at the start, there are no System V objects, and no
-            call is yet to be told that the shell ended.
-        kernel: changes with what the kernel keeps of the shell: scheduling, limits, name, ... (holds.c).
-        ordinary: that is what it was when the shell began, but for limits.
+            call still has to be told that the shell ended.
+        kernel: changes with the kernel's state of the shell: scheduling, limits, name, ... (holds.c).
+        ordinary: that state is as when the shell started, except for limits.
     """
 
     shell: int
@@ -86,12 +86,12 @@ class GuestInfo:
 
     @property
     def shown(self) -> int:
-        """Bytes that the terminal was ever sent."""
+        """How many bytes the terminal was sent so far."""
         return int(self.inner.partition("-")[0])
 
 
 class Connection(Protocol):
-    """A way to PID 1: what is used of a socket, which is one."""
+    """A connection to PID 1: the methods of a socket that are used."""
 
     def sendall(self, data: bytes, /) -> None: ...
     def recv(self, size: int, /) -> bytes: ...
@@ -101,18 +101,18 @@ class Connection(Protocol):
 
 
 class Guest:
-    """One connection to a sandbox's PID 1. Not thread-safe but for `interrupt` and `abandon`."""
+    """One connection to a sandbox's PID 1. Not thread-safe except for `interrupt` and `abandon`."""
 
     def __init__(self, connection: Connection) -> None:
         self._socket = connection
         self._sending = threading.Lock()
         self._buffer = b""
-        self._ahead = 65536  # bytes to ask for beyond those that are needed
-        self._deadline = 0.0  # for the answer awaited
+        self._ahead = 65536  # bytes to read beyond those that are needed
+        self._deadline = 0.0  # for the answer
         self._given_away = False
-        self._first = b""  # a request that goes along with the next one
-        self._silent = False  # the shell was waited for in vain, and got nothing to do since
-        self._has_run = True  # something has, and the shell may be about to say its state
+        self._first = b""  # a request that is sent together with the next one
+        self._silent = False  # waiting for the shell was in vain, and it got nothing to do since
+        self._has_run = True  # something has run, and the shell may be about to report its state
         self._heeding = True  # interrupts are passed on
 
     def __del__(self) -> None:
@@ -120,9 +120,9 @@ class Guest:
             self._socket.close()
 
     def close(self) -> None:
-        """Closes the connection once PID 1 has closed its end, so that a checkpoint finds neither.
+        """Closes the connection after PID 1 has closed its end, so that a checkpoint finds neither.
 
-        PID 1 never closes its standard streams: leave a connection to those with `abandon`.
+        PID 1 never closes its standard streams: use `abandon` for a connection to those.
         """
         try:
             self._socket.settimeout(2.0)
@@ -138,57 +138,52 @@ class Guest:
     def abandon(self) -> None:
         """Ends the connection at once; PID 1 may be dead. May be called while another thread waits for an answer.
 
-        That thread is woken and gets SandboxDied; the descriptor itself goes with this object, when nobody uses it.
+        That thread gets SandboxDied; the descriptor itself is closed with this object, when it is no longer used.
         """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def attach(self, columns: int, rows: int) -> None:
-        """Makes the connection a raw stream to and from the shell's terminal, for whoever it came from to go on with.
+        """Makes the connection a raw stream to and from the shell's terminal, which its creator goes on to use.
 
-        Raises:
-            InfrastructureError: it is to PID 1's standard streams, which could not come back from it.
+        Raises InfrastructureError for PID 1's standard streams, which could not be used for anything else afterwards.
         """
-        self._ahead = 0  # what follows the answer is the terminal's
+        self._ahead = 0  # all that follows the answer belongs to the terminal
         self._send("a", columns, rows)
         self._expect("A")
         self._socket.settimeout(None)
         self._given_away = True
 
     def detach(self, columns: int, rows: int) -> socket.socket:
-        """As `attach`; returns the connection, which has to be a socket."""
+        """Does `attach`, and returns the connection, which must be a socket."""
         assert isinstance(self._socket, socket.socket)
         self.attach(columns, rows)
         return self._socket
 
     def number_processes(self, last: int) -> None:
-        """Lets the processes of the next request have the numbers after `last`, as far as those are free.
+        """Gives the processes of the next request the ids after `last`, as far as these are free.
 
-        Where PID 1 may not, nothing happens. The request goes along with the next one.
+        Has no effect if PID 1 lacks the rights. The request is sent together with the next one.
         """
         self._first = _frame("n", last)
 
     def run(self, command: bytes, timeout: float, limit: int) -> Outcome:
-        """Runs a command in the persistent shell, for `timeout` seconds and `limit` bytes of output at most.
+        """Runs a command (without NUL) in the persistent shell, with at most `limit` bytes of output.
 
-        Args:
-            command: as typed; may have many lines, no NUL.
-
-        Raises:
-            TerminalBusy: a program that was started by keys holds the terminal.
+        Raises TerminalBusy if a program that was started by keys uses the terminal.
         """
         self._send("r", int(timeout * 1e6), limit, command)
         return self._outcome(timeout, limit)
 
     def interrupt(self) -> None:
-        """Ends the command that is under way, as its timeout would; for another thread than that which waits."""
-        with contextlib.suppress(OSError), self._sending:  # PID 1 has ended: who waits is told
+        """Ends the running command, as its timeout would; called by another thread than the one that waits for it."""
+        with contextlib.suppress(OSError), self._sending:  # PID 1 has ended, which the waiting thread is told
             if self._heeding:
                 self._socket.sendall(_frame("c"))
 
     @contextlib.contextmanager
     def uninterrupted(self) -> Iterator[None]:
-        """A block whose commands `interrupt` does not end."""
+        """A context manager in which `interrupt` does not end commands."""
         with self._sending:
             self._heeding = False
         try:
@@ -207,17 +202,18 @@ class Guest:
         stdin: bytes = b"",
         env: Sequence[tuple[str, str]] = (),
     ) -> Outcome:
-        """Runs a program apart from the shell, for `timeout` seconds and `limit` bytes of output at most.
+        """Runs a program separately from the shell, with at most `limit` bytes of output.
+
+        Raises NoSuchUser if the image does not have `user`.
 
         Args:
             argv: program and arguments.
+            timeout: seconds.
+            limit: bytes.
             user: name or number; empty for the image's.
             cwd: empty for the image's, `.` for the shell's.
-            stdin: what it reads; /dev/null if empty.
+            stdin: its input; /dev/null if empty.
             env: additions to the environment.
-
-        Raises:
-            NoSuchUser: the image does not know `user`.
         """
         pairs = [text for pair in env for text in pair]
         self._send("e", int(timeout * 1e6), limit, user, cwd, stdin, len(argv), *argv, *pairs)
@@ -229,7 +225,7 @@ class Guest:
         self._outcome(wait, 0)
 
     def terminal(self) -> tuple[bytes, int, int]:
-        """Returns what the terminal was sent (the last part of it), its columns and its rows."""
+        """Returns the (last part of the) bytes that the terminal was sent, its columns and its rows."""
         self._send("t")
         return self._told_terminal()
 
@@ -238,9 +234,9 @@ class Guest:
         return self._expect("T"), columns, rows
 
     def shell_state(self, wait: float = 5.0) -> bytes | None:
-        """Returns what the idle shell said of its state, or None if it is not idle (a prompt is open).
+        """Returns the idle shell's report on its state, or None if it is not idle (a prompt is open).
 
-        A shell that is about to say it is waited for (seconds), unless that was in vain before.
+        Waits up to `wait` seconds for a shell that is about to report, unless waiting was in vain before.
         """
         deadline = time.monotonic() + (0.0 if self._silent else wait)
         pause = 0.0005
@@ -257,7 +253,7 @@ class Guest:
             pause = min(pause * 1.05, 0.02)
 
     def report(self) -> tuple[bytes | None, GuestInfo]:
-        """Returns what `shell_state` does, and then `info`: by one exchange, unless the shell may be waited for."""
+        """Returns the results of `shell_state` and `info`, by one exchange unless the shell has to be waited for."""
         if self._has_run:
             self._has_run = False
             return self.shell_state(), self.info()
@@ -271,7 +267,7 @@ class Guest:
         return self.shell_state(), self.info()
 
     def terminal_and_info(self) -> tuple[tuple[bytes, int, int], GuestInfo]:
-        """Returns what `terminal` does, and then `info`, by one exchange."""
+        """Returns the results of `terminal` and `info`, by one exchange."""
         self._first += _frame("t")
         self._send("i")
         return self._told_terminal(), self._told_info()
@@ -290,19 +286,19 @@ class Guest:
         return GuestInfo(shell, mode == 1, inner, commands, plain == 1, kernel, ordinary == 1)
 
     def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
-        """Whether a pipe, fifo or socket holds what has not been read yet, or may hold some: not all can be looked at.
+        """Whether a pipe, fifo or socket has unread data, or may have: not all of them can be inspected.
 
         Args:
-            files: the shell's descriptors to look at.
-            processes: ids, inside, of those whose descriptors are all looked at.
+            files: the shell's descriptors to inspect.
+            processes: ids, inside, of processes whose descriptors are all inspected.
         """
         self._send("w", " ".join(map(str, files)), " ".join(map(str, processes)))
         return _numbers(self._expect("H"), 1, 1) != [0]
 
     def put_terminal_back(self, shown: bytes, count: int, commands: int) -> None:
-        """Lets the terminal show what another sandbox's did, whose shell this one's has been made like.
+        """Gives the terminal the contents of another sandbox's, whose shell was recreated here.
 
-        Of `count` bytes that were sent to that, `shown` were kept; its shell was given so many commands.
+        Of `count` bytes sent to that terminal, `shown` were kept; its shell was given `commands` commands.
         """
         self._send("p", shown, count, commands)
         self._expect("P")
@@ -350,7 +346,7 @@ class Guest:
             raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
 
     def _receive(self, most: int) -> tuple[str, bytes]:
-        """Returns the next answer, of `most` bytes at most."""
+        """Returns the next answer, which may have at most `most` bytes."""
         (length,) = struct.unpack("<I", self._take(4))
         if not 0 < length <= most + 1:
             raise SandboxDied(f"the sandbox announced an answer of {length} bytes, where {most} are the most")

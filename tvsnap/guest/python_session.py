@@ -1,10 +1,10 @@
-"""The interpreter of the environment `python`: it runs inside the sandbox, with the image's own Python (3.7 or newer).
+"""The interpreter of the environment `python`; runs inside the sandbox, with the image's own Python (3.7 or newer).
 
 Two processes: a supervisor, as root, that answers requests on a Unix socket one at a time; and the interpreter itself,
-as the image's user, that runs code. So code that takes too long is interrupted, and one that ends the interpreter is
-told so. Where the image has IPython its shell runs the code, else the standard library does.
+as the image's user, that runs code. So code that takes too long can be interrupted, and the end of the interpreter can
+be reported. If the image has IPython its shell runs the code, otherwise the standard library does.
 
-This file is brought into the sandbox as it is, and imports nothing of tvsnap.
+This file is copied into the sandbox as it is, and imports nothing of tvsnap.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import traceback
 import types
 from typing import Any
 
-GRACE = 2.0  # seconds that code has to stop once it was interrupted
+GRACE = 2.0  # seconds in which code must stop after it was interrupted
 START = 60.0  # seconds that an interpreter may take to start
 MOST_PICTURES = 8 << 20  # bytes of all pictures of one call
 CUT = "\n[... output cut here ...]\n"
-CONTINUING = bytes(range(0x80, 0xC0))  # what follows the first byte of a character of UTF-8: three at most
+CONTINUING = bytes(range(0x80, 0xC0))  # continuation bytes of UTF-8: at most three follow a first byte
 INTERRUPTED = "[interrupted after %g s]\n"
 LOST = "[the interpreter ended, and its variables with it; a fresh one takes its place]\n"
 
@@ -42,13 +42,13 @@ LOST = "[the interpreter ended, and its variables with it; a fresh one takes its
 
 
 class Pictures:
-    """The pictures of the call that is being made, as PNG."""
+    """The pictures of the current call, as PNG."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
 
     def add(self, data: Any) -> None:
-        """Adds a picture, given as bytes or in base 64, unless there are too many bytes of them."""
+        """Adds a picture, given as bytes or in base64, unless there are too many bytes."""
         png = base64.b64decode(data) if isinstance(data, str) else bytes(data)
         if sum(map(len, self.taken)) + len(png) > MOST_PICTURES:
             print(f"[a picture of {len(png)} bytes was left out]")
@@ -56,7 +56,7 @@ class Pictures:
             self.taken.append(png)
 
     def take(self) -> list[str]:
-        """Returns the pictures in base 64, with what matplotlib has drawn, and forgets them."""
+        """Returns the pictures in base64, including matplotlib's figures, and forgets them."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is not None:
             for number in pyplot.get_fignums():
@@ -69,7 +69,7 @@ class Pictures:
 
 
 class PlainShell:
-    """Runs code as the interactive interpreter does, with the standard library alone."""
+    """Runs code like the interactive interpreter, with the standard library only."""
 
     def __init__(self, pictures: Pictures) -> None:
         self._pictures = pictures
@@ -112,7 +112,7 @@ class PlainShell:
 
 
 def ipython_shell(pictures: Pictures) -> Any:
-    """Returns IPython's shell, with the method that `PlainShell` has; raises ImportError where there is none."""
+    """Returns IPython's shell with `PlainShell`'s method; raises ImportError without IPython."""
     os.environ.setdefault("IPYTHONDIR", "/tmp/.ipython")
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
@@ -155,7 +155,7 @@ def ipython_shell(pictures: Pictures) -> Any:
 
 
 def interpret(channel: socket.socket) -> None:
-    """Runs what comes through a channel, one line of JSON a call, until its end."""
+    """Runs the code that is received from a channel, one line of JSON per call, until its end."""
     pictures = Pictures()
     os.environ.setdefault("MPLBACKEND", "Agg")
     shell: Any
@@ -182,7 +182,7 @@ def interpret(channel: socket.socket) -> None:
             failed, shown = True, []
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for each in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # the code may have closed it
+            with contextlib.suppress(Exception):  # the code may have closed the stream
                 each.flush()
         say({"failed": failed, "pictures": shown})
 
@@ -191,14 +191,7 @@ def interpret(channel: socket.socket) -> None:
 
 
 def whole(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
-    """Returns the two ends of an output that was cut in the middle without what is left of a character that was cut.
-
-    Only UTF-8 has such characters. Bytes that are none stay.
-
-    Args:
-        head: what comes before the cut.
-        tail: what comes after it.
-    """
+    """Removes partial UTF-8 characters at a cut, given the output before and after it; keeps other bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(head[-3:])
     begun = len(decoder.getstate()[0])
@@ -207,7 +200,7 @@ def whole(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
 
 
 class Output:
-    """What was printed, of which the first and the last part are kept, half of a limit each."""
+    """Printed output, of which the first and the last part are kept, half of a limit each."""
 
     def __init__(self, limit: int) -> None:
         self._head, self._tail = b"", b""
@@ -232,7 +225,7 @@ class Output:
 
 
 class Interpreter:
-    """A live interpreter, as its supervisor knows it."""
+    """A live interpreter, as seen by its supervisor."""
 
     def __init__(self, user: str, directory: str) -> None:
         ours, theirs = socket.socketpair()
@@ -288,7 +281,7 @@ class Interpreter:
         os.close(self._printed)
 
     def _answer(self, timeout: float, limit: int) -> tuple[Any, Output, bool]:
-        """Returns what it says (None if it ended), what was printed until then, and whether it was interrupted."""
+        """Returns its answer (None if it ended), what was printed meanwhile, and whether it was interrupted."""
         output, late = Output(limit), False
         deadline = time.monotonic() + timeout
         said = b""
@@ -319,10 +312,10 @@ class Interpreter:
 
 
 def become(user: str, directory: str, channel: socket.socket, printed: int) -> None:
-    """Makes a process that was just forked the interpreter: another user, and descriptors 0 to 3."""
+    """Makes a forked process the interpreter: changes the user, and descriptors 0 to 3."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
-    # Above all that is to be replaced, lest one takes the place of another that is still needed.
+    # Duplicates above all target numbers, so that none is overwritten while it is still needed.
     given = (nothing, printed, printed, channel.fileno())
     kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(given)) for fd in given]
     for number, fd in enumerate(kept):
@@ -349,7 +342,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def serve(listener: socket.socket, user: str, directory: str, ready: int) -> None:
-    """Answers requests until the sandbox ends; says so once its interpreter is ready."""
+    """Answers requests until the sandbox ends; writes to `ready` once its interpreter is ready."""
     interpreter = Interpreter(user, directory)
     listener.listen(8)
     os.write(ready, b"ready")
@@ -373,7 +366,7 @@ def end_supervisor(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
         probe.connect(path)
         supervisor, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        os.kill(supervisor, signal.SIGSTOP)  # lest it begins another interpreter
+        os.kill(supervisor, signal.SIGSTOP)  # so that it does not start another interpreter
         with contextlib.suppress(OSError), open(f"/proc/{supervisor}/task/{supervisor}/children") as children:
             for interpreter in children.read().split():
                 os.killpg(int(interpreter), signal.SIGKILL)
@@ -381,10 +374,10 @@ def end_supervisor(path: str) -> None:
 
 
 def shorten_command_line() -> None:
-    """Has `ps` and `pgrep -f` show only the first word of this process's command line, and not where our files are.
+    """Makes `ps` and `pgrep -f` show only the first word of this process's command line, and not our files' place.
 
-    Where the last byte of the arguments is not NUL, the kernel takes it that they were overwritten, and shows the first
-    string of them.
+    If the last byte of the arguments is not NUL, the kernel assumes that they were overwritten, and shows only the
+    first string.
     """
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/stat", "rb") as stat:
         end = int(stat.read().rpartition(b")")[2].split()[46])
@@ -394,10 +387,7 @@ def shorten_command_line() -> None:
 
 
 def start(user: str, directory: str, path: str) -> None:
-    """Starts the supervisor in the background, and returns once it listens.
-
-    One that listens there already, and has been given up, is ended.
-    """
+    """Starts the supervisor in the background, and returns once it listens; ends an abandoned one at that socket."""
     end_supervisor(path)
     ready, say = os.pipe()
     if os.fork():

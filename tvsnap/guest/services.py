@@ -1,4 +1,4 @@
-"""How PID 1's program is told to do something in the root directory of a service; see native/init/roots.c."""
+"""Command lines for PID 1's program that run something in a service's root directory; see native/init/roots.c."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ ENVIRONMENT: Mapping[str, str] = {
     "PAGER": "cat",
     "LANG": "C.UTF-8",
 }
-"""Of every process in a sandbox, below what the image says."""
+"""Variables of every process in a sandbox, unless the image sets them."""
 
 
 def binds(image: Image) -> dict[str, str]:
-    """Returns the variable of PID 1's environment by which it mounts what the services of an image need."""
+    """Returns the variable for PID 1's environment that lists the mounts of an image's services."""
     paths = [path for pair in image.services.mounts for path in pair]
     return {"TVSNAP_BINDS": "\n".join(paths)} if paths else {}
 
 
 def find_service(image: Image, name: str | None) -> ImageService | None:
-    """Returns a service of an image; None for the main one, also where no name is given.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Returns a service of an image (None for the main one, or without a name); raises UsageError for unknown ones."""
     if name is None or name == image.services.main:
         return None
     if (service := image.services.named(name)) is None:
@@ -47,12 +43,7 @@ def entering(
 ) -> list[str]:
     """Returns the command line that runs a program in the root of a service; PID 1 must run it as root.
 
-    Args:
-        service: which.
-        program: and its arguments.
-        cwd: where it starts; by default where the service does.
-        env: environment variables beyond the service's.
-        user: who runs it; by default the service's user.
+    The directory, the environment and the user are the service's, unless they are given.
     """
     return [INIT, "enter", *_inside(service, program, cwd, env, user)]
 

@@ -1,4 +1,4 @@
-"""Commands side by side, or with standard error apart: what native/init/together.c is told, and what it tells."""
+"""Parallel commands, or commands with separate standard error: input and output of native/init/together.c."""
 
 from __future__ import annotations
 
@@ -11,31 +11,26 @@ from tvsnap.model.observations import Command, Outcome
 
 MOST_COMMANDS = 256
 _FRAMES = MIB
-"""Bytes, at most, of what surrounds the outputs."""
+"""Bytes, at most, of the headers around the outputs."""
 _LONGEST_ARGUMENT = 100_000
-"""Bytes; the kernel takes 128 KiB in one argument."""
+"""Bytes; the kernel allows 128 KiB in one argument."""
 EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
-"""A command that executes the one that it reads."""
+"""A command that reads a command and executes it."""
 
 
 def text(command: str) -> bytes:
-    """Returns a command as a shell gets it; it cannot hold a NUL."""
+    """Returns a command in the form for a shell, which cannot have a NUL in it."""
     return command.replace("\0", "").encode("utf-8", "surrogateescape")
 
 
 def script(command: str) -> tuple[bytes, bytes]:
-    """Returns what bash is given as an argument, and on its standard input, to execute a command of any length."""
+    """Returns bash's argument and standard input that execute a command of any length."""
     whole = text(command)
     return (EVAL_STDIN.encode(), whole) if len(whole) > _LONGEST_ARGUMENT else (whole, b"")
 
 
 def request(commands: Sequence[Command], limit: int) -> bytes:
-    """Returns what the program is told.
-
-    Args:
-        commands: the commands.
-        limit: bytes that are kept of each output, and of each standard error that is kept apart.
-    """
+    """Returns the input of the program; `limit` is the bytes kept of each output and each separate standard error."""
     fields: list[bytes] = [b"%d" % limit]
     for each in commands:
         argument, stdin = script(each.command)
@@ -45,13 +40,13 @@ def request(commands: Sequence[Command], limit: int) -> bytes:
 
 
 def room(commands: Sequence[Command], limit: int) -> int:
-    """Returns the most bytes that the program may tell, of which PID 1 keeps the first half for certain."""
+    """Returns the most bytes that the program may print, twice, since PID 1 always keeps the first half."""
     return 2 * (sum(1 + each.separate for each in commands) * limit + _FRAMES)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was told of one command."""
+    """What the program printed about one command."""
 
     streams: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     status: int | None = None
@@ -60,14 +55,9 @@ class _Seen:
 
 
 def outcomes(commands: Sequence[Command], whole: Outcome, limit: int) -> list[Outcome]:
-    """Returns what each command came to.
+    """Returns the outcomes of the commands from the outcome of the program that ran them.
 
-    A command may end the program that runs it. What it told until then counts, and nothing else.
-
-    Args:
-        commands: the commands.
-        whole: what the program came to.
-        limit: see `request`.
+    A command may end that program. Then only what it printed until then counts.
     """
     seen = [_Seen() for _ in commands]
     data, at = whole.output, 0
@@ -106,7 +96,7 @@ def _outcome(command: Command, seen: _Seen, whole: Outcome, limit: int) -> Outco
 
 
 def _whole(stream: bytes, limit: int, ended: bool) -> bytes:
-    """Returns an output; where its end is not known, a line stands for the rest of it."""
+    """Returns an output; if its end is missing, with a line that says so."""
     if ended or len(stream) < max(1, limit // 2):
         return stream
     return whole(stream, b"")[0] + b"\n[... what followed is not known ...]\n"

@@ -1,6 +1,6 @@
-"""Files and folders into a sandbox and out of it, in many small requests to its PID 1; see native/init/trees.c.
+"""Copies files and folders into a sandbox and out of it by many small requests to its PID 1; see native/init/trees.c.
 
-What comes out may be hostile: of an answer nothing is kept beyond what was asked for, and names are checked.
+The sandbox may be hostile: of an answer only what was asked for is kept, and names are checked.
 """
 
 from __future__ import annotations
@@ -22,44 +22,36 @@ from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Outcome
 
 BATCH = 2 * MIB
-"""Bytes of contents in one request, about: PID 1 keeps them in memory, which counts as the sandbox's."""
+"""Approximate bytes of contents in a request: PID 1 keeps them in memory, which counts as the sandbox's."""
 _MOST_RECORDS = 4000
-"""In one request."""
+"""Records in a request."""
 _MOST_LISTED = 64 * MIB
-"""Bytes of the list of what is in a folder: some 500,000 names."""
+"""Bytes of a folder's listing: some 500,000 names."""
 _LONGEST_TARGET = 4096
 FIXED_TIME = 946684800
-"""The first second of the year 2000: when what was put somewhere was last changed, as the sandbox has it."""
+"""The first second of the year 2000: the modification time of new files, as the sandbox sees them."""
 _TIMES = 20 * 365 * 86400
 
 
 class RunTool(Protocol):
-    """Runs one of PID 1's own programs with a standard input; what it printed, and how it ended."""
+    """Runs one of PID 1's own programs with a standard input."""
 
     def __call__(self, *arguments: str, stdin: bytes, limit: int, timeout: float) -> Outcome: ...
 
 
 @dataclass(slots=True)
 class Deadline:
-    """When a transfer of many requests is to have ended.
-
-    Attributes:
-        ends: by time.monotonic().
-    """
+    """When a transfer of many requests must have ended, by time.monotonic()."""
 
     ends: float
 
     @classmethod
     def after(cls, timeout: float | None) -> Deadline:
-        """Returns that so many seconds from now; None for never."""
+        """Returns the deadline in `timeout` seconds; None for never."""
         return cls(time.monotonic() + (LONGEST if timeout is None else timeout))
 
     def left(self) -> float:
-        """Returns the seconds until then.
-
-        Raises:
-            TimeoutError: there are none.
-        """
+        """Returns the seconds left; raises TimeoutError if there are none."""
         left = self.ends - time.monotonic()
         if left <= 0:
             raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
@@ -67,10 +59,9 @@ class Deadline:
 
 
 def put(run: RunTool, items: Iterable[TreeItem], path: str, timeout: float | None) -> None:
-    """Makes items in a sandbox, the topmost at `path`; with a folder that is there, its folder is merged.
+    """Creates items in a sandbox, the topmost at `path`; a folder is merged with an existing folder.
 
-    Raises:
-        OSError: with the errno that was met inside, and the path; what was made until then stays.
+    Raises OSError with the errno inside, and the path; what was created before stays.
     """
     if not path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -89,15 +80,15 @@ def put(run: RunTool, items: Iterable[TreeItem], path: str, timeout: float | Non
 
 
 class _Writer:
-    """Gathers records into requests."""
+    """Collects records into requests."""
 
     def __init__(self, run: RunTool, deadline: Deadline) -> None:
         self._run = run
         self._deadline = deadline
         self._records: list[bytes] = []
         self._size = 0
-        self._told: list[Callable[[bool], None]] = []  # for each record: what is done once it is known if it is new
-        self._last: list[bytes] = []  # records that give directories their modes, when nothing is made in them any more
+        self._told: list[Callable[[bool], None]] = []  # for each record: called once it is known whether it is new
+        self._last: list[bytes] = []  # records that set directories' modes, after everything in them was created
 
     def directory(self, kind: str, path: str, item: TreeItem) -> None:
         def made(new: bool) -> None:
@@ -133,7 +124,7 @@ class _Writer:
         for piece in (big[at : at + BATCH] for big in item.content for at in range(0, len(big), BATCH)):
             hasher.update(piece)
             rest += piece
-            if len(rest) >= BATCH:  # there may be more: its mode comes with the end
+            if len(rest) >= BATCH:  # there may be more; the mode is set at the end
                 self._add(_record("f", path, replace(item, mode=-1), -1, offset, rest), begun if not offset else None)
                 offset, rest = offset + len(rest), b""
         seconds = FIXED_TIME + int.from_bytes(hasher.digest()[:6], "big") % _TIMES
@@ -173,11 +164,10 @@ def _record(kind: str, path: str, item: TreeItem, seconds: int = -1, offset: int
 
 
 def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Iterator[TreeItem]:
-    """Yields what lies at a path in a sandbox, without following links below it.
+    """Yields what is at a path in a sandbox, without following links below it.
 
-    Raises:
-        OSError: with the errno that was met inside; EFBIG where there is more than `limit` bytes, or too many names;
-            ESTALE where a file became shorter while it was being read.
+    Raises OSError with the errno inside, EFBIG for more than `limit` bytes or too many names, and ESTALE if a file
+    became shorter while it was read.
     """
     deadline = Deadline.after(timeout)
     outcome = run("look", path, stdin=b"", limit=2 * _LONGEST_TARGET, timeout=deadline.left())
@@ -205,7 +195,7 @@ class _Found:
 
     Attributes:
         item: without content.
-        identity: equal for two names of one file.
+        identity: equal for names of the same file.
         file: its path in the sandbox.
     """
 
@@ -215,7 +205,7 @@ class _Found:
 
     @classmethod
     def of(cls, facts: bytes, name: str) -> _Found:
-        """Returns what the beginning of a record (mode, owner, group, size, ...) says."""
+        """Parses the beginning of a record: mode, owner, group, size, ..."""
         try:
             mode, uid, gid, size = (
                 int(word, base) for word, base in zip(facts.split()[:4], (8, 10, 10, 10), strict=True)
@@ -232,7 +222,7 @@ class _Found:
 
 
 def _listed(records: bytes, top: str) -> list[_Found]:
-    """Returns what `walk list` printed of a folder, in the order of names, each folder before what it holds."""
+    """Parses the output of `walk list` for a folder; sorted by name, each folder before its contents."""
     fields = records.split(b"\0")
     found = []
     beginning = top.rstrip("/") + "/"
@@ -251,7 +241,7 @@ def _listed(records: bytes, top: str) -> list[_Found]:
 
 
 class _Reader:
-    """Reads what files hold, many small ones in one request and a large one in several."""
+    """Reads the contents of files: many small ones in one request, and a large one in several."""
 
     def __init__(self, run: RunTool, deadline: Deadline, top: str, limit: int) -> None:
         self._run = run
@@ -260,7 +250,7 @@ class _Reader:
         self._left = limit
 
     def read(self, found: list[_Found]) -> Iterator[TreeItem]:
-        names: dict[tuple[bytes, ...], str] = {}  # of files, by what tells one from another
+        names: dict[tuple[bytes, ...], str] = {}  # the first name of each file, by identity
         batch: list[_Found] = []
         size = 0
         for one in found:
@@ -310,7 +300,7 @@ class _Reader:
             yield piece
 
     def _ask(self, wanted: list[tuple[str, int, int]]) -> list[bytes]:
-        """Returns what parts of files hold: (path, offset, length)."""
+        """Returns the contents of parts of files: (path, offset, length)."""
         if not wanted:
             return []
         asked = b"".join(b"%s\0%d\0%d\0" % (os.fsencode(path), offset, length) for path, offset, length in wanted)
@@ -334,7 +324,7 @@ class _Reader:
 
 
 def _raise_error(outcome: Outcome, path: str, other: int = 0) -> None:
-    """Raises the OSError that a program of PID 1's ended with; `other` in its place, if that is given."""
+    """Raises the OSError with which a program of PID 1's ended, or `other` if that is given."""
     if outcome.exit_code is None:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path)
     if outcome.exit_code:

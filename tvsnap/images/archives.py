@@ -1,8 +1,8 @@
 """Opens tar archives whose headers may be hostile.
 
-`tarfile` reads a header's extension (a long name, pax records, a map of holes) whole, whatever size it claims: some
-kilobytes, compressed, become gigabytes of memory. Here one member's extensions have a limit, and so have an archive's
-global ones, which it keeps.
+`tarfile` reads a header's extension (a long name, pax records, a map of holes) completely, whatever size it claims:
+some compressed kilobytes can become gigabytes of memory. Here the size of one member's extensions is limited, and so is
+that of an archive's global ones, which are kept.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import IO, Any
 from tvsnap.model.limits import MIB
 
 MOST_HEADER = MIB
-"""Bytes; Linux knows no path beyond 4 KiB, and no attribute beyond 64 KiB."""
+"""Bytes; Linux allows no path beyond 4 KiB, and no attribute beyond 64 KiB."""
 
 
 def opened(stream: IO[bytes]) -> tarfile.TarFile:
     """Returns an archive that is read once, from its beginning to its end.
 
-    Raises:
-        tarfile.TarError: it is none, or one of its headers is longer than any is; also when its members are read.
+    Raises tarfile.TarError, also while its members are read, if it is no archive, or if a header is too long.
     """
-    # Values that are no text (file capabilities) come through unharmed.
+    # Values that are not text (file capabilities) are preserved.
     return _Archive.open(fileobj=stream, mode="r|", encoding="utf-8", errors="surrogateescape")
 
 
 class _Limited:
-    """What an archive is read from, of which so many bytes may be read."""
+    """A stream of which only a limited number of bytes may be read."""
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream
@@ -46,7 +45,7 @@ class _Limited:
 
 class _Member(tarfile.TarInfo):
     def _proc_member(self, archive: _Archive) -> Any:
-        """Reads what follows a member's header, up to the next one's; tarfile has it overridden for such ends."""
+        """Reads what follows a member's header, up to the next header; tarfile intends this to be overridden."""
         if self.type == tarfile.XGLTYPE:
             archive.global_headers += max(self.size, 0)
             if archive.global_headers > MOST_HEADER:

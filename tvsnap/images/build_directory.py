@@ -1,4 +1,4 @@
-"""The directory of a build under way, and the lock on it that its builder holds."""
+"""The directory of a build in progress, and its lock, which the builder holds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
-    """Holds the lock of a build directory, which is made if need be and goes with the lock's release if it is empty.
+    """Locks a build directory, which is created if necessary, and removed with the lock if it is empty.
 
-    Yields:
-        Whether the lock was got; always, if `wait`.
+    Yields whether the lock was acquired, which is always so with `wait`.
     """
     descriptor = _acquire(directory, wait)
     if descriptor is None:
@@ -27,7 +26,7 @@ def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # The lock's file goes last but for the directory: whoever finds it sees a directory that has an owner.
+        # The lock file is removed last, so that whoever finds the directory sees that it has an owner.
         with contextlib.suppress(OSError):
             if [entry.name for entry in os.scandir(directory)] == [_LOCK]:
                 (directory / _LOCK).unlink()
@@ -37,8 +36,8 @@ def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
 
 def _acquire(directory: Path, wait: bool) -> int | None:
     while True:
-        # Closed while it is being filled: files in it may still be root's of this machine, and set the user id.
-        with contextlib.suppress(FileExistsError):  # `exist_ok` would still raise it if another removes it just now
+        # Not accessible to others while it is filled: files in it may still belong to the host's root, and be setuid.
+        with contextlib.suppress(FileExistsError):  # `exist_ok` would still raise it if another process removes it now
             directory.mkdir(mode=0o700, parents=True)
         try:
             descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,7 +45,7 @@ def _acquire(directory: Path, wait: bool) -> int | None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            # The holder before us may have removed the file that we opened.
+            # The previous holder may have removed the file that we opened.
             if os.path.samestat(os.fstat(descriptor), os.stat(directory / _LOCK)):
                 return descriptor
         except FileNotFoundError:
@@ -61,7 +60,7 @@ def _acquire(directory: Path, wait: bool) -> int | None:
 
 
 def empty(directory: Path) -> None:
-    """Removes all in it but the lock."""
+    """Removes everything in a build directory except the lock."""
     for entry in tuple(os.scandir(directory)):
         if entry.name != _LOCK:
             remove_entry(Path(entry.path))

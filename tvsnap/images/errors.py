@@ -1,4 +1,4 @@
-"""What can go wrong with images."""
+"""Errors of images."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class ImageNotFound(NotFound):
 
 
 class ImageSpecError(UsageError):
-    """An image.yaml that cannot be understood. The message names the file, the key and the reason."""
+    """An image.yaml is invalid. The message names the file, the key and the reason."""
 
 
 class ImageBuildError(TvsnapError):
-    """A step of a build failed; nothing of the build is left.
+    """A step of a build failed; nothing of the build remains.
 
     Attributes:
         step: which step, and what it did.
-        output: the end of what it printed; may be empty.
+        output: the end of its output; may be empty.
     """
 
     def __init__(self, step: str, reason: str, output: str = "") -> None:
@@ -28,4 +28,4 @@ class ImageBuildError(TvsnapError):
 
 
 class BuildStepFailed(Exception):
-    """Why a step failed, in words that go on after the step's name ("failed with exit status 2")."""
+    """Why a step failed, in words that follow the step's name ("failed with exit status 2")."""

@@ -1,8 +1,8 @@
-"""Writes a root filesystem as an image of one layer that Docker, Podman and every tool for OCI images take.
+"""Writes a root filesystem as an image of one layer for Docker, Podman and every tool for OCI images.
 
 Both formats are OCI layouts (image-layout.md, manifest.md and config.md of the image specification 1.0). For `docker
-load` there is a `manifest.json` beside that, as in what `docker save` writes since version 25: older engines read only
-the one, other tools only the other.
+load` there is also a `manifest.json`, as in the output of `docker save` since version 25: older engines read only this
+file, other tools only the layout.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 TAG_ANNOTATION = "org.opencontainers.image.ref.name"
 NAME_ANNOTATION = "io.containerd.image.name"
-"""Where containerd, Podman and Docker look for the whole name; the specification knows only the tag."""
+"""Where containerd, Podman and Docker look for the full name; the specification has only the tag."""
 
 _CHUNK = 1 << 20
 _GZIP_LEVEL = 6
-_GZIP = 31  # zlib's window bits for a gzip header, which then holds no time
+_GZIP = 31  # zlib's window bits for a gzip header, which has no time in it
 _WORD = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
 _REFERENCE = re.compile(
     rf"(?P<name>(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?{_WORD}(?:/{_WORD})*)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?"
@@ -42,18 +42,14 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What an image is called: `shop:broken` has the name `shop` and the tag `broken`."""
+    """The name of an image: `shop:broken` has the name `shop` and the tag `broken`."""
 
     name: str
     tag: str
 
     @classmethod
     def parse(cls, text: str) -> Tag:
-        """Reads `NAME` or `NAME:TAG`; the tag is `latest` where none is given.
-
-        Raises:
-            UsageError: no engine would take it.
-        """
+        """Parses `NAME` or `NAME:TAG` (`latest` by default); raises UsageError if no engine would accept it."""
         match = _REFERENCE.fullmatch(text)
         if match is None:
             raise UsageError(f'"{text}" cannot name an image: write NAME:TAG, the name in small letters: shop:broken')
@@ -64,7 +60,7 @@ class Tag:
 
     @property
     def full(self) -> str:
-        """The name with the registry that engines take it to be of."""
+        """The name with the registry that engines assume."""
         first, slash, _ = self.name.partition("/")
         if not slash:
             return f"docker.io/library/{self}"
@@ -73,15 +69,15 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an image says about itself, and about containers that are started from it.
+    """The configuration of an image and of its containers.
 
     Attributes:
         env: environment variables.
         workdir: where commands start.
-        user: who they run as, name or number, perhaps with ":group".
+        user: name or number, optionally with ":group".
         labels: for people and programs.
         created: seconds since the epoch.
-        origin: how it came about, for its history.
+        origin: how it was made, for its history.
     """
 
     env: Mapping[str, str]
@@ -97,8 +93,8 @@ class Exported:
     """What was written; digests are `sha256:` and 64 hexadecimal digits.
 
     Attributes:
-        image_id: digest of the configuration, by which engines name an image.
-        digest: of the manifest, by which registries name it.
+        image_id: digest of the configuration, by which engines identify an image.
+        digest: of the manifest, by which registries identify it.
         layer: digest of the layer as it was written.
         diff_id: digest of the layer's tar.
         layer_bytes: size of the layer as it was written.
@@ -121,19 +117,18 @@ def write_image(
     compress: bool,
     progress: Callable[[int], None],
 ) -> Exported:
-    """Writes an image; equal files and descriptions come to equal digests.
+    """Writes an image; equal files and descriptions yield equal digests.
+
+    Raises TvsnapError if the layout cannot be written, for example on a full disk.
 
     Args:
-        layout: where to.
-        files: the root filesystem as a tar; read to its end, and never held in memory.
-        about: the rest of what the image says.
-        format: `docker`, or `oci` to write nothing but the OCI layout.
-        tag: what the image is called.
+        layout: the destination.
+        files: the root filesystem as a tar, which is read to its end and never held in memory.
+        about: the configuration.
+        format: `docker`, or `oci` to write only the OCI layout.
+        tag: the image's name.
         compress: with gzip.
-        progress: told how many more bytes of `files` were read.
-
-    Raises:
-        TvsnapError: the layout cannot be written, as on a full disk.
+        progress: gets the number of bytes of `files` read since the last call.
     """
     layout.add(LAYOUT_FILE, _json({"imageLayoutVersion": "1.0.0"}))
     with layout.large_blob() as blob:
@@ -193,7 +188,7 @@ def _config(about: Description, diff_id: str) -> dict[str, Any]:
 
 
 def _added(layout: Layout, kind: str, content: object) -> tuple[dict[str, Any], str]:
-    """Adds a document as a blob; returns the descriptor that points to it, and its digest."""
+    """Adds a document as a blob; returns its descriptor and its digest."""
     data = _json(content)
     digest = hashlib.sha256(data).hexdigest()
     layout.add(f"{BLOBS}/{digest}", data)

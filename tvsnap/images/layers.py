@@ -1,7 +1,7 @@
-"""Trees that several images share: an image holds only how it differs from what it starts from.
+"""Trees that several images share: an image has only the differences from what it starts from.
 
-A sandbox sees an image's own tree on top of the shared ones, joined by overlayfs. A file that the own tree lacks is
-hidden in it by a device node 0:0, as overlayfs has it; there are no other marks.
+A sandbox sees an image's own tree on top of the shared ones, joined by overlayfs. A deleted file is represented in the
+own tree by a device node 0:0, as overlayfs requires; there are no other marks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MERGE = 'mount -t overlay overlay -o "ro,lowerdir=$1" "$2" && shift 2 && exec "
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """What an image is to stand on.
+    """The shared trees below an image's own.
 
     Attributes:
         ids: of the trees, topmost first.
         trees: their directories.
-        digest: of all that they hold together.
+        digest: of their combined contents.
     """
 
     ids: tuple[str, ...] = ()
@@ -43,22 +43,19 @@ class Below:
 
 
 class SharedTrees:
-    """The trees that the images of a data directory share; nothing changes them.
+    """The immutable trees that the images of a data directory share.
 
-    Those of container images that Dockerfiles start from lie in `layers`, each in a directory of its own. The others
-    are those of images. An image that is removed while others stand on it stays where it is, marked as removed.
+    Those of container images that Dockerfiles start from are in `layers`, each in its own directory. The others are
+    images. An image that is removed while others depend on it stays where it is, marked as removed.
     """
 
     def __init__(self, images: Path) -> None:
-        """
-        Args:
-            images: the directory of the images.
-        """
+        """`images` is the directory of the images."""
         self._images = images
         self._place = images / LAYERS
 
     def find(self, id: str) -> Below | None:
-        """Returns a tree in `layers`; None if it is not there."""
+        """Returns a tree in `layers`; None if it does not exist."""
         try:
             digest = (self._place / id / _DIGEST).read_text(encoding="ascii")
         except FileNotFoundError:
@@ -66,32 +63,20 @@ class SharedTrees:
         return Below((id,), (shared_tree(self._images, id),), digest)
 
     def keep(self, id: str, directory: Path, digest: str) -> None:
-        """Takes over a directory with a tree; one that is there already stays.
-
-        Args:
-            id: of the tree.
-            directory: which has it as `rootfs`.
-            digest: of the tree.
-        """
+        """Moves a directory with a tree in `rootfs` into `layers`, unless the tree exists already."""
         (directory / _DIGEST).write_text(digest, encoding="ascii")
         with contextlib.suppress(OSError):
             directory.rename(self._place / id)
 
     def under(self, image: Image, ids: Sequence[str]) -> Below:
-        """Returns what an image stands on that starts from another.
-
-        Args:
-            image: the other.
-            ids: of the trees that this one stands on itself.
-        """
+        """Returns the trees below an image that starts from `image`, which has the trees `ids` below itself."""
         return Below((image.digest, *ids), image.layers, image.digest) if len(ids) < DEEPEST else Below()
 
     @contextlib.contextmanager
     def lock(self, *, alone: bool) -> Iterator[bool]:
-        """A block in which no tree goes away; or, if `alone`, in which nobody is about to need one.
+        """A context manager in which no tree is removed; or, with `alone`, in which no build is about to need one.
 
-        Yields:
-            Whether that is so; always, unless `alone`.
+        Yields whether that is so, which is always the case without `alone`.
         """
         self._place.mkdir(parents=True, exist_ok=True)
         with open(self._place / _LOCK, "a", encoding="utf-8") as file:
@@ -103,39 +88,33 @@ class SharedTrees:
             yield True
 
     def is_removed(self, digest: str) -> bool:
-        """Whether an image was removed and is there only for others."""
+        """Whether an image was removed, and exists only for others."""
         return (self._images / digest / _REMOVED).exists()
 
     def mark(self, digest: str, *, removed: bool) -> None:
-        """Marks an image as removed, or takes the mark off."""
+        """Marks an image as removed, or removes the mark."""
         if removed:
             (self._images / digest / _REMOVED).touch()
         else:
             (self._images / digest / _REMOVED).unlink(missing_ok=True)
 
     def free(self, needed: Collection[str]) -> None:
-        """Removes the trees in `layers` that no image needs.
-
-        Args:
-            needed: the ids of those that images stand on.
-        """
+        """Removes the trees in `layers` whose ids are not in `needed`."""
         for entry in tuple(os.scandir(self._place)):
             if entry.is_dir(follow_symlinks=False) and entry.name not in needed:
                 remove_tree(Path(entry.path))
 
 
 def subtract(root: Path, below: Sequence[Path]) -> None:
-    """Takes from a tree what others have just the same, and hides in it what they have beyond it.
+    """Removes from a tree what the trees below have identically, and hides in it what they have in addition.
 
-    Args:
-        root: the tree.
-        below: the others, topmost first.
+    `below` has the other trees, topmost first.
     """
     _subtract(str(root), [str(tree) for tree in below], MOUNT_POINTS)
 
 
 def _subtract(here: str, below: Sequence[str], stay: Collection[str] = ()) -> bool:
-    """Does that in one directory, which the others have, too; returns whether anything is left in it."""
+    """Does this in one directory that the others have, too; returns whether anything is left in it."""
     about = os.stat(here)
     own = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(here)}
     theirs = _merged(below)
@@ -163,7 +142,7 @@ def _subtract(here: str, below: Sequence[str], stay: Collection[str] = ()) -> bo
 
 
 def _merged(directories: Sequence[str]) -> dict[str, str]:
-    """Returns where each entry is that directories have which lie on top of each other."""
+    """Returns the path of each entry in directories that lie on top of each other."""
     found: dict[str, str] = {}
     for directory in directories:
         for entry in os.scandir(directory):
@@ -176,7 +155,7 @@ def _is_hidden(about: os.stat_result) -> bool:
 
 
 def _directories(below: Sequence[str], name: str) -> list[str]:
-    """Returns the directories of a name that lie on top of each other in others."""
+    """Returns the directories of a name in trees that lie on top of each other."""
     found = []
     for directory in below:
         path = f"{directory}/{name}"
@@ -188,14 +167,14 @@ def _directories(below: Sequence[str], name: str) -> list[str]:
 
 
 def _is_same(path: str, mine: os.stat_result, other: str) -> bool:
-    """Whether a sandbox sees no difference between two entries; of directories, without what is in them."""
+    """Whether two entries look the same to a sandbox, without the contents of directories."""
     theirs = os.lstat(other)
     if _seen(mine) != _seen(theirs) or _attributes(path) != _attributes(other):
         return False
     if stat.S_ISLNK(mine.st_mode):
         return os.readlink(path) == os.readlink(other)
     if stat.S_ISREG(mine.st_mode):
-        # Names of one file stay together.
+        # Hard links of one file stay together.
         return mine.st_nlink == theirs.st_nlink == 1 and filecmp.cmp(path, other, shallow=False)
     return stat.S_ISDIR(mine.st_mode)
 
@@ -211,12 +190,9 @@ def _attributes(path: str) -> Mapping[str, bytes]:
 
 
 def in_merged(trees: Sequence[Path], place: Path, command: Sequence[str]) -> list[str]:
-    """Returns the command line that runs a program where trees are joined, as a sandbox sees them.
+    """Returns the command line that runs `command` with trees joined at `place`, as a sandbox sees them.
 
-    Args:
-        trees: topmost first.
-        place: an empty directory at which they are joined, for this program only.
-        command: the program.
+    `trees` are given topmost first; `place` is an empty directory, and the mount is visible to the command only.
     """
     lower = ":".join(re.sub(r"([\\\\:,])", r"\\\1", str(tree)) for tree in trees)
     return ["unshare", "--mount", "sh", "-c", _MERGE, "sh", lower, str(place), *command]

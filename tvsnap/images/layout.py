@@ -1,6 +1,6 @@
-"""Where an exported image goes: a tar, a directory or standard output; whole at the end, or not there at all.
+"""The destination of an exported image: a tar, a directory or standard output; in the end complete, or absent.
 
-The size and the digest of a layer are known only at its end. It still goes to disk once: a tar's header is filled in
+The size and the digest of a layer are known only at its end. It is still written only once: a tar's header is filled in
 afterwards, and in a directory the file is renamed.
 """
 
@@ -30,7 +30,7 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 class Blob:
-    """A file that is named by the SHA-256 of what is written to it."""
+    """A file that is named by the SHA-256 of its contents."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -50,29 +50,24 @@ class Blob:
 
 
 class Layout(Protocol):
-    """The files of an image, to be written one after the other."""
+    """The files of an image, which are written one after the other."""
 
     def add(self, name: str, data: bytes) -> None:
         """Writes a small file."""
 
     def large_blob(self) -> AbstractContextManager[Blob]:
-        """A block in which a blob of any size is written."""
+        """Returns a context manager in which a blob of any size is written."""
 
 
 def is_directory(output: str) -> bool:
-    """Whether a user who names this output means a directory."""
+    """Whether a user means a directory by this output."""
     return output.endswith("/") or os.path.isdir(output)
 
 
 def check_output(output: str, force: bool) -> None:
-    """Finds out whether an image may be written there, before any work is done for it.
+    """Raises UsageError if an image may not be written to `output`, before any work is done for it.
 
-    Args:
-        output: a path, or `-`; see `opened`.
-        force: what is there may be replaced, if it is an image's file or layout.
-
-    Raises:
-        UsageError: it may not.
+    With `force`, an existing image file or layout may be replaced. See `opened` for `output`.
     """
     if output == STANDARD_OUTPUT:
         if sys.stdout.isatty():
@@ -98,15 +93,10 @@ def check_output(output: str, force: bool) -> None:
 
 @contextlib.contextmanager
 def opened(output: str, force: bool) -> Iterator[Layout]:
-    """A block in which an image is written. What it leaves is there at its end, and nothing if it fails.
+    """A context manager for writing an image, which exists at its end, or not at all if it fails.
 
-    Args:
-        output: a path, that of a directory if it ends in `/` or is one, or `-` for standard output.
-        force: see `check_output`.
-
-    Raises:
-        UsageError: it may not be written there.
-        TvsnapError: it cannot be, as on a full disk.
+    `output` is a path (a directory if it ends in `/` or is one) or `-` for standard output. Raises UsageError as
+    `check_output` does, and TvsnapError if writing fails, for example on a full disk.
     """
     check_output(output, force)
     try:
@@ -140,7 +130,7 @@ def _writing() -> Iterator[None]:
 def _new_file(path: Path) -> Iterator[Layout]:
     temporary = _beside(path)
     try:
-        # Not by mkstemp: whoever gets the file shall have the usual rights to it.
+        # Not mkstemp, so that the file has the usual permissions.
         with _file(lambda: temporary.open("xb")) as file:
             tar = _Tar(file)
             yield tar
@@ -153,7 +143,7 @@ def _new_file(path: Path) -> Iterator[Layout]:
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[Layout]:
-    # A header cannot be filled in later there, so that all of it waits in a file that has no name.
+    # The header cannot be filled in afterwards there, so everything is first written to an unnamed file.
     with _file(tempfile.TemporaryFile) as file:
         tar = _Tar(file)
         yield tar
@@ -171,13 +161,13 @@ def _file(create: Callable[[], IO[bytes]]) -> Iterator[IO[bytes]]:
     try:
         yield file
     finally:
-        with contextlib.suppress(OSError):  # what counts was flushed, or its failure told
+        with contextlib.suppress(OSError):  # the data was flushed, or an error was raised
             file.close()
 
 
 @contextlib.contextmanager
 def _new_directory(path: Path) -> Iterator[Layout]:
-    """A directory that is there already stays what it is, its mode, its mount or somebody's place: it is filled."""
+    """An existing directory is filled, so that it keeps its mode, its mount or its identity as a working directory."""
     there = path.is_dir()
     temporary = _beside(path / "image" if there else path.absolute())
     try:
@@ -194,7 +184,7 @@ def _new_directory(path: Path) -> Iterator[Layout]:
 
 
 def _fill(path: Path, temporary: Path) -> None:
-    """Moves an image into a directory, in the place of the one there: the index last, which makes it one."""
+    """Moves an image into a directory, replacing an old one; the index comes last, since it makes the image valid."""
     (path / INDEX_FILE).unlink(missing_ok=True)
     for old in [entry for entry in path.iterdir() if entry != temporary]:
         shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
@@ -207,7 +197,7 @@ def _beside(path: Path) -> Path:
 
 
 class _Tar:
-    """A tar in a file in which one can seek."""
+    """A tar in a seekable file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -244,12 +234,12 @@ class _Tar:
 def tar_header(name: str, size: int) -> bytes:
     member = tarfile.TarInfo(name)
     member.size = size
-    # The only format whose header is one block whatever the size is; all tools read it.
+    # The only format whose header is always one block; all tools read it.
     return member.tobuf(tarfile.GNU_FORMAT)
 
 
 class _Directory:
-    """A directory with a file a file."""
+    """A directory with the files of an image."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

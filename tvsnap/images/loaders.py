@@ -1,6 +1,7 @@
-"""What fills images with data when they are built, as databases: loaders, found by their entry points.
+"""Loaders, found by their entry points, fill images with data, such as databases, when they are built.
 
-A loader is for the images of one environment, whose name its entry point in the group `tvsnap.image_loaders` has.
+A loader is for the images of one environment, which is the name of its entry point in the group
+`tvsnap.image_loaders`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from tvsnap.host import plugins
 from tvsnap.model.errors import UsageError
 
 Data = Mapping[str, Any]
-"""What the keys of an image.yaml say that loaders read: a value for each key that is not empty."""
+"""The keys of an image.yaml that loaders read, with their values if these are not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What an image has after loading.
+    """The result of loading.
 
     Attributes:
-        contents: names of what there is now, by what they are names of: {"databases": ("shop", "stock")}.
-        env: variables that sandboxes have beside those that the description gives.
+        contents: names of what the image contains, by kind: {"databases": ("shop", "stock")}.
+        env: variables that sandboxes have besides those in the description.
     """
 
     contents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -31,36 +32,36 @@ class Loaded:
 
 
 class ImageLoader(Protocol):
-    """Loads what a description of an image says, and what the environment needs, as the last step of each build."""
+    """Loads the data in an image's description, and what the environment needs, as the last step of each build."""
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The keys of image.yaml that it reads, each with the type of its value as pydantic checks it."""
+        """The keys of image.yaml that it reads, each with the type of its value as checked by pydantic."""
 
     def check(self, data: Data) -> None:
-        """Checks what was read, before anything is built.
+        """Checks the data before anything is built.
 
         Raises:
-            UsageError: an image of the environment cannot have that.
+            UsageError: an image of the environment cannot have such data.
         """
 
     def given(self, files: Sequence[tuple[str | None, Path]], dialect: str | None, data: Data) -> Data:
         """Adds what the options `--database` and `--dialect` of `tvsnap image build` name.
 
         Args:
-            files: names, None where none is given, and files that are there.
-            dialect: of the files; None where nothing is said.
-            data: what image.yaml says.
+            files: existing files with their names, None if no name is given.
+            dialect: of the files; None if none is given.
+            data: the data in image.yaml.
 
         Returns:
-            All of it.
+            All data.
 
         Raises:
             UsageError: it cannot be loaded. The message names the option.
         """
 
     def title(self, data: Data) -> str:
-        """What the step is called: "databases: shop"."""
+        """Returns the title of the step: "databases: shop"."""
 
     def signature(self, data: Data) -> Mapping[str, object]:
         """Returns all that loading depends on, as JSON by names of its own; part of what tells if an image has changed.
@@ -72,22 +73,22 @@ class ImageLoader(Protocol):
     def load(
         self, data: Data, root: Path, work: Path, shell: Callable[[str], None], note: Callable[[str], None]
     ) -> Loaded:
-        """Loads.
+        """Loads the data.
 
         Args:
-            data: what was read and checked; may be empty.
-            root: the image's tree, its owners shifted. Take `tvsnap.images.rootfs` to write into it.
-            work: a directory for temporary files; it is there.
-            shell: runs a script of the shell inside.
-            note: told what was changed or left out, a line each.
+            data: the checked data; may be empty.
+            root: the image's tree, with shifted owners. Use `tvsnap.images.rootfs` to write into it.
+            work: an existing directory for temporary files.
+            shell: runs a shell script inside.
+            note: gets lines about what was changed or left out.
 
         Raises:
-            BuildStepFailed: it did not work.
+            BuildStepFailed: loading failed.
         """
 
 
 def loader(environment: str) -> ImageLoader | None:
-    """Returns the loader of an environment's images; None if it has none."""
+    """Returns the loader for an environment's images; None if it has none."""
     if environment not in plugins.names("image loader"):
         return None
     found: ImageLoader = plugins.find("image loader", environment)
@@ -95,16 +96,12 @@ def loader(environment: str) -> ImageLoader | None:
 
 
 def loaders() -> dict[str, ImageLoader]:
-    """Returns all loaders by their environments."""
+    """Returns all loaders by environment."""
     return {name: plugins.find("image loader", name) for name in plugins.names("image loader")}
 
 
 def check_data(environment: str, data: Data) -> None:
-    """Checks that an image of this environment can have this data.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Raises UsageError if an image of this environment cannot have this data."""
     own = loader(environment)
     for key in data:
         if own is None or key not in own.keys:

@@ -1,6 +1,7 @@
 """Unpacks an image from an OCI layout (image-layout.md of the image specification): a directory, or a tar of one.
 
-Archives of `docker save` as well: those of Docker 25 and newer are such layouts, older ones have a manifest.json only.
+This includes archives of `docker save`: those of Docker 25 and newer are such layouts, older ones have only a
+manifest.json.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tvsnap.images.small_files import read_small_text
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 _MOST_DOCUMENTS = 1000
-"""Manifests and indexes of one layout, and what is read of them."""
+"""How many manifests and indexes of one layout are read."""
 _TAG = "org.opencontainers.image.ref.name"
 _FULL_NAME = "io.containerd.image.name"
 _INDEXES = (
@@ -37,26 +38,22 @@ _ARCHITECTURES = {
     "armv7l": "arm",
     "i686": "386",
 }
-"""What the kernel calls a machine -> what images call it, where the two differ."""
+"""The kernel's name of an architecture -> the name in images, if the two differ."""
 
 
 def unpack_oci(
     path: Path, tag: str | None, root: Path, scratch: Path, fraction: Callable[[float | None], None]
 ) -> BaseConfig:
-    """Unpacks the layers of the image for this machine.
+    """Unpacks the layers of the image for this machine; returns the image's configuration.
+
+    Raises BuildStepFailed if the layout is invalid, damaged, hostile, or has no image for this machine.
 
     Args:
         path: the layout: a directory, or a tar of one.
-        tag: which image, by its name in the layout; None where there is but one.
-        root: an empty directory that becomes the tree, its owners not shifted.
-        scratch: an empty directory for a layout that comes as a tar.
-        fraction: told how far it is.
-
-    Returns:
-        What the image's configuration says.
-
-    Raises:
-        BuildStepFailed: it is no such layout, damaged, hostile, or holds no image for this machine.
+        tag: the image's name in the layout; None if there is only one.
+        root: an empty directory that becomes the tree, with unshifted owners.
+        scratch: an empty directory for unpacking a layout in a tar.
+        fraction: gets the progress.
     """
     if not path.is_dir():
         extract_tar(path, scratch, fraction)
@@ -69,12 +66,12 @@ def unpack_oci(
 
 
 def _part(fraction: Callable[[float | None], None], index: int, count: int) -> Callable[[float | None], None]:
-    """Tells how far the whole is that one of `count` parts belongs to."""
+    """Returns a function for the progress of one of `count` parts."""
     return lambda done: fraction(None if done is None else (index + done) / count)
 
 
 def this_architecture() -> str:
-    """This machine, as images name it."""
+    """Returns the name of this machine's architecture in images."""
     machine = platform.machine()
     return _ARCHITECTURES.get(machine, machine)
 
@@ -85,7 +82,7 @@ def _this_platform() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A layout on disk; `name` is what the user called it, `documents` what was read of it, by digest."""
+    """A layout on disk; `name` is its path as given by the user, `documents` caches documents by digest."""
 
     directory: Path
     name: Path
@@ -96,7 +93,7 @@ class _Layout:
         raise BuildStepFailed(f"failed: {self.name}{reason}") from None
 
     def image(self, tag: str | None) -> tuple[list[Path], dict[str, Any]]:
-        """The layers of the image for this machine, lowest first, and its configuration."""
+        """Returns the layers of the image for this machine, lowest first, and its configuration."""
         manifest = self._manifest(tag)
         layers = _list(manifest.get("layers"))
         for layer in layers:
@@ -136,7 +133,7 @@ class _Layout:
         return self._is_file(self.directory / name)
 
     def saved(self, tag: str | None) -> tuple[list[Path], dict[str, Any]]:
-        """As `image`, of the image that a manifest.json of `docker save` names."""
+        """Returns the same as `image`, for the manifest.json of `docker save`."""
         entries = _list(self._json_value(self.directory / "manifest.json"))
         if tag is not None:
             names = {str(name) for entry in entries for name in entry.get("RepoTags") or ()}
@@ -163,7 +160,7 @@ class _Layout:
         return path
 
     def document(self, descriptor: object) -> dict[str, Any]:
-        """The JSON that a descriptor points to."""
+        """Returns the JSON of a descriptor's blob."""
         digest = str(_dict(descriptor).get("digest"))
         if digest not in self.documents:
             if len(self.documents) == _MOST_DOCUMENTS:
@@ -172,7 +169,7 @@ class _Layout:
         return self.documents[digest]
 
     def blob(self, descriptor: object) -> Path:
-        """The file that a descriptor points to, its contents checked against their digest."""
+        """Returns the path of a descriptor's blob after verifying its digest."""
         digest = _dict(descriptor).get("digest")
         if not isinstance(digest, str) or not _BLOB.fullmatch(digest):
             self.fail(f": {digest!r} is no digest")
@@ -185,11 +182,11 @@ class _Layout:
         return path
 
     def _is_file(self, path: Path) -> bool:
-        # A link in an unpacked tar could name any file of this machine.
+        # A link in an unpacked tar could lead to any file of this machine.
         return path.is_file() and path.resolve().is_relative_to(self.directory.resolve())
 
     def _manifests(self, index: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """Every manifest's descriptor with its tag; an index inside an index is opened, once for each of its tags."""
+        """Returns every manifest's descriptor with its tag; a nested index is opened once for each of its tags."""
         found: dict[tuple[str, str], dict[str, Any]] = {}
         seen: set[tuple[str, str]] = set()
         waiting = [("", index)]

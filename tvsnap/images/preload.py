@@ -1,6 +1,7 @@
-"""Has every dynamically linked program of an image load our library, which fixes its clock and its randomness.
+"""Makes every dynamically linked program of an image load our library, which fixes its clock and its randomness.
 
-/etc/ld.so.preload, as an environment variable would be lost by `env -i`, `sudo` and services. glibc alone reads it.
+This uses /etc/ld.so.preload, since an environment variable would be lost by `env -i`, `sudo` and services. Only glibc
+reads that file.
 """
 
 from __future__ import annotations
@@ -12,19 +13,15 @@ from tvsnap.images.oci import this_architecture
 from tvsnap.images.rootfs import read_text, resolve_inside, write_file
 
 LIBRARY = "/run/tvsnap/fixed.so"
-"""Where backends put it (native/preload)."""
+"""Where backends install it (native/preload)."""
 PRELOAD = "/etc/ld.so.preload"
 _LOADERS = {"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}
 
 
 def preload(root: Path) -> None:
-    """Sets an image up for its sandboxes: the library itself is in them, not in the image.
+    """Makes the programs of an image's tree (with shifted owners) load the library, which backends provide.
 
-    Args:
-        root: the image's tree, its owners shifted.
-
-    Raises:
-        BuildStepFailed: its programs would not load the library.
+    Raises BuildStepFailed if the programs would not load it.
     """
     loader = _LOADERS.get(this_architecture(), "")
     if not loader or not resolve_inside(root, loader, follow=True).is_file():
@@ -36,11 +33,7 @@ def preload(root: Path) -> None:
 
 
 def without_preload(root: Path) -> None:
-    """Takes that back in a tree that came from another image: nothing in a build has the library.
-
-    Args:
-        root: the tree, its owners shifted.
-    """
+    """Reverts `preload` in a tree (with shifted owners) from another image, since builds do not have the library."""
     others = _others(root)
     if LIBRARY not in read_text(root, PRELOAD).split():
         return
@@ -51,5 +44,5 @@ def without_preload(root: Path) -> None:
 
 
 def _others(root: Path) -> list[str]:
-    """Returns what else is to be loaded into every program."""
+    """Returns the other libraries that every program has to load."""
     return [name for name in read_text(root, PRELOAD).split() if name != LIBRARY]

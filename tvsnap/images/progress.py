@@ -1,4 +1,4 @@
-"""How a build tells what it is doing."""
+"""How a build reports its progress."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class BuildProgress(Protocol):
-    """Told by a build, in the thread that builds, what it does."""
+    """Receives reports of a build, in the thread that builds."""
 
     def step(self, index: int, total: int, text: str) -> None:
-        """Says that a step begins.
+        """Reports that a step begins.
 
         Args:
             index: the step's number, from 1 on.
@@ -18,29 +18,29 @@ class BuildProgress(Protocol):
         """
 
     def output(self, line: str) -> None:
-        """Says that the step printed a line.
+        """Reports that the step printed a line.
 
         Args:
             line: the line.
         """
 
     def note(self, text: str) -> None:
-        """Says what of the image's description a sandbox does not do.
+        """Reports something in the image's description that a sandbox does not do.
 
         Args:
             text: what it is, in one line.
         """
 
     def fraction(self, done: float | None) -> None:
-        """Says how much of the step is done.
+        """Reports how much of the step is done.
 
         Args:
-            done: the part that is done, 0 to 1; None where that cannot be told.
+            done: the fraction that is done, 0 to 1; None if it is unknown.
         """
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Ignores all reports."""
 
     def step(self, index: int, total: int, text: str) -> None:
         """Ignored."""

@@ -1,8 +1,8 @@
-"""The tree of an image: safe paths inside it, the shift of its owners, its digest, and its finish.
+"""The tree of an image: safe paths inside it, shifting its owners, its digest, and finishing it.
 
-While a build works on a tree, the tree may come from anywhere: a symbolic link in it may point out of it. So nothing
-here opens a path inside without resolving it within the tree first. No process runs in the tree meanwhile, so what
-was resolved stays true.
+While a build works on a tree, the tree is untrusted: a symbolic link in it may lead out of it. So no path inside is
+opened here without resolving it within the tree first. No process runs in the tree meanwhile, so the result stays
+valid.
 """
 
 from __future__ import annotations
@@ -38,22 +38,14 @@ HOSTS = "127.0.0.1\tlocalhost\n127.0.1.1\t{hostname}\n::1\tlocalhost ip6-localho
 
 
 class UnsafePath(BuildStepFailed):
-    """A path that leads out of the tree."""
+    """A path leads out of the tree."""
 
 
 def resolve_inside(root: Path, path: str, *, follow: bool = False) -> Path:
-    """Resolves a path as a process does whose root is `root`.
+    """Resolves a path (absolute, or relative to the tree's top) as a process with the root directory `root` would.
 
-    Args:
-        root: the tree.
-        path: of the thing inside, absolute or relative to the tree's top. What does not exist is taken as it stands.
-        follow: follow the last part as well, if it is a symbolic link.
-
-    Returns:
-        Its path on this machine; no part of it but perhaps the last is a symbolic link.
-
-    Raises:
-        UnsafePath: it has a part `..`, or its symbolic links go round in a circle.
+    Returns its path on this machine, in which only the last part may be a symbolic link; with `follow`, none is. Parts
+    that do not exist are kept. Raises UnsafePath for a part `..`, and for circular links.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
@@ -72,7 +64,7 @@ def _follow(root: Path, parts: list[str], path: str) -> Path:
         if part in ("", "."):
             continue
         if part == "..":
-            # As at the root of a file system: there is nothing above it.
+            # As at the root of a file system, whose parent is itself.
             del here[-1:]
             continue
         here.append(part)
@@ -89,19 +81,15 @@ def _follow(root: Path, parts: list[str], path: str) -> Path:
 
 
 def make_directories(root: Path, path: str, owner: int = 0) -> Path:
-    """Makes a directory inside, and those above it.
+    """Creates a directory inside, and its parents; returns its path on this machine, free of symbolic links.
+
+    Links are followed within the tree. Raises UnsafePath as `resolve_inside` does, and BuildStepFailed if something
+    else than a directory is in the way.
 
     Args:
         root: the tree.
-        path: of the directory inside; symbolic links in it are followed within the tree.
-        owner: user and group, on the host, of those that are made.
-
-    Returns:
-        The directory's path on this machine, free of symbolic links.
-
-    Raises:
-        UnsafePath: see `resolve_inside`.
-        BuildStepFailed: something that is no directory is in the way.
+        path: of the directory inside.
+        owner: user and group, on the host, of created directories.
     """
     target = resolve_inside(root, path, follow=True)
     missing = []
@@ -121,7 +109,7 @@ def make_directories(root: Path, path: str, owner: int = 0) -> Path:
 
 
 def remove_entry(path: Path) -> None:
-    """Removes whatever is at `path`, or nothing."""
+    """Removes a file or directory, if it exists."""
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             remove_tree(path)
@@ -132,7 +120,7 @@ def remove_entry(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a directory and all below it; a directory without rights for its owner as well."""
+    """Removes a directory and everything below it, including directories without permissions for their owner."""
     for entry in list(os.scandir(path)):
         if entry.is_dir(follow_symlinks=False):
             remove_tree(Path(entry.path))
@@ -142,7 +130,7 @@ def remove_tree(path: Path) -> None:
 
 
 def ensure_mount_points(root: Path) -> None:
-    """Makes the directories that a sandbox mounts on; what else is there in their place is removed."""
+    """Creates the directories on which a sandbox mounts, in place of anything else there."""
     owner = root.stat().st_uid
     for name in MOUNT_POINTS:
         path = root / name
@@ -156,17 +144,14 @@ def ensure_mount_points(root: Path) -> None:
 def write_file(
     root: Path, path: str, content: bytes | BinaryIO, *, mode: int = 0o644, uid: int = 0, gid: int = 0
 ) -> None:
-    """Writes a file inside, in the place of whatever was there.
+    """Writes a file inside, replacing whatever is there; raises the same errors as `make_directories`.
 
     Args:
-        root: the tree, already shifted.
+        root: the tree, with shifted owners.
         path: of the file inside.
         content: its bytes, or a stream of them.
         mode: permission bits.
         uid, gid: owner as seen inside.
-
-    Raises:
-        UnsafePath, BuildStepFailed: see `make_directories`.
     """
     make_directories(root, str(PurePosixPath(path).parent), UID_BASE)
     target = resolve_inside(root, path)
@@ -190,16 +175,13 @@ def read_text(root: Path, path: str) -> str:
 
 
 def account_ids(root: Path, account: str) -> tuple[int, int]:
-    """Looks up "user", "user:group", names or numbers, in the tree's own /etc/passwd and /etc/group.
+    """Looks up "user" or "user:group" (names or numbers) in the tree's own /etc/passwd and /etc/group.
 
-    Returns:
-        User and group as seen inside. A user's group, where none is named, is the one that /etc/passwd says, else 0.
-
-    Raises:
-        BuildStepFailed: there is no such name, or the number is beyond `UID_COUNT`.
+    Returns user and group as seen inside; without a group it is the user's in /etc/passwd, else 0. Raises
+    BuildStepFailed if there is no such name, or if the number is beyond `UID_COUNT`.
     """
     user, _, group = account.partition(":")
-    # Root is there even in a tree without these files.
+    # Root exists even in a tree without these files.
     users = {"root": ["root", "x", "0", "0"]}
     users |= {fields[0]: fields for fields in _database(root, "etc/passwd", 4)}
     groups = {"root": ["root", "x", "0"]}
@@ -229,12 +211,11 @@ def _account_id(text: str, kind: str, known: dict[str, list[str]]) -> int:
 
 
 def shift_owners(root: Path) -> None:
-    """Shifts the owner of every file by `UID_BASE`, once, hard links included. Keeps setuid bits and capabilities.
+    """Shifts the owner of every file by `UID_BASE`, once per hard-linked file; keeps setuid bits and capabilities.
 
-    Raises:
-        BuildStepFailed: a file's owner is beyond `UID_COUNT`.
+    Raises BuildStepFailed if a file's owner is beyond `UID_COUNT`.
     """
-    # A changed owner does not change the number of links, so those that have several are remembered.
+    # Owners do not tell which files were shifted already, so files with several links are remembered.
     seen: set[tuple[int, int]] = set()
     for path, info in walk(root):
         if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
@@ -249,7 +230,7 @@ def shift_owners(root: Path) -> None:
                 )
         regular = stat.S_ISREG(info.st_mode)
         _drop_xattrs(path)
-        # The kernel takes capabilities and setuid bits from a file that changes hands.
+        # The kernel removes capabilities and setuid bits when a file's owner changes.
         capability = _xattr(path, CAPABILITY_XATTR) if regular else None
         os.chown(path, UID_BASE + info.st_uid, UID_BASE + info.st_gid, follow_symlinks=False)
         if regular and info.st_mode & (stat.S_ISUID | stat.S_ISGID):
@@ -259,15 +240,15 @@ def shift_owners(root: Path) -> None:
 
 
 def _drop_xattrs(path: str) -> None:
-    # An access control list names users by unshifted numbers, and overlayfs would take its own marks for real ones.
+    # Access control lists have unshifted user ids, and overlayfs would interpret its own attributes.
     for name in os.listxattr(path, follow_symlinks=False):
         if not keeps_xattr(name):
-            with contextlib.suppress(OSError):  # security.selinux, where there is such a thing, cannot go
+            with contextlib.suppress(OSError):  # security.selinux cannot be removed
                 os.removexattr(path, name, follow_symlinks=False)
 
 
 def _shifted_capability(value: bytes) -> bytes:
-    """A file capability that counts in the user namespace whose root is `UID_BASE` (capabilities(7))."""
+    """Returns a file capability that is valid in the user namespace whose root is `UID_BASE` (capabilities(7))."""
     revision = int.from_bytes(value[:4], "little") & _CAPABILITY_REVISION_MASK
     if revision == _CAPABILITY_REVISION_2 and len(value) == _CAPABILITY_V2.size:
         magic, *sets = _CAPABILITY_V2.unpack(value)
@@ -280,7 +261,7 @@ def _shifted_capability(value: bytes) -> bytes:
 
 
 def unshifted_capability(value: bytes) -> bytes:
-    """A file capability that counts where there is no user namespace; the reverse of what `shift_owners` does."""
+    """Returns a file capability that is valid without a user namespace; reverts what `shift_owners` does."""
     magic, *sets, _ = _CAPABILITY_V3.unpack(value)
     return _CAPABILITY_V2.pack(_CAPABILITY_REVISION_2 | magic & ~_CAPABILITY_REVISION_MASK, *sets)
 
@@ -293,7 +274,7 @@ def _xattr(path: str, name: str) -> bytes | None:
 
 
 def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every path of a tree (or the one file) with its lstat: a directory before what is in it, sorted by name."""
+    """Yields every path of a tree (or the one file) with its lstat: directories before their contents, by name."""
     top = root.lstat()
     yield str(root), top
     pending = [iter(_sorted_entries(str(root)))] if stat.S_ISDIR(top.st_mode) else []
@@ -315,31 +296,25 @@ def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
 
 @dataclass(frozen=True, slots=True)
 class TreeSummary:
-    """What a walk over a finished tree found: the hash of all of it, and bytes on disk."""
+    """The hash of a finished tree, and its bytes on disk."""
 
     digest: str
     size: int
 
 
 def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], None], *, hosts: str = "") -> TreeSummary:
-    """Puts the last touches to a tree whose owners are shifted, and hashes it.
+    """Finishes a tree with shifted owners, and hashes it; raises BuildStepFailed if a file has no owner inside.
 
-    Device nodes and sockets go: the sandbox brings its own devices. What is in /run stays, as in a container, but for
-    tvsnap's own: servers expect the directories that their packages, or a step of the build, made there. The files that
-    name the host and the network become those of a sandbox.
+    Device nodes and sockets are removed, since the sandbox has its own devices. The contents of /run stay, as in a
+    container, except tvsnap's own: servers expect the directories that their packages, or a step of the build, created
+    there. The files with the names of the host and the network are replaced by those of a sandbox. The digest ignores
+    modification times, which would differ between builds of the same packages.
 
     Args:
         root: the tree.
         hostname: of its sandboxes.
-        fraction: told how far it is.
-        hosts: lines of /etc/hosts beyond the usual ones.
-
-    Returns:
-        The tree's digest and size. The digest leaves out modification times: builds of the same packages would
-        never agree on those.
-
-    Raises:
-        BuildStepFailed: a file belongs to nobody inside.
+        fraction: gets the progress.
+        hosts: additional lines of /etc/hosts.
     """
     for place, name in (("dev", None), ("run", "tvsnap")):
         if (root / place).is_dir() and not (root / place).is_symlink():
@@ -355,7 +330,7 @@ def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], No
 
 
 def summarise(root: Path, fraction: Callable[[float | None], None]) -> TreeSummary:
-    """Hashes a tree whose owners are shifted, and takes device nodes and sockets out of it; see `finish_tree`."""
+    """Hashes a tree with shifted owners, and removes device nodes and sockets from it; see `finish_tree`."""
     total = sum(1 for _ in walk(root))
     tree = hashlib.sha256()
     size = 0
@@ -393,12 +368,12 @@ def _content(path: str, info: os.stat_result) -> object:
 
 
 def keeps_xattr(name: str) -> bool:
-    """Whether an extended attribute of this name belongs to an image: file capabilities and what users set."""
+    """Whether an extended attribute of this name belongs to an image: file capabilities and user attributes."""
     return name == CAPABILITY_XATTR or (name.startswith("user.") and not name.startswith("user.overlay."))
 
 
 def file_digest(path: str | Path, algorithm: str = "sha256") -> str:
-    """Hash of a regular file's bytes in hexadecimal digits. A symbolic link is refused, not followed."""
+    """Returns a hash of a regular file's bytes in hexadecimal; refuses to follow a symbolic link."""
     digest = hashlib.new(algorithm)
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK):

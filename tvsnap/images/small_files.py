@@ -1,4 +1,4 @@
-"""Reads small files that somebody hands in or that lie in an image: descriptions, and never more than one can be."""
+"""Reads small untrusted files, such as descriptions, with a limit on their size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ MOST = 4 * MIB
 
 
 def read_small(path: Path) -> bytes:
-    """Returns what a file holds.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or holds more than 4 MiB.
-    """
-    # What is no file might never open, and a file with a hole can be of any size.
+    """Returns a file's contents; raises OSError if it is unreadable, no regular file, or larger than 4 MiB."""
+    # Opening something else might block, and a sparse file can have any size.
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             number = errno.EISDIR if stat.S_ISDIR(os.fstat(stream.fileno()).st_mode) else errno.EINVAL
@@ -31,10 +27,8 @@ def read_small(path: Path) -> bytes:
 
 
 def read_small_text(path: Path, errors: str = "strict") -> str:
-    """As `read_small`; returns text in UTF-8, its lines ended by newlines alone.
+    """Returns a file's UTF-8 text with newlines as the only line ends.
 
-    Raises:
-        OSError: see `read_small`.
-        UnicodeDecodeError: it is no such text, unless `errors` says otherwise.
+    Raises OSError as `read_small` does, and UnicodeDecodeError unless `errors` says otherwise.
     """
     return read_small(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

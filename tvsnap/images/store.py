@@ -1,16 +1,16 @@
-"""The images of a data directory: finding, listing, building and removing them.
+"""The images of a data directory: finds, lists, builds and removes them.
 
 Layout of `home/images`:
 
-    <digest>/             an image: rootfs/, image.json, build.log; never changed once it is there
+    <digest>/             an image: rootfs/, image.json, build.log; immutable
     names/<name>          the digest of the image that has this name now
-    recipes/<recipe>      the digest of what a build of this recipe came to
+    recipes/<recipe>      the digest of the result of building this recipe
     layers/<id>/          a tree that several images share: of a container image that Dockerfiles start from
-    .build-<recipe>/      a build under way; its builder holds the lock on the file `lock` in it
-    .removed-<digest>-*   an image on its way out; one that others stand on is kept, with a file `removed` in it
+    .build-<recipe>/      a build in progress; its builder holds the lock on the file `lock` in it
+    .removed-<digest>-*   an image that is being deleted; one that others depend on stays, with a file `removed` in it
 
-Everything appears and disappears by a rename, so a crash at any moment leaves whole images and litter whose owner is
-seen to be dead.
+Everything appears and disappears by a rename, so a crash at any moment leaves complete images, and leftovers whose
+owner can be recognised as dead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from tvsnap.model.network import NO_NETWORK
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
 _YOUNG = 60.0
-"""Seconds; a reference that is not in order yet may be another process's, at work this moment."""
+"""Seconds; a younger reference that seems broken may be one that another process is creating now."""
 
 
 class ImageStore:
@@ -102,7 +102,7 @@ class ImageStore:
     def list(self) -> builtins.list[Image]:
         """Returns all images, sorted by name.
 
-        An image with several names comes once for each of them. Those without a name come last.
+        An image with several names is included once for each. Those without a name come last.
         """
         named = self._named()
         entries = sorted(named.items())
@@ -110,7 +110,7 @@ class ImageStore:
         return [Manifest.read(self._images / digest).image(self._images / digest, name) for name, digest in entries]
 
     def manifest(self, image: Image) -> Manifest:
-        """Returns what is recorded about an image beyond `Image`: its source, notes of the build, its contents.
+        """Returns what is recorded about an image besides `Image`: its source, notes of the build, its contents.
 
         Args:
             image: the image.
@@ -121,8 +121,8 @@ class ImageStore:
         """Removes an image.
 
         Args:
-            name: a name, which is removed together with the image if that has no other name; or a digest, by which the
-                image is removed with all its names.
+            name: a name, which is removed together with the image if that has no other name; or a digest, which removes
+                the image with all its names.
 
         Returns:
             The image that was removed, or that lost its name.
@@ -151,22 +151,22 @@ class ImageStore:
         allow: Sequence[Path] = (),
         from_dockerfile: bool = False,
     ) -> Image:
-        """Builds the image that a folder describes, unless it is there already.
+        """Builds the image that a folder describes, unless it exists already.
 
-        If it starts from an image that comes with tvsnap, that is built first where it is missing or has changed. If
-        another process builds the same image, this waits for it and returns what that made.
+        If it starts from an image that comes with tvsnap, that is built first if it is missing or has changed. If
+        another process builds the same image, this waits for it and returns its result.
 
         Args:
             source: the name of an image that comes with tvsnap, as `terminal`; or a folder with an image.yaml, with a
                 task of Harbor or terminal-bench, or with a Dockerfile; or the contents of an image.yaml that was read
                 already.
             name: the image's name; by default that in image.yaml, or the folder's.
-            progress: an object that is told what happens.
+            progress: an object that receives reports of the build.
             force: whether to build even if nothing changed, for example to get newer packages. If the result differs,
                 it takes the name, and the old image stays without one.
             keep_layers: whether to leave the layers of a Dockerfile in the Docker Engine, so that its next build is
-                quicker.
-            allow: directories outside the folder that hold what the image may start from.
+                faster.
+            allow: directories outside the folder with files that the image may start from.
             from_dockerfile: whether to build from the Dockerfile of a task that names an image as well.
 
         Returns:
@@ -175,7 +175,7 @@ class ImageStore:
         Raises:
             ImageSpecError: the folder's description is missing or wrong.
             UsageError: the name cannot be the name of an image, or there is no Dockerfile to build from.
-            ImageBuildError: a step failed; nothing of the build is left.
+            ImageBuildError: a step failed; nothing of the build remains.
             MachineLacks: this machine lacks something that is needed.
         """
         if isinstance(source, str):
@@ -198,7 +198,7 @@ class ImageStore:
         force: bool = False,
         layers: bool = False,
     ) -> Image:
-        """Builds an image, unless it is there; `names` are those that wait for it as their base, and its own last."""
+        """Builds an image unless it exists; `names` are the images that start from it, then its own name."""
         check_limits(spec)
         name = names[-1]
         with self._origin(spec, names, progress, layers) as origin:
@@ -219,7 +219,7 @@ class ImageStore:
     def _services(
         self, spec: ImageSpec, name: str, progress: BuildProgress, force: bool, layers: bool
     ) -> tuple[BuiltService, ...]:
-        """Builds the other services of an image, each as an image of its own."""
+        """Builds the other services of an image, each as a separate image."""
         built = []
         for its, settings in spec.services:
             known = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
@@ -231,7 +231,7 @@ class ImageStore:
     def _origin(
         self, spec: ImageSpec, names: tuple[str, ...], progress: BuildProgress, layers: bool
     ) -> Iterator[Base | None]:
-        """A block with what the base is had from, if others make that."""
+        """A context manager for the source of a base that other code makes; None for other bases."""
         if isinstance(spec.base, ImageBase):
             image = self._base_image(spec.base.name, names, progress)
             if image.services:
@@ -247,13 +247,13 @@ class ImageStore:
             yield None
 
     def _base_image(self, base: str, names: tuple[str, ...], progress: BuildProgress) -> Image:
-        """Finds the image that another starts from; one that comes with tvsnap is built if need be."""
+        """Returns the image that another one starts from; builds one that comes with tvsnap if necessary."""
         if base in names:
             way = " <- ".join((base, *reversed(names[names.index(base) :])))
             raise ImageSpecError(f"image {names[-1]} cannot start from itself ({way}): give it another name")
         shipped = shipped_images().get(base)
         there = self._read_reference(self._names / base)
-        # A user's own image of that name is what is meant, and stays as it is.
+        # A user's own image of that name takes precedence, and stays as it is.
         if shipped and (there is None or Manifest.read(self._images / there).source == str(shipped)):
             return self._get_built(load_source(shipped), (*names, base), progress)
         try:
@@ -273,23 +273,23 @@ class ImageStore:
     ) -> str:
         """Makes a base image for Dockerfiles, for machines that reach no registry.
 
-        It bootstraps a Debian or Ubuntu system, and puts it into the Docker Engine, or the storage of buildah, under a
+        It bootstraps a Debian or Ubuntu system, and loads it into the Docker Engine, or the storage of buildah, under a
         name that `FROM` of a Dockerfile finds.
 
         Args:
             reference: the name and tag, as "debian:bookworm-slim".
             suite: the suite of Debian or Ubuntu, as "bookworm".
-            packages: packages to install beyond a minimal system.
+            packages: packages to install in addition to a minimal system.
             into: `engine`, `buildah`, or `auto` for the one that builds use.
             force: whether to replace an image that has the name.
-            progress: an object that is told what happens.
+            progress: an object that receives reports of the build.
 
         Returns:
             Where the image is now, in words.
 
         Raises:
-            UsageError: `reference` cannot be a name, or there is an image of that name.
-            ImageBuildError: a step failed; nothing of it is left.
+            UsageError: `reference` cannot be a name, or an image of that name exists.
+            ImageBuildError: a step failed; nothing of it remains.
             MachineLacks: this machine lacks something that is needed.
         """
         progress = progress or Silent()
@@ -309,9 +309,9 @@ class ImageStore:
             return tool.place
 
     def sweep(self) -> None:
-        """Removes what is left of builds and removals that did not come to their end.
+        """Removes the leftovers of builds and removals that were interrupted.
 
-        What cannot be removed yet, since programs of a killed build are just ending in it, is removed the next time.
+        What cannot be removed yet, because programs of a killed build are still ending in it, is removed next time.
         """
         for path in self._entries(".removed-"):
             with contextlib.suppress(OSError):
@@ -323,7 +323,7 @@ class ImageStore:
         self._free_trees()
         for folder in (self._names, self._recipes):
             for reference in tuple(folder.iterdir()) if folder.is_dir() else ():
-                # What a crash left half-way: a reference under a temporary name, or to an image that is gone.
+                # Leftovers of a crash: a reference under a temporary name, or to an image that is gone.
                 with contextlib.suppress(FileNotFoundError):
                     young = time.time() - reference.stat().st_mtime < _YOUNG
                     if not young and (reference.name.startswith(".") or self._read_reference(reference) is None):
@@ -347,7 +347,7 @@ class ImageStore:
             if not mine:
                 progress.output("another process builds this image: waiting for it")
         with self._shared.lock(alone=False), locked(directory, wait=True):
-            # Whoever had the lock before may have built it.
+            # The previous holder of the lock may have built it.
             if not force and (there := self._built(recipe)):
                 return there
             started = time.time()
@@ -386,7 +386,7 @@ class ImageStore:
                     services=tree.services,
                     program=tree.program,
                 ).write(result)
-                # A power cut after the rename must not find an image with files half-written.
+                # So that no image is incomplete after a power failure following the rename.
                 os.sync()
                 self._put_in_place(result, tree.digest)
                 self._write_reference(self._recipes / recipe, tree.digest)
@@ -395,7 +395,7 @@ class ImageStore:
                 empty(directory)
 
     def _below(self, origin: Base | None, directory: Path, progress: BuildProgress) -> Below:
-        """Returns the trees that an image is to share; those of a container image are made the first time."""
+        """Returns the trees that an image shares; those of a container image are made the first time."""
         if isinstance(origin, BuiltBase):
             return self._shared.under(origin.image, self.manifest(origin.image).layers)
         if not isinstance(origin, ContainerBase) or not (id := origin.below()):
@@ -411,13 +411,13 @@ class ImageStore:
         return found or Below()
 
     def _free_trees(self) -> None:
-        """Removes what no image needs: shared trees, and images that were removed while others stood on them."""
+        """Removes what no image needs: shared trees, and removed images that others depended on."""
         with self._shared.lock(alone=True) as alone:
-            if not alone:  # a build is under way, which may be about to need one
+            if not alone:  # a build in progress may be about to need one
                 return
             try:
                 needed = {id for digest in self._digests() for id in Manifest.read(self._images / digest).layers}
-            except TvsnapError:  # a damaged image cannot tell
+            except TvsnapError:  # a damaged image does not tell what it needs
                 return
             for digest in self._digests(removed=True):
                 if digest not in needed:
@@ -430,7 +430,7 @@ class ImageStore:
         try:
             result.rename(self._images / digest)
         except OSError as error:
-            # If the very same image is there, it stays: live sandboxes may stand on it.
+            # If the same image exists, it stays, since live sandboxes may use it.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             self._shared.mark(digest, removed=False)
@@ -439,17 +439,17 @@ class ImageStore:
         return self._read_reference(self._recipes / recipe)
 
     def _named(self) -> dict[str, str]:
-        """Every name and its digest; names whose image is gone are left out."""
+        """Returns every name and its digest, without names whose image is gone."""
         paths = self._names.iterdir() if self._names.is_dir() else ()
         found = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
         return {name: digest for name, digest in found.items() if digest is not None}
 
     def _is_named(self, name: str) -> bool:
-        """Whether an image has a name, or had it until it was removed."""
+        """Whether a name belongs to an image, or did until that was removed."""
         return self._names.is_dir() and not name.startswith(".") and name in os.listdir(self._names)
 
     def _digests(self, *, removed: bool = False) -> tuple[str, ...]:
-        """The digests of all images; if `removed`, of those that are there only because others stand on them."""
+        """Returns the digests of all images; if `removed`, of removed ones that others still depend on."""
         digests = sorted(path.name for path in self._entries("") if _DIGEST.fullmatch(path.name))
         return tuple(digest for digest in digests if self._shared.is_removed(digest) == removed)
 
@@ -482,7 +482,7 @@ def _from_dockerfile(spec: ImageSpec) -> ImageSpec:
 
 
 def _other_way(spec: ImageSpec) -> str:
-    """How the image can be built where what it starts from cannot be had; "" if it cannot."""
+    """Returns a command that builds the image if what it starts from is unavailable; "" if there is none."""
     return f"tvsnap image build {shlex.quote(str(spec.folder))} --from-dockerfile" if spec.own_dockerfile else ""
 
 

@@ -1,4 +1,4 @@
-"""A Debian system of one's own under the name of a public image, for Dockerfiles where no registry is in reach."""
+"""Makes a Debian system under the name of a public image, for Dockerfiles on machines that reach no registry."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _VERSIONS = {
     "debian": {"10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"},
     "ubuntu": {"20.04": "focal", "22.04": "jammy", "24.04": "noble", "25.04": "plucky", "25.10": "questing"},
 }
-"""Suites by the version numbers that the tags of public images have."""
+"""Suites by the version numbers in the tags of public images."""
 _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|jammy|noble|plucky|questing)\b")
 
 
 def suite_of(reference: str) -> str:
-    """The suite that an image's tag names, as in debian:bookworm-slim; the usual one if it names none."""
+    """Returns the suite that an image's tag names, as in debian:bookworm-slim; the default if it names none."""
     name, _, tag = reference.rpartition(":")
     if found := _SUITE_IN_TAG.search(tag):
         return found[1]
@@ -38,11 +38,9 @@ def make_base(
     cache: Path,
     progress: BuildProgress,
 ) -> None:
-    """Bootstraps and loads; see `ImageStore.make_base`.
+    """Bootstraps and loads a system; see `ImageStore.make_base`.
 
-    Args:
-        scratch: a directory for the tree and temporary files, emptied by the caller.
-        cache: where downloaded packages are kept.
+    `scratch` is an empty directory for the tree and temporary files; `cache` keeps downloaded packages.
     """
     root, work = scratch / "rootfs", scratch / "work"
     work.mkdir()
@@ -56,7 +54,7 @@ def make_base(
 
 
 def _what_it_is(root: Path, suite: str, packages: tuple[str, ...]) -> str:
-    """What stands in for the public image of that name, in words."""
+    """Describes what stands in for the public image of that name."""
     said = f"a minimal {suite}" + (f" with {' '.join(packages)}" if packages else "")
     if any(root.glob("usr/lib/python3*/EXTERNALLY-MANAGED")):
         said += "; its pip installs into virtual environments only, or with --break-system-packages"

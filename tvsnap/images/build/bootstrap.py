@@ -1,7 +1,7 @@
-"""Bootstraps a Debian system from its archive, by mmdebstrap or, where that is missing, debootstrap.
+"""Bootstraps a Debian system from its archive, by mmdebstrap or, if that is missing, debootstrap.
 
-Packages come from where this machine's own apt gets them. Those that were downloaded are kept, and so is the minimal
-system that mmdebstrap makes first, which takes two thirds of the time: the next system with other packages is quick.
+Packages come from the sources of this machine's own apt. Downloaded packages are kept, and so is the minimal system
+that mmdebstrap makes first, which takes two thirds of the time: the next system with other packages is faster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PASSED_ON = re.compile(
     r'"(.+)";$',
     re.IGNORECASE | re.MULTILINE,
 )
-"""The settings of this machine's apt that say how its archive is reached."""
+"""The settings of this machine's apt for reaching its archive."""
 
 _APT_OPTIONS = ('APT::Install-Recommends "false"', 'Acquire::Languages "none"')
 
@@ -41,14 +41,14 @@ _DPKG_OPTIONS = (
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/man/*",
 )
-"""Documentation and translations are a third of a small system, and agents work without them.
+"""Documentation and translations are a third of a small system, and agents do not need them.
 
-A build that a power cut ends is thrown away, and so is a sandbox: dpkg need not wait for the disk (nor does it in
-Docker's images of Debian).
+A build that a power failure interrupts is discarded, and so is a sandbox: dpkg need not sync (as in Docker's Debian
+images).
 """
 
 _BUILD_TIME = "1704067200"
-"""Seconds since the epoch that programs write for "now", so that two bootstraps of the same packages agree."""
+"""Seconds since the epoch that programs use for "now", so that two bootstraps of the same packages are equal."""
 
 _DEBIAN_SUITES = re.compile(r"buster|bullseye|bookworm|trixie|forky|sid|(old)*stable|testing|unstable|experimental")
 _COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
@@ -69,32 +69,27 @@ _LITTER = (
 
 
 def bootstrap_installs_packages() -> bool:
-    """Whether `bootstrap` installs packages on the way: debootstrap cannot choose among alternatives."""
+    """Whether `bootstrap` itself installs packages: debootstrap cannot choose among alternatives."""
     return shutil.which("mmdebstrap") is not None
 
 
 def bootstrap(
     base: DebianBase, packages: Sequence[str], root: Path, scratch: Path, cache: Path, output: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """Makes a Debian system.
+    """Makes a Debian system; returns the packages that are still to be installed (all or none).
+
+    See `bootstrap_installs_packages`. Raises BuildStepFailed on failure, and MachineLacks if both programs are missing.
 
     Args:
-        base: which.
-        packages: to install beyond a minimal system.
-        root: a directory that does not exist yet; its owners will not be shifted.
+        base: the suite and its archive.
+        packages: to install in addition to a minimal system.
+        root: a directory that does not exist yet; its owners are not shifted.
         scratch: a directory for temporary files, removed after the build.
         cache: where downloaded packages and minimal systems are kept.
-        output: gets what is printed.
-
-    Returns:
-        The packages that are still to be installed: none or all of them, see `bootstrap_installs_packages`.
-
-    Raises:
-        BuildStepFailed: it did not work, as the last lines of the output tell.
-        MachineLacks: neither program is there.
+        output: gets printed lines.
     """
     sources = [f"deb {base.mirror} {base.suite} main"] if base.mirror else machine_sources(base.suite)
-    # Nothing else of this process's environment: it would reach the packages' own scripts.
+    # Without the rest of this process's environment, which would reach the packages' scripts.
     env = {
         **proxy_variables(),
         "PATH": f"{os.environ.get('PATH', '')}:{PATH}",
@@ -123,7 +118,7 @@ def bootstrap(
 
 
 class Mmdebstrap:
-    """Makes systems of one suite: each from a minimal one, made once and kept, by installing packages in it."""
+    """Makes systems of one suite: installs packages in copies of a minimal system, which is made once and kept."""
 
     def __init__(
         self, suite: str, sources: Sequence[str], cache: Path, env: Mapping[str, str], output: Callable[[str], None]
@@ -131,7 +126,7 @@ class Mmdebstrap:
         """
         Args:
             suite: of Debian or Ubuntu.
-            sources: the lines of its sources.list; none for mmdebstrap's own.
+            sources: the lines of its sources.list; empty for mmdebstrap's own.
             cache: a directory where packages and minimal systems are kept.
             env: the programs' whole environment.
             output: gets each line that they print.
@@ -149,11 +144,7 @@ class Mmdebstrap:
         self._minimal = cache / f"minimal-{hashlib.sha256(settings.encode()).hexdigest()[:16]}.tar"
 
     def make(self, packages: Sequence[str], root: Path) -> None:
-        """Makes a system with packages; `root` does not exist yet.
-
-        Raises:
-            BuildStepFailed: it did not work.
-        """
+        """Makes a system with packages at `root`, which does not exist yet; raises BuildStepFailed on failure."""
         self._keep_minimal()
         kept = shlex.quote(str(self._minimal))
         unpack = "tar -xf {0} -C \"$1\" --exclude='./dev/*' --numeric-owner --xattrs --xattrs-include='*'"
@@ -163,25 +154,25 @@ class Mmdebstrap:
             root,
             "--variant=custom",
             "--format=directory",
-            # What cannot be unpacked is made anew by the next build.
+            # If it cannot be unpacked, the next build makes it again.
             f"--setup-hook={unpack.format(kept)} || {{ rm -f {kept}; exit 1; }}",
-            '--setup-hook=mkdir -p "$1/usr/share/man/man1"',  # Java's packages make links there
+            '--setup-hook=mkdir -p "$1/usr/share/man/man1"',  # Java's packages create links there
             f"--setup-hook={_links(shlex.quote(str(self._cache)), _ARCHIVES)}",
-            # The archive may have newer packages than the kept system, which the next build then makes anew.
+            # If the archive has newer packages than the kept system, the next build makes that again.
             f"--customize-hook={renew}",
             *([f"--customize-hook={apt} -y install {shlex.join(packages)}"] if packages else []),
             f"--customize-hook={_links(_ARCHIVES, shlex.quote(str(self._cache)))}",
         )
 
     def _keep_minimal(self) -> None:
-        """Makes the minimal system, unless it is kept. Builds side by side make it once."""
+        """Makes the minimal system unless it is kept; parallel builds make it once."""
         directory = os.open(self._cache, os.O_RDONLY | os.O_DIRECTORY)
         unfinished = self._minimal.with_suffix(".unfinished")
         try:
             fcntl.flock(directory, fcntl.LOCK_EX)
             if self._minimal.exists():
                 return
-            unfinished.touch(mode=0o600)  # the settings of this machine's apt are in it
+            unfinished.touch(mode=0o600)  # it has the settings of this machine's apt in it
             self._run(
                 unfinished,
                 "--variant=minbase",
@@ -206,16 +197,16 @@ _ARCHIVES = '"$1"/var/cache/apt/archives'
 
 
 def _links(source: str, target: str) -> str:
-    """A shell command that puts packages of one directory into another, the names of both in shell words.
+    """Returns a shell command that puts packages of one directory into another (both are shell words).
 
-    By hard links where both share a file system, as they do by default.
+    It uses hard links if both are on the same file system, which is the default.
     """
     copy = f"find {source} -maxdepth 1 -name '*.deb' -exec cp {{}} --update --target-directory={target} {{{{}}}} +"
     return f"{copy.format('--link')} 2>/dev/null || {copy.format('')} || true"
 
 
 def _forget_superseded(root: Path, cache: Path) -> None:
-    """Drops kept packages of which this build installed another version."""
+    """Deletes kept packages of which this build installed another version."""
     installed = {}
     name = architecture = ""
     for line in (root / "var/lib/dpkg/status").read_text(encoding="utf-8").splitlines():
@@ -233,7 +224,7 @@ def _forget_superseded(root: Path, cache: Path) -> None:
 
 
 def _tidy(root: Path) -> None:
-    """Removes what differs from one bootstrap to the next and serves nobody inside."""
+    """Removes files that differ between bootstraps and are useless inside."""
     for pattern in _LITTER:
         for path in root.glob(pattern):
             remove_entry(path)
@@ -241,7 +232,7 @@ def _tidy(root: Path) -> None:
 
 
 def _hide_credentials(root: Path) -> None:
-    """Takes passwords out of archive addresses: agents will read these files."""
+    """Removes passwords from archive addresses, since agents can read these files."""
     for path in (root / "etc/apt/sources.list", *root.glob("etc/apt/sources.list.d/*")):
         if path.is_file() and not path.is_symlink():
             text = path.read_text(encoding="utf-8")
@@ -259,12 +250,10 @@ class _Archive:
 
 
 def machine_sources(suite: str) -> list[str]:
-    """The lines of a sources.list for a suite, at the addresses that this machine's own apt uses.
+    """Returns the lines of a sources.list for a suite, with the addresses that this machine's own apt uses.
 
-    Returns:
-        Those of the suite itself, its updates and its security fixes where this machine is of that suite; guessed
-        ones where it is of another suite of the same distribution; none, for the bootstrap program's own default,
-        where it is of another distribution.
+    For this machine's own suite they include updates and security fixes; for another suite of the same distribution
+    they are guessed; for another distribution there are none, so that the bootstrap program uses its defaults.
     """
     archives = _machine_archives()
     own = [archive for archive in archives if archive.suite == suite or archive.suite.startswith(f"{suite}-")]
@@ -294,12 +283,12 @@ def _machine_archives() -> list[_Archive]:
 
 
 def machine_apt_options() -> list[str]:
-    """How this machine's apt reaches its archive (proxies and the like), as lines of apt.conf."""
+    """Returns how this machine's apt reaches its archive (proxies and the like), as lines of apt.conf."""
     return [f'{name} "{value}"' for name, value in _PASSED_ON.findall(_output(["apt-config", "dump"]))]
 
 
 def _output(command: list[str]) -> str:
-    """What a program prints, or "" if it is missing or fails: then there are defaults."""
+    """Returns a program's output, or "", which leads to defaults, if it is missing or fails."""
     try:
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -307,9 +296,9 @@ def _output(command: list[str]) -> str:
 
 
 def install_script(packages: Sequence[str]) -> str:
-    """A shell script that installs packages in a system that is there already, and tidies up as a bootstrap does.
+    """Returns a shell script that installs packages in an existing system, and tidies up like a bootstrap.
 
-    It does that itself, in its sandbox: the system may come from anywhere, and have links to anywhere.
+    The script runs inside a sandbox, since the system is untrusted and may have links to anywhere.
     """
     options = [option.replace(" ", "=", 1).replace('"', "") for option in (*_APT_OPTIONS, *machine_apt_options())]
     apt = shlex.join(["apt-get", *(f"-o{option}" for option in options)])

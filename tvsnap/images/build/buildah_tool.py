@@ -1,4 +1,4 @@
-"""Builds from Dockerfiles, and hands out images' files, through buildah, which needs no daemon."""
+"""Builds from Dockerfiles, and provides images' files, by buildah, which needs no daemon."""
 
 from __future__ import annotations
 
@@ -30,25 +30,23 @@ _STARTS_NOTHING = re.compile(
     r"|did not get container \w+ message"
     r'|exec: "(?:runc|crun)": executable file not found'
 )
-"""What buildah says where it could not even start a step, as crun can none beside control groups of both versions."""
+"""What buildah prints if it cannot start a step; crun cannot with control groups of both versions."""
 _CHROOT = "--isolation=chroot"
-"""Runs steps without a runtime and without namespaces of their own: where no runtime starts any."""
+"""Runs steps without a runtime and without their own namespaces, if no runtime can start any."""
 
 
 def _ignored(line: str) -> None:
-    """Output that nobody needs."""
+    """Ignores output."""
 
 
 def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: Sequence[str] = ()) -> str:
-    """Runs `buildah build`, and again in other ways where it starts no step; returns the image's id.
-
-    First come other runtimes, and at last a chroot.
+    """Runs `buildah build`, again with other runtimes and finally a chroot if no step starts; returns the image's id.
 
     Args:
-        base: what is built.
-        arguments: more of the command's.
-        output: gets what is printed.
-        storage: options that say where images are kept, if not where they usually are.
+        base: what to build.
+        arguments: additional arguments of the command.
+        output: gets printed lines.
+        storage: options for another storage than the usual one.
     """
     failed: list[str] = []
 
@@ -61,7 +59,7 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
     while True:
         failed_before = len(failed)
         try:
-            # What the steps print comes on standard output, with what buildah says itself.
+            # The output of the steps is on standard output, together with buildah's own.
             command = [
                 "sh",
                 "-c",
@@ -83,7 +81,7 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
 
 
 def steps_complaint() -> str:
-    """Why buildah can run no step of a Dockerfile here; "" if it can. It is tried, in a storage that goes again."""
+    """Returns why buildah cannot run steps of a Dockerfile here, by trying in a temporary storage; "" if it can."""
     with tempfile.TemporaryDirectory(prefix="tvsnap-buildah-") as scratch:
         place = Path(scratch)
         context = place / "context"
@@ -100,7 +98,7 @@ def steps_complaint() -> str:
 
 
 class BuildahTool:
-    """A `ContainerTool` on buildah's storage of this user."""
+    """A `ContainerTool` with this user's storage of buildah."""
 
     place = "buildah's storage"
 
@@ -121,7 +119,7 @@ class BuildahTool:
     ) -> Iterator[str]:
         layers = f"--layers={str(keep_layers).lower()}"
         options = ["--network=host", "--pull=false", "--format=docker", layers, "--force-rm"]
-        # What comes of it is ours alone, and never the base itself or an image that someone has of the same steps.
+        # The label makes the result differ from the base itself, and from images that others built of the same steps.
         options += [f"--label={LABEL_PURPOSE}=build"]
         image = _build(base, options, output)
         try:
@@ -157,4 +155,4 @@ class BuildahTool:
             run_client(["buildah", "rm", container], _ignored)
 
     def close(self) -> None:
-        """There is no connection."""
+        """Does nothing, since there is no connection."""

@@ -51,13 +51,13 @@ from tvsnap.model.images import UID_BASE, has_nothing_to_gain
 from tvsnap.model.services import Program, Services
 
 BUILDER_VERSION = 1
-"""Goes up when the same spec is built into something else."""
+"""Increases when the same spec is built into something else."""
 
 Base = ContainerBase | BuiltBase
-"""A base that others made, where that is what a spec starts from."""
+"""A base that other code provides, if a spec starts from one."""
 
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
-"""Of this machine, lent to the build so that its steps reach the network; the finish replaces them."""
+"""This machine's files, lent to the build so that its steps reach the network; the finish replaces them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,12 @@ class BuiltTree:
 
 
 def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[BuiltService] = ()) -> str:
-    """Hash of all that a build depends on: what the spec says, what the files hold that it names, this machine's kind.
+    """Returns a hash of all that a build depends on: the spec, the files that it names, this machine's architecture.
 
-    Files of `files` count by content and mode; the bases and the contexts of Dockerfiles, which may be large, by name,
-    size and times (as `make` does it, and with the time of change, which no program can set back). So a touched base
-    is built anew, and comes out with the same digest. Container images count by their ids, other images of tvsnap's by
-    their digests, data by what its loader says of it.
-
-    Raises:
-        ImageSpecError: one of the files cannot be read.
+    Files in `files` count by content and mode; bases and the contexts of Dockerfiles, which may be large, by name, size
+    and times (as for `make`, but including the ctime, which no program can set back). So a base that was touched is
+    built again, with the same digest as the result. Container images count by their ids, other images of tvsnap by
+    their digests, data by its loader's signature. Raises ImageSpecError if one of the files is unreadable.
     """
     try:
         return _recipe_of(spec, origin, services)
@@ -119,7 +116,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
 
 
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
-    """What an image asks for of what most do not, in a form to be hashed: clock, seed, limits, network, ..."""
+    """Returns an image's rarely used settings in a form to be hashed: clock, seed, limits, network, ..."""
     said = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
@@ -138,8 +135,8 @@ def _base_signature(spec: ImageSpec) -> str | None:
     signature = hashlib.sha256()
     for path, info in walk(top.resolve()):
         fields = (path, info.st_mode, info.st_uid, info.st_gid, info.st_size, info.st_ino, info.st_mtime_ns)
-        # A directory's own times change when something is added to it, which its entries tell; and being
-        # in use must not count.
+        # A directory's own times change when something is added to it, which its entries show; and merely
+        # using it must not count.
         times = () if stat.S_ISDIR(info.st_mode) else (info.st_ctime_ns,)
         signature.update(os.fsencode(repr(fields + times)))
     return signature.hexdigest()
@@ -171,22 +168,21 @@ def build_tree(
     below: Below,
     services: Sequence[BuiltService] = (),
 ) -> BuiltTree:
-    """Builds.
+    """Builds an image's tree.
+
+    Raises ImageBuildError if a step fails, and MachineLacks if this machine lacks what a step needs; the caller removes
+    the directories.
 
     Args:
-        spec: what.
-        origin: its base, if others made that.
-        work: an empty directory for what is needed meanwhile.
-        root: where the tree is to be; does not exist yet.
+        spec: the image's description.
+        origin: its base, if other code provides that.
+        work: an empty directory for temporary files.
+        root: where to make the tree; does not exist yet.
         log: a file that gets all output.
-        cache: a directory for what makes later builds quicker.
-        progress: told what happens.
-        below: what other trees hold of it, which is then left out.
-        services: those of its services that are not the main one.
-
-    Raises:
-        ImageBuildError: a step failed. The directories are left to the caller to remove.
-        MachineLacks: this machine lacks what a step needs.
+        cache: a directory for what makes later builds faster.
+        progress: receives the reports.
+        below: the shared trees, whose contents are then left out.
+        services: the services besides the main one.
     """
     installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
     filled_by = None if _is_loaded(spec, origin) else loader(spec.environment)
@@ -198,7 +194,7 @@ def build_tree(
 
 @dataclass(slots=True)
 class _Build:
-    """One build under way; see `build_tree`."""
+    """One build in progress; see `build_tree`."""
 
     spec: ImageSpec
     origin: Base | None
@@ -255,7 +251,7 @@ class _Build:
         return BuiltTree(digest, size, env, workdir, user, confined, notes, loaded.contents, services, config.program)
 
     def _join(self) -> tuple[Services, str]:
-        """Brings in the services; returns them, and a hash of what they add."""
+        """Adds the services; returns them, and a hash of what they add."""
         if not self.services:
             return Services(), ""
         found = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
@@ -277,7 +273,7 @@ class _Build:
             )
 
     def _make_base(self) -> tuple[BaseConfig, tuple[str, ...]]:
-        """Makes the tree; returns what it brings along, and the packages that are not in it yet."""
+        """Makes the tree; returns its configuration, and the packages that are not installed yet."""
         spec = self.spec
         config = BaseConfig()
         match spec.base:
@@ -334,7 +330,7 @@ class _Build:
     def _put_one(self, path: Path, info: os.stat_result, inside: str, mode: int | None, uid: int, gid: int) -> None:
         permissions = stat.S_IMODE(info.st_mode) if mode is None else mode
         if stat.S_ISDIR(info.st_mode):
-            # One that the image has already, as /etc, stays as it is.
+            # A directory that the image has already, such as /etc, stays as it is.
             if not resolve_inside(self.root, inside, follow=True).is_dir():
                 directory = make_directories(self.root, inside, UID_BASE)
                 os.chown(directory, UID_BASE + uid, UID_BASE + gid)
@@ -371,7 +367,7 @@ def _base_title(spec: ImageSpec) -> str:
 
 
 def _is_loaded(spec: ImageSpec, origin: Base | None) -> bool:
-    """Whether the base has all data already that the image is to have."""
+    """Whether the base already has all data that the image should have."""
     same = isinstance(origin, BuiltBase) and origin.image.environment == spec.environment
     return same and not spec.data
 
@@ -392,7 +388,7 @@ def _image_digest(
     below: Below,
     services: str,
 ) -> str:
-    """What a sandbox sees of an image, in one hash: its files, how shells start in it, and what it asks for."""
+    """Returns a hash of all that a sandbox sees of an image: its files, how shells start in it, and its settings."""
     seen = {
         "format": BUILDER_VERSION,
         "tree": tree.digest,
@@ -402,7 +398,7 @@ def _image_digest(
         "user": user,
         "hostname": spec.hostname,
         **({"no_new_privileges": True} if no_new_privileges else {}),
-        **({"below": below.digest} if below.trees else {}),  # directories that are joined have other link counts
+        **({"below": below.digest} if below.trees else {}),  # joined directories have other link counts
         **({"services": services} if services else {}),
         **_asked_for(spec),
     }

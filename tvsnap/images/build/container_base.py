@@ -1,4 +1,4 @@
-"""A base that is a container image: what it stands on, and how its files come into a tree."""
+"""A base that is a container image: the images it depends on, and how its files get into a tree."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tvsnap.images.progress import BuildProgress
 
 @dataclass
 class ContainerBase:
-    """A `DockerfileBase` or `DockerImageBase`, and the tool that builds and keeps such.
+    """A `DockerfileBase` or `DockerImageBase`, and the tool that builds or stores it.
 
     Attributes:
-        base: which.
-        tool: what it is had from.
-        keep_layers: leave in the tool what makes the next build quicker.
+        base: the base.
+        tool: its source.
+        keep_layers: leave in the tool what makes the next build faster.
     """
 
     base: DockerfileBase | DockerImageBase
@@ -31,15 +31,12 @@ class ContainerBase:
     keep_layers: bool = False
 
     def fetch(self, name: str, progress: BuildProgress, instead: str = "") -> None:
-        """Fetches the images that the base stands on and that are not there.
+        """Fetches the images that the base depends on and that are missing; raises ImageBuildError on failure.
 
         Args:
             name: of the image that is built.
-            progress: told what happens.
-            instead: a command that builds the image without them, to be offered; "" if there is none.
-
-        Raises:
-            ImageBuildError: one cannot be had.
+            progress: receives the reports.
+            instead: a command to suggest that builds the image without them; "" if there is none.
         """
         pull = self.base.pull if isinstance(self.base, DockerImageBase) else "missing"
         for reference in self._images:
@@ -62,11 +59,7 @@ class ContainerBase:
                 ) from error
 
     def signature(self) -> str:
-        """Hash of all that the base's files depend on.
-
-        Raises:
-            OSError: something of a build's context cannot be read.
-        """
+        """Returns a hash of all that the base's files depend on; raises OSError if a build's context is unreadable."""
         signature = hashlib.sha256()
         for reference in self._images:
             signature.update(f"{reference} {self.tool.image_id(reference)}\n".encode())
@@ -75,11 +68,9 @@ class ContainerBase:
         return signature.hexdigest()
 
     def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
-        """Builds what is to be built, and puts the files into the empty directory `root`, owners not shifted.
+        """Builds if necessary, and puts the files into the empty directory `root`, with unshifted owners.
 
-        Raises:
-            BuildStepFailed: a step failed.
-            MachineLacks: see `ContainerTool.built`.
+        Raises BuildStepFailed if a step fails, and MachineLacks as `ContainerTool.built` does.
         """
         if isinstance(self.base, DockerImageBase):
             config = self.tool.unpack(self.base.image, root, fraction)
@@ -91,7 +82,7 @@ class ContainerBase:
         return replace(config, notes=(*config.notes, *notes))
 
     def below(self) -> str:
-        """The id of the files that the base begins with, for images that share them; "" if there are none."""
+        """Returns the id of the files that the base begins with, for images that share them; "" if there are none."""
         image = self._image_below
         return (
             hashlib.sha256(f"{type(self.tool).__name__} {self.tool.image_id(image)}".encode()).hexdigest()
@@ -100,11 +91,7 @@ class ContainerBase:
         )
 
     def unpack_below(self, root: Path, fraction: Fraction) -> None:
-        """Puts these files into the empty directory `root`, owners not shifted.
-
-        Raises:
-            BuildStepFailed: they cannot be had.
-        """
+        """Puts these files into the empty directory `root`, with unshifted owners; may raise BuildStepFailed."""
         self.tool.unpack(self._image_below, root, fraction)
 
     @property
@@ -120,5 +107,5 @@ class ContainerBase:
 
     @property
     def _images(self) -> tuple[str, ...]:
-        """References of the images that it stands on."""
+        """References of the images that it depends on."""
         return (self.base.image,) if isinstance(self.base, DockerImageBase) else self._dockerfile.images

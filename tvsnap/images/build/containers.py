@@ -1,4 +1,4 @@
-"""What can build from a Dockerfile and hand out the files of container images: a Docker Engine, or buildah."""
+"""Tools that build from a Dockerfile and provide the files of container images: a Docker Engine, or buildah."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tvsnap.model.errors import MachineLacks
 Output = Callable[[str], None]
 Fraction = Callable[[float | None], None]
 
-LABEL_PURPOSE = "tvsnap.purpose"  # why it is there: `sandbox`, `snapshot`, `image`, `build`, `export`
-LABEL_STAND_IN = "tvsnap.stand-in"  # what an image is that has the name of a public one
+LABEL_PURPOSE = "tvsnap.purpose"  # `sandbox`, `snapshot`, `image`, `build`, `export`
+LABEL_STAND_IN = "tvsnap.stand-in"  # describes an image that has the name of a public one
 
 
 class ContainerTool(Protocol):
     """A store of container images that can build.
 
-    What it makes on the way is gone when the block or call that made it ends, however that happens.
+    Temporary objects are removed when the block or call that made them ends, however that happens.
 
     Attributes:
         place: where it keeps images, in words, for messages.
@@ -34,69 +34,63 @@ class ContainerTool(Protocol):
     place: str
 
     def image_id(self, reference: str) -> str | None:
-        """The id of an image; None if it is not there."""
+        """Returns the id of an image; None if it does not exist."""
 
     def pull(self, reference: str, output: Output) -> None:
         """Fetches an image from its registry.
 
         Raises:
-            BuildStepFailed: that did not work.
+            BuildStepFailed: fetching failed.
         """
 
     def built(
         self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
     ) -> AbstractContextManager[str]:
-        """Builds; a block in which the image is there, by the id that it yields.
+        """Returns a context manager that builds an image; it yields the image's id, and the image exists in the block.
 
         Args:
-            base: what.
-            dockerfile: what is in its Dockerfile.
-            keep_layers: leave there what makes the next build quicker.
-            output: gets what is printed.
-            fraction: told how far it is.
+            base: what to build.
+            dockerfile: the requirements of its Dockerfile.
+            keep_layers: keep what makes the next build faster.
+            output: gets printed lines.
+            fraction: gets the progress.
 
         Raises:
             BuildStepFailed: a step failed.
-            MachineLacks: the Dockerfile needs what this tool cannot do.
+            MachineLacks: the Dockerfile requires a feature that this tool lacks.
         """
 
     def unpack(self, image: str, root: Path, fraction: Fraction) -> BaseConfig:
-        """Puts an image's files into the empty directory `root`, with owners as they are in the image.
+        """Puts an image's files into the empty directory `root`, with the owners that they have in the image.
 
         Raises:
-            BuildStepFailed: they cannot be had.
+            BuildStepFailed: that failed.
         """
 
     def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
-        """Makes an image under a name from a root filesystem with unshifted owners, in place of one that has it.
+        """Makes an image from a root filesystem with unshifted owners, replacing one that has the name.
 
         Args:
             tree: the root filesystem.
             reference: the name.
-            output: gets what is printed.
-            stand_in: what it is, if it has the name of a public image; see `stand_in`.
+            output: gets printed lines.
+            stand_in: describes the image if it has the name of a public one; see `stand_in`.
         """
 
     def stand_in(self, reference: str) -> str:
-        """What an image is that stands in for the public one of its name; "" for one that does not."""
+        """Returns the description of an image that stands in for the public one of its name; "" for others."""
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
 
 
 @contextlib.contextmanager
 def container_tool(home: Path, choice: str = "auto") -> Iterator[ContainerTool]:
-    """A block with one that an entry point in the group `tvsnap.container_tools` names, if it works, or else buildah.
+    """A context manager for the tool of an entry point in the group `tvsnap.container_tools` that works, else buildah.
 
-    Such an entry point names a class, or a function, that is called with the data directory, returns a `ContainerTool`,
-    and raises MachineLacks where that cannot work. `engine`, a Docker Engine, is one.
-
-    Args:
-        home: the data directory that builds.
-        choice: the name of an entry point, or `buildah`, for that and no other.
-
-    Raises:
-        MachineLacks: there is none.
+    Such an entry point names a class or a function that is called with the data directory, returns a `ContainerTool`,
+    and raises MachineLacks if that cannot work. `engine`, a Docker Engine, is one. `choice` is the name of an entry
+    point, or `buildah`, to use only that. Raises MachineLacks if there is none.
     """
     tool = _open(home, choice)
     try:

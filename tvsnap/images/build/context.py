@@ -1,4 +1,4 @@
-"""The build context of a Dockerfile: the files that are sent to the builder, those of .dockerignore left out."""
+"""The build context of a Dockerfile: the files that are sent to the builder, without those in .dockerignore."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _IGNORE = ".dockerignore"
 
 
 def context_signature(base: DockerfileBase) -> str:
-    """Hash of what a build may read: the Dockerfile's content; the context's files by name, size and times.
+    """Returns a hash of what a build may read: the Dockerfile's content; the context's files by name, size and times.
 
-    Raises:
-        OSError: something cannot be read.
+    Raises OSError if something is unreadable.
     """
     signature = hashlib.sha256(read_small(base.path) if base.text is None else base.text.encode())
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):
@@ -34,13 +33,9 @@ def context_signature(base: DockerfileBase) -> str:
 
 
 def pack_context(base: DockerfileBase) -> tuple[IO[bytes], str]:
-    """Packs the context into a temporary file.
+    """Packs the context into a temporary tar; returns it, and the Dockerfile's name in it.
 
-    Returns:
-        The tar, and what the Dockerfile is called in it: one that lies elsewhere, or in a description, is put in.
-
-    Raises:
-        OSError: something cannot be read.
+    A Dockerfile that is elsewhere, or in a description, is added to it. Raises OSError if something is unreadable.
     """
     name = _inside(base)
     content = base.text
@@ -52,7 +47,7 @@ def pack_context(base: DockerfileBase) -> tuple[IO[bytes], str]:
 
 
 def _inside(base: DockerfileBase) -> str | None:
-    """The Dockerfile's path in its context; None if it lies elsewhere, or is no file of its own."""
+    """Returns the Dockerfile's path in its context; None if it is elsewhere, or not a separate file."""
     if base.text is not None:
         return None
     path, context = base.path.resolve(), base.context.resolve()

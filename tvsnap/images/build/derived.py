@@ -1,4 +1,4 @@
-"""An image that starts from another: what it takes over, and how the other's files come into its tree."""
+"""An image that starts from another one: what it inherits, and how the other's files get into its tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BuiltBase:
     """An `ImageBase` that is built.
 
     Attributes:
-        image: what the other image starts from.
+        image: the image to start from.
         contents: see `Manifest`.
         program: what it would run as a container.
     """
@@ -34,14 +34,13 @@ class BuiltBase:
     program: Program = field(default_factory=Program)
 
     def signature(self) -> str:
-        """Hash of all that the base's files depend on."""
+        """Returns a hash of all that the base's files depend on."""
         return self.image.digest
 
     def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
-        """Copies the files into the empty directory `root`; their owners are shifted already.
+        """Copies the files, whose owners are shifted already, into the empty directory `root`.
 
-        Raises:
-            BuildStepFailed: the copy failed.
+        Raises BuildStepFailed if the copy fails.
         """
         if not self.image.below:
             run_beside([*COPY, str(self.image.rootfs), str(root)], os.environ, output)
@@ -52,8 +51,8 @@ class BuiltBase:
         return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user, program=self.program)
 
     def completed(self, spec: ImageSpec) -> ImageSpec:
-        """A spec with what it leaves to its base."""
-        # What the base has for the sake of its user is no matter of another's.
+        """Returns a spec completed with what it leaves to its base."""
+        # A setting that the base has because of its user does not apply to another user.
         own = self.image.no_new_privileges
         inherited = None if own == has_nothing_to_gain(self.image.user) else own
         return replace(

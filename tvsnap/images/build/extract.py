@@ -1,8 +1,8 @@
-"""Unpacks tar archives that may be hostile into a tree, and never out of it.
+"""Unpacks tar archives that may be hostile into a tree, and never outside of it.
 
-Names with `..` are refused, symbolic links on the way are resolved inside the tree, hard links must point to a file
-in it, device nodes are left out. Layers of container images are archives in which a name `.wh.NAME` deletes what the
-layers below put there (the image specification of the Open Container Initiative, layer.md).
+Names with `..` are refused, symbolic links on the way are resolved inside the tree, hard links must point to a file in
+it, device nodes are left out. Layers of container images are archives in which a name `.wh.NAME` deletes a file of the
+layers below (the image specification of the Open Container Initiative, layer.md).
 """
 
 from __future__ import annotations
@@ -44,41 +44,32 @@ _BLOCK = 1 << 16
 _EMPTY = bytes(_BLOCK)
 MOST_ENTRIES = 10_000_000
 MOST_BYTES = 1 << 39
-"""What files may hold in all, holes included."""
+"""The most that all files may contain, holes included."""
 MOST_NAMES = 1 << 28
-"""Bytes of the paths that are kept in memory: of directories, and of all that a layer adds."""
+"""Bytes of the paths kept in memory: of directories, and of everything that a layer adds."""
 MOST_DEPTH = 200
-"""Names in one path: what looks at a tree goes down into it."""
+"""Names in one path, since code that inspects a tree recurses into it."""
 
 
 def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], None], *, layer: bool = False) -> None:
     """Unpacks an archive.
 
+    Raises BuildStepFailed if it is no tar archive, damaged, or hostile, and MachineLacks if zstd is needed and missing.
+
     Args:
         archive: a tar, plain or compressed with gzip, bzip2, xz or zstd.
-        root: the tree, owned as its files say (not shifted); what the archive names again is replaced.
-        fraction: told how far it is.
-        layer: it is a layer of a container image: `.wh.` names delete.
-
-    Raises:
-        BuildStepFailed: it is no tar archive, damaged, or hostile.
-        MachineLacks: it is compressed with zstd and the program is missing.
+        root: the tree, with unshifted owners; existing files of the same names are replaced.
+        fraction: gets the progress.
+        layer: whether it is a layer of a container image, in which `.wh.` names delete.
     """
     with _decompressed(archive, fraction) as stream:
         _extract(stream, str(archive), root, layer)
 
 
 def extract_chunks(chunks: Iterable[bytes], name: str, root: Path, told: Callable[[int], None]) -> None:
-    """Unpacks an uncompressed archive as it comes in.
+    """Unpacks an uncompressed archive that arrives in chunks; raises BuildStepFailed as `extract_tar` does.
 
-    Args:
-        chunks: of the archive.
-        name: what it is, for complaints.
-        root: see `extract_tar`.
-        told: gets the number of bytes so far.
-
-    Raises:
-        BuildStepFailed: see `extract_tar`.
+    `name` is for error messages; `told` gets the number of bytes so far.
     """
     with io.BufferedReader(_Incoming(chunks, told), _CHUNK) as stream:
         _extract(stream, name, root, layer=False)
@@ -93,7 +84,7 @@ def _extract(stream: IO[bytes], name: str, root: Path, layer: bool) -> None:
                     extraction.add(tar, member)
                 except (OverflowError, ValueError) as error:
                     raise BuildStepFailed(f'failed: "{member.name}" in {name} is damaged ({error})') from error
-                # It remembers all of them otherwise.
+                # Otherwise it keeps all members.
                 tar.members = []  # type: ignore[attr-defined]
     except (tarfile.TarError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise BuildStepFailed(f"failed: {name} is no tar archive or damaged ({error})") from error
@@ -101,10 +92,9 @@ def _extract(stream: IO[bytes], name: str, root: Path, layer: bool) -> None:
 
 
 def _modified_ns(member: tarfile.TarInfo) -> int:
-    """Returns when a member was modified last, nanoseconds since 1970: tarfile reads fractions of seconds as floats.
+    """Returns a member's modification time in nanoseconds since 1970, exactly, whereas tarfile uses floats.
 
-    Raises:
-        OverflowError: no file system holds that time.
+    Raises OverflowError if no file system can store it.
     """
     exact = _TIME.fullmatch(member.pax_headers.get("mtime", ""))
     if exact is None:
@@ -119,13 +109,13 @@ def _modified_ns(member: tarfile.TarInfo) -> int:
 
 @dataclass(slots=True)
 class _Extraction:
-    """One archive on its way into a tree."""
+    """One archive that is being unpacked into a tree."""
 
     root: Path
     layer: bool
-    # What this archive put there: whiteouts are for the layers below only.
+    # What this archive put there, since whiteouts apply only to the layers below.
     added: set[str] = field(default_factory=set)
-    # Writing into a directory changes its times, so these come last.
+    # Set at the end, since writing into a directory changes its times.
     directory_times: dict[str, int] = field(default_factory=dict)
     entries: int = 0
     size: int = 0
@@ -147,7 +137,7 @@ class _Extraction:
             self._remember(target)
 
     def _count(self, member: tarfile.TarInfo) -> None:
-        """Refuses what is more than any image is, before a small archive has become that."""
+        """Refuses more than any image has, before a small archive is expanded that far."""
         self.entries += 1
         self.size += member.size
         if self.entries > MOST_ENTRIES:
@@ -280,7 +270,7 @@ def _decompressed(archive: Path, fraction: Callable[[float | None], None]) -> It
 
 
 class _Watched(io.FileIO):
-    """A file that tells how much of it has been read."""
+    """A file that reports how much of it has been read."""
 
     def __init__(self, path: Path, fraction: Callable[[float | None], None]) -> None:
         super().__init__(path)
@@ -296,7 +286,7 @@ class _Watched(io.FileIO):
 
 
 class _Incoming(io.RawIOBase):
-    """Chunks as a stream."""
+    """A stream of chunks."""
 
     def __init__(self, chunks: Iterable[bytes], told: Callable[[int], None]) -> None:
         super().__init__()
@@ -338,7 +328,7 @@ def _unzstd(archive: Path) -> Iterator[IO[bytes]]:
     assert process.stdout is not None
     try:
         yield process.stdout
-        # A tar may end before its file does.
+        # A tar may end before its file.
         while process.stdout.read(_CHUNK):
             pass
         if process.wait():

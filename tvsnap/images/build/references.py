@@ -11,18 +11,14 @@ _USUAL_REGISTRY = "docker.io"
 
 
 def full_reference(name: str) -> str:
-    """An image's name with its tag.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Returns an image's name with its tag; raises UsageError if it is no image's name."""
     if not _REFERENCE.fullmatch(name):
         raise UsageError(f'"{name}" cannot be the name of a container image; one is debian:bookworm-slim')
     return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def with_registry(name: str) -> str:
-    """An image's name with its registry: `docker.io/library/debian` for `debian`, as Docker has it."""
+    """Returns an image's name with its registry as Docker does: `docker.io/library/debian` for `debian`."""
     first, slash, _ = name.partition("/")
     if slash and (first == "localhost" or "." in first or ":" in first):
         return name

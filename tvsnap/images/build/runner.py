@@ -1,4 +1,4 @@
-"""Runs the programs of a build, each in namespaces of its own, and passes on what they print."""
+"""Runs the programs of a build in their own namespaces, and passes on their output."""
 
 from __future__ import annotations
 
@@ -18,31 +18,27 @@ from tvsnap.model.images import UID_BASE, UID_COUNT
 
 _PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 _LONGEST_LINE = 4096
-"""Characters; what a program prints without a line's end must not fill the memory."""
+"""Characters; output without a line's end must not fill the memory."""
 _CANNOT_START = 127
-"""Status of `tvsnap-launch build` where it complains of the program itself."""
+"""Exit status of `tvsnap-launch build` if the program itself cannot be started."""
 
 
 def proxy_variables() -> dict[str, str]:
-    """The environment variables that say how this machine reaches the network, for the time of a build."""
+    """Returns the environment variables for this machine's proxies, for use during a build."""
     return {name: value for name, value in os.environ.items() if name.lower() in _PROXY_VARIABLES}
 
 
 def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mapping[str, str] | None = None) -> str:
-    """Runs a program that talks to an engine or keeps images itself, with this process's rights.
+    """Runs a client of an engine, or a program that stores images itself, with this process's rights.
+
+    Returns its standard output. Raises BuildStepFailed, with the last line printed, if its exit status is not 0.
 
     Args:
         argv: the program, searched in PATH, and its arguments.
-        output: gets each line that it prints on standard error.
+        output: gets each line of its standard error.
         env: its whole environment; by default this process's.
-
-    Returns:
-        What it printed on standard output.
-
-    Raises:
-        BuildStepFailed: it ended with another status than 0; the reason is what it printed last.
     """
-    # A file: a pipe that nobody reads would fill up and stop the program.
+    # A file, since a pipe that nobody reads would fill up and stop the program.
     with tempfile.TemporaryFile() as printed, _started(argv, env, printed) as process:
         assert process.stderr is not None
         last = _to_its_end(process, process.stderr, output)
@@ -55,12 +51,9 @@ def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mappi
 def run_build(
     command: Sequence[str], base: DockerfileBase, output: Callable[[str], None], env: Mapping[str, str] | None = None
 ) -> str:
-    """Builds from a Dockerfile by `docker build`, or a program that takes its options; returns the image's id.
+    """Builds from a Dockerfile by `docker build`, or a program with the same options; returns the image's id.
 
-    Args:
-        command: the program with options of its own.
-        base: what is built.
-        output, env: see `run_client`, also for what is raised.
+    `command` is the program with its own options; see `run_client` for `output`, `env` and errors.
     """
     with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
         result, dockerfile = Path(scratch, "id"), base.path
@@ -74,16 +67,14 @@ def run_build(
 
 
 def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None]) -> None:
-    """Runs a program of this machine with its root's rights, where its mounts and processes end with it.
+    """Runs a program of this machine as root, in namespaces so that its mounts and processes end with it.
+
+    Raises BuildStepFailed if its exit status is not 0, and MachineLacks if this machine does not allow the namespaces.
 
     Args:
         argv: the program, searched in PATH, and its arguments.
         env: its whole environment.
         output: gets each line that it prints.
-
-    Raises:
-        BuildStepFailed: it ended with another status than 0.
-        MachineLacks: this machine does not allow the namespaces.
     """
     _run(argv, env, output, "/", "localhost")
 
@@ -91,21 +82,17 @@ def run_beside(argv: Sequence[str], env: Mapping[str, str], output: Callable[[st
 def run_inside(
     root: Path, argv: Sequence[str], env: Mapping[str, str], output: Callable[[str], None], *, cwd: str, hostname: str
 ) -> None:
-    """Runs a program of the tree `root` as its root, in a user namespace: to the host it is nobody.
+    """Runs a program of the tree `root` as root of a user namespace, which has no rights on the host.
 
-    It uses the host's network, as package managers must. The owners in the tree must have been shifted.
+    It uses the host's network, as package managers need it. Raises the same errors as `run_beside`.
 
     Args:
-        root: the tree.
+        root: the tree, with shifted owners.
         argv: the program, an absolute path inside, and its arguments.
         env: its whole environment.
         output: gets each line that it prints.
-        cwd: where it starts; absolute, inside.
-        hostname: as it sees it.
-
-    Raises:
-        BuildStepFailed: it ended with another status than 0.
-        MachineLacks: this machine does not allow the namespaces.
+        cwd: where it starts; an absolute path inside.
+        hostname: as seen by the program.
     """
     ensure_mount_points(root)
     tree = ("--lower", str(root), "--ids", str(UID_BASE), str(UID_COUNT), *DEVICE_OPTIONS)
@@ -120,13 +107,13 @@ def _run(
         process = _started([str(LAUNCH), "build", *options, "--", *argv], env)
     except FileNotFoundError:
         raise MachineLacks(f"{LAUNCH.name} was not built with the package; make native") from None
-    except (OSError, ValueError) as error:  # more than a command line holds, or nothing that it can
+    except (OSError, ValueError) as error:  # arguments too long for a command line, or invalid in one
         raise BuildStepFailed(f"could not start: {error}") from error
-    # What it could not do comes on standard error, what the program prints on standard output.
+    # Errors of the launcher are on standard error, the program's output is on standard output.
     with process:
         assert process.stdout is not None
         assert process.stderr is not None
-        # Told to end, it ends all that it started, and itself when that is done: only then may the tree be removed.
+        # When terminated, it first ends all that it started: only then may the tree be removed.
         _to_its_end(process, process.stdout, output)
         complaint = process.stderr.read().strip()
     if complaint and process.returncode == _CANNOT_START:
@@ -148,7 +135,7 @@ def _started(
         stdin=subprocess.DEVNULL,
         stdout=printed,
         stderr=subprocess.PIPE,
-        # Ctrl-C is for us: we then end the process and all that it started.
+        # Ctrl-C reaches only this process, which then ends the process and all that it started.
         start_new_session=True,
         text=True,
         encoding="utf-8",
@@ -157,10 +144,9 @@ def _started(
 
 
 def _to_its_end(process: subprocess.Popen[str], stream: IO[str], output: Callable[[str], None]) -> str:
-    """Hands over the lines of a stream until the process has ended, which it is told to do if that fails.
+    """Passes on the lines of a stream until the process has ended, and terminates it on an error.
 
-    Returns:
-        The last line that is not blank.
+    Returns the last line that is not blank.
     """
     last = ""
     try:

@@ -1,4 +1,4 @@
-"""Brings the trees of an image's services into its own, and says how they are run."""
+"""Adds the trees of an image's services to its own, and tells how they are run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tvsnap.model.images import UID_BASE, Image
 from tvsnap.model.services import PLACE, ImageService, Program, Services, start_order
 
 VOLUMES = f"{PLACE}/.volumes"
-"""Where the directories are, inside, that services share."""
+"""Where the directories that services share are inside."""
 
 _FIRST_ADDRESS = 2
-"""The last part of the address of the first service but the main one, which has 127.0.0.1."""
+"""The last part of the address of the first service after the main one, which has 127.0.0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class BuiltService:
     """A service whose files are built.
 
     Attributes:
-        settings: what the description says of it.
+        settings: from the description.
         image: its files, variables, user and working directory.
-        program: what its container image says of its program.
+        program: from its container image.
     """
 
     settings: ServiceSettings
@@ -38,17 +38,13 @@ class BuiltService:
     program: Program
 
     def signature(self) -> object:
-        """All that the service depends on, as JSON."""
+        """Returns all that the service depends on, as JSON."""
         return [asdict(self.settings), self.image.digest, asdict(self.program)]
 
     def configured(self) -> ImageService:
-        """How it is run.
-
-        Raises:
-            BuildStepFailed: nothing says what it runs.
-        """
+        """Returns how it is run; raises BuildStepFailed if it has no command."""
         said, its = self.settings, self.program
-        # As in Compose: an entrypoint of one's own comes without the image's command.
+        # As in Compose, an entrypoint in the description drops the image's command.
         entrypoint = its.entrypoint if said.entrypoint is None else said.entrypoint
         command = said.command
         if command is None:
@@ -68,7 +64,7 @@ class BuiltService:
 
 
 def names_of(main: ServiceSettings, services: Sequence[BuiltService]) -> str:
-    """Returns the lines of /etc/hosts by which the services of an image are reached; empty for an image without."""
+    """Returns the lines of /etc/hosts with the names of an image's services; empty for an image without any."""
     if not services:
         return ""
     all = (main, *(one.settings for one in services))
@@ -80,7 +76,7 @@ def names_of(main: ServiceSettings, services: Sequence[BuiltService]) -> str:
 
 
 def port_conflicts(services: Sequence[ImageService]) -> Iterator[str]:
-    """Yields notes on ports that several services say they listen at."""
+    """Yields notes on ports that several services declare."""
     by_port: dict[int, list[str]] = {}
     for service in services:
         for port in service.ports:
@@ -101,21 +97,17 @@ def join(
     output: Callable[[str], None],
     fraction: Callable[[float | None], None],
 ) -> tuple[Services, str]:
-    """Brings services into a finished tree.
+    """Adds services to a finished tree; returns how they are run, and a hash of all that was added.
+
+    Raises BuildStepFailed if a copy fails, or if the description is impossible.
 
     Args:
         root: the tree.
-        main: the settings of the service whose files it holds.
-        services: the others.
-        work: a directory for what is needed meanwhile, on the same file system.
-        output: told what programs print.
-        fraction: told how far it is.
-
-    Returns:
-        How the services are run, and a hash of all that was added.
-
-    Raises:
-        BuildStepFailed: a copy failed, or what is described cannot be.
+        main: the settings of the service that has the tree's own files.
+        services: the other services.
+        work: a directory for temporary files, on the same file system.
+        output: gets printed lines.
+        fraction: gets the progress.
     """
     try:
         configured = start_order([one.configured() for one in services])
@@ -137,7 +129,7 @@ def join(
 
 
 def _share(root: Path, services: Sequence[ServiceSettings], main: str) -> Iterator[tuple[str, str]]:
-    """Makes the directories that several services share; yields what is to be mounted where."""
+    """Makes the directories that several services share; yields sources and targets of mounts."""
     targets: dict[str, list[tuple[str, str]]] = {}
     for service in services:
         for volume, target in service.volumes.items():

@@ -1,4 +1,4 @@
-"""The steps of one build: each is told when it begins, and one that fails tells the last lines that it printed."""
+"""The steps of one build: reports the beginning of each, and the last lines of output of one that fails."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TAIL = 40
 
 @dataclass(slots=True)
 class Steps:
-    """Those of one build.
+    """The steps of one build.
 
     Attributes:
-        image: its name, for complaints.
-        count: how many there are.
-        progress: told what happens.
-        log: gets all that is printed, if there is one.
-        done: how many have begun.
+        image: its name, for error messages.
+        count: how many steps there are.
+        progress: receives the reports.
+        log: gets all output; None for no log.
+        done: how many steps have begun.
     """
 
     image: str
@@ -37,11 +37,7 @@ class Steps:
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """A block that is the next step.
-
-        Raises:
-            ImageBuildError: it failed.
-        """
+        """A context manager for the next step; raises ImageBuildError if it fails."""
         self.done += 1
         self._tail.clear()
         where = f"step {self.done} of {self.count}: {title}"
@@ -54,13 +50,13 @@ class Steps:
             raise ImageBuildError(f"image {self.image}: {where}", reason, "\n".join(self._tail)) from error
 
     def output(self, line: str) -> None:
-        """Takes a line that the step prints."""
+        """Reports a line that the step printed."""
         self._tail.append(line)
         self._write(line)
         self.progress.output(line)
 
     def note(self, text: str) -> None:
-        """Takes what is to be known of the image."""
+        """Reports something that users of the image should know."""
         self._write(f"note: {text}")
         self.progress.note(text)
 

@@ -1,1 +1,1 @@
-"""What describes an image: image.yaml, Dockerfiles, Compose files, task folders."""
+"""Descriptions of images: image.yaml, Dockerfiles, Compose files, task folders."""

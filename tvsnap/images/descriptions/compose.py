@@ -1,4 +1,4 @@
-"""A Docker Compose file, as benchmarks describe a task's containers: as far as a sandbox can be them."""
+"""Docker Compose files in which benchmarks describe a task's containers, as far as a sandbox can do the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tvsnap.model.network import NO_NETWORK
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 
 HARNESS = "harness"
-"""Stands for a folder of the benchmark's own, empty when a task begins: as the source of a volume it is no news."""
+"""Stands for a folder of the benchmark's own, empty when a task begins; as a volume's source it needs no note."""
 
 _NO_NETWORK = "a sandbox has a way out of its own, and no network but that"
 _NO_GPU = "no GPU in a sandbox: what needs one fails"
@@ -54,7 +54,7 @@ _UNSUPPORTED = {
     "stop_signal": "not used; a sandbox ends at once",
     "platform": "the image is built for this machine",
 }
-"""Keys that a sandbox does not do, and what that means; nothing where it makes no difference inside."""
+"""Keys that a sandbox ignores, and what that means; empty if it makes no difference inside."""
 _MEANING = {key: meaning for keys, meaning in _UNSUPPORTED.items() for key in keys.split()}
 
 _BUILD = {
@@ -88,7 +88,7 @@ def _path_of(value: Any) -> object:
 
 
 def _variables(value: object, info: ValidationInfo) -> dict[str, str]:
-    """A mapping of names to values, or a list of NAME=value; a name alone stands for a value from outside."""
+    """Parses a mapping of names to values, or a list of NAME=value; a name alone refers to a value from outside."""
     if isinstance(value, dict):
         pairs = [(str(name), None if item is None else values.scalar(item)) for name, item in value.items()]
     elif isinstance(value, list):
@@ -104,7 +104,7 @@ def _variables(value: object, info: ValidationInfo) -> dict[str, str]:
 Variables = Annotated[dict[str, values.Text], BeforeValidator(_variables)]
 Words = Annotated[values.Many[values.Scalar], BeforeValidator(_words)]
 Strings = Annotated[values.Many[values.Scalar], BeforeValidator(_strings)]
-"""A list, or one string of it."""
+"""A list, or a single string."""
 
 
 class _Build(DockerfilePart):
@@ -114,7 +114,7 @@ class _Build(DockerfilePart):
     @model_validator(mode="before")
     @classmethod
     def translate(cls, value: Any, info: ValidationInfo) -> Any:
-        """Puts it as image.yaml does."""
+        """Converts it to the form in image.yaml."""
         if not isinstance(value, dict):
             value = {"context": value}
         if "dockerfile_inline" in value and value.get("dockerfile"):
@@ -134,7 +134,7 @@ class _Volume(values.Loose):
     @model_validator(mode="before")
     @classmethod
     def take_apart(cls, value: Any) -> Any:
-        """Takes the short form apart."""
+        """Parses the short form."""
         if isinstance(value, dict) and not value.get("target"):
             raise ValueError("needs a target")
         if isinstance(value, str):
@@ -160,7 +160,7 @@ class _Deploy(values.Loose):
 
 
 class Service(values.Loose):
-    """What a Compose file may say of a service."""
+    """A service in a Compose file."""
 
     build: Annotated[DockerfileBase, _Build.to(DockerfileBase)] | None = None
     image: values.ImageReference | None = None
@@ -187,7 +187,7 @@ class Service(values.Loose):
     @model_validator(mode="before")
     @classmethod
     def check_base(cls, value: Any) -> Any:
-        """An image's name beside `build` is that of the result."""
+        """Drops an image's name beside `build`, since it is the name of the result."""
         if isinstance(value, dict) and value.get("extends"):
             raise values.wrong_key("extends", "is not supported; write out what it stands for")
         if isinstance(value, dict) and value.get("build"):
@@ -195,7 +195,7 @@ class Service(values.Loose):
         return value
 
     def variables(self, place: values.Place) -> dict[str, str]:
-        """Its environment: what its files say, and what it says itself, which prevails."""
+        """Returns its environment: that of its files, and its own, which takes precedence."""
         found = {name: value for file in self.env_file for name, value in read_env_file(file, place.variables).items()}
         return {**found, **self.environment}
 
@@ -212,7 +212,7 @@ class Service(values.Loose):
         )
 
     def not_done(self) -> Iterator[str]:
-        """Yields what of it a sandbox does not do."""
+        """Yields what a sandbox ignores of it."""
         for key, value in (self.model_extra or {}).items():
             meaning = _MEANING.get(key, "not understood, and passed over")
             if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
@@ -225,7 +225,7 @@ class Service(values.Loose):
             yield f"deploy.resources.reservations.devices: {_NO_GPU}"
 
     def mounts(self, place: values.Place) -> tuple[tuple[FileCopy, ...], tuple[str, ...]]:
-        """What is copied to where it would be mounted, the task's own files, and directories for all else."""
+        """Returns the task's own files, to copy to where they would be mounted, and directories for other mounts."""
         files, directories = [], []
         for volume in self.volumes:
             source, target = volume.source, volume.target
@@ -251,22 +251,21 @@ class _Compose(values.Loose):
 
 
 def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | None:
-    """The Compose file of a folder, by the first of its usual names that it has; None if it has none."""
+    """Returns the Compose file of a folder by the first of these names that exists; None if it has none."""
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: str = "") -> ImageSpec:
-    """Adds what a Compose file says.
+    """Adds the contents of a Compose file to a task's spec, in whose folder all files for a build must be.
+
+    Raises ImageSpecError if the file is wrong, or describes something that no sandbox can do.
 
     Args:
-        spec: of the task, in whose folder all lies that a build may read.
+        spec: the task's.
         path: of the Compose file.
         harness: variables that the benchmark sets. Others come from the file `.env` beside the Compose file, and never
-            from this machine's environment, which is no business of a task.
-        main: the service that the benchmark adds where the file does not name it; "" for none.
-
-    Raises:
-        ImageSpecError: it is wrong, or describes what no single sandbox can be.
+            from this machine's environment, on which a task must not depend.
+        main: the service that the benchmark adds if the file lacks it; "" for none.
     """
     missing: list[str] = []
     known = {**read_env_file(path.parent / ".env"), **harness}
@@ -301,8 +300,8 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
 def _services(
     spec: ImageSpec, path: Path, document: Any, place: values.Place
 ) -> tuple[ImageSpec, Service, Sequence[Service]]:
-    """Returns the spec with the other services, the main one, and what is said of the others."""
-    # Deferred: it adds to what a service is here.
+    """Returns the spec with the other services, the main service, and the descriptions of the others."""
+    # Imported late, since it builds on this module.
     from tvsnap.images.descriptions.compose_services import in_use, read_several
 
     services = document.get("services") if isinstance(document, dict) else None
@@ -320,7 +319,7 @@ def _services(
 
 
 def _total_limits(main: ImageLimits, others: Sequence[Service]) -> ImageLimits:
-    """What all services may use together: what is said of the main one, and what is said of others beyond it."""
+    """Adds to the main service's limits those of the others; a limit that the main one lacks stays unset."""
     limits = [member.limits for member in others]
 
     def total(kind: Literal["memory", "processes", "cpus", "disk"]) -> Any:
@@ -331,7 +330,7 @@ def _total_limits(main: ImageLimits, others: Sequence[Service]) -> ImageLimits:
 
 
 def _no_new_privileges(service: Service, place: values.Place) -> bool | None:
-    """What the security options say of it; others are not applied."""
+    """Returns what the security options say of it; others are not applied."""
     said = None
     for option in service.security_opt:
         name, _, value = option.replace("=", ":").partition(":")

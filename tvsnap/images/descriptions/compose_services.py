@@ -1,4 +1,4 @@
-"""Several services, as a Compose file or the key `services` of image.yaml describes them."""
+"""Several services, as described by a Compose file or the key `services` of image.yaml."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.services import Condition, HealthCheck
 
 MAIN_NAMES = ("main", "client")
-"""What benchmarks call the service that an agent works in."""
+"""The names in benchmarks for the service that an agent works in."""
 _IMAGE_YAML = "image.yaml"
 _ABOUT_MAIN = ("volumes", "networks", "links", "depends_on", "container_name", "hostname")
-"""What image.yaml may say of the main service below `services`; for the rest it has keys of its own."""
+"""Keys for the main service below `services` in image.yaml, which has separate keys for the rest."""
 
 _DONE = ("ENTRYPOINT ", "CMD ")
-"""How notes begin on what is not done with the main service only."""
+"""How notes begin on what is ignored for the main service only."""
 
 _SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
@@ -44,13 +44,13 @@ def _conditions(value: object) -> object:
 
 
 def _aliases(value: object) -> object:
-    """The names of a service that its networks give it."""
+    """Returns the names that a service's networks give it."""
     networks = value.values() if isinstance(value, dict) else ()
     return [alias for network in networks if isinstance(network, dict) for alias in network.get("aliases") or ()]
 
 
 def _ports(value: object) -> object:
-    """The ports inside, of those that are published or exposed; ranges are passed over."""
+    """Returns the inner ports that are published or exposed, without ranges."""
     said = [one.get("target") if isinstance(one, dict) else one for one in value] if isinstance(value, list) else []
     ports = (str(one).rpartition(":")[2].partition("/")[0] for one in said)
     return [int(port) for port in ports if port.isdigit()]
@@ -71,7 +71,7 @@ class _Health(values.Loose):
     @model_validator(mode="before")
     @classmethod
     def one_text(cls, value: Any) -> Any:
-        """One string is a command of the shell."""
+        """Treats a string as a shell command."""
         if isinstance(value, dict) and isinstance(test := value.get("test"), str):
             return {**value, "test": ["CMD-SHELL", test]}
         return value
@@ -109,7 +109,7 @@ class Member(Service):
             yield f"restart {self.restart}: not followed; a service that ends stays ended"
 
     def settings(self, name: str, volumes: Iterable[str]) -> ServiceSettings:
-        """What it says beyond what its files are made of."""
+        """Returns its settings besides its files."""
         aliases = (*self.networks, *filter(None, (self.container_name, self.hostname)))
         said = self.model_fields_set
         return ServiceSettings(
@@ -138,7 +138,7 @@ def _consistent(services: dict[str, Member]) -> dict[str, Member]:
         for other in member.depends_on:
             if other not in services:
                 raise ValueError(f"{name} depends on {other}, which is no service; have: {values.listed(services)}")
-        for link in member.links:  # all services resolve the same names
+        for link in member.links:  # all services see the same names
             other, _, alias = link.partition(":")
             if alias and alias != other:
                 raise values.wrong_key(
@@ -162,17 +162,14 @@ def read_several(
 ) -> tuple[ImageSpec, Service, Sequence[Service]]:
     """Reads a Compose file with several services.
 
+    Returns the spec with all services except the main one, the main one, and the descriptions of the others. Raises
+    ImageSpecError if the file is wrong, or if none of the services is the main one.
+
     Args:
-        spec: of the task.
+        spec: the task's.
         path: of the file.
-        document: its contents, without services that are not in use.
-        place: where it is read.
-
-    Returns:
-        The spec with all services but the main one, that one, and what is said of the others.
-
-    Raises:
-        ImageSpecError: it is wrong, or none of the services is the main one.
+        document: its contents, without unused services.
+        place: the context of checks.
     """
     read = values.read(_Several, path, document, place)
     main = next((name for name in MAIN_NAMES if name in read.services), None)
@@ -194,7 +191,7 @@ def read_several(
 
 
 def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: values.Place) -> ImageSpec:
-    """What the files of a service are made of."""
+    """Returns the spec of a service's files."""
     base: Base | None = member.build or (DockerImageBase(member.image) if member.image else None)
     if base is None:
         raise ImageSpecError(f"{path}: services.{name}: needs build or image")
@@ -204,7 +201,7 @@ def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: valu
 
 
 def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place) -> ImageSpec:
-    """Adds what a description says of a service to what it starts from."""
+    """Adds a service's description to the spec of what it starts from."""
     files, directories = member.mounts(place)
     notes = [note for note in (*member.not_done(), *place.notes) if not note.startswith(_DONE)]
     return replace(
@@ -222,7 +219,7 @@ def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place
 
 
 def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
-    """Reads the key `services` of image.yaml: returns the fields of the spec that it stands for."""
+    """Reads the key `services` of image.yaml; returns the fields of the spec that follow from it."""
     place = values.place_of(info)
     if not isinstance(said, dict) or not said:
         raise ValueError(f"must be a mapping of names to services, not {values.kind(said)}")
@@ -256,7 +253,7 @@ def _is_name(source: str) -> bool:
 
 
 def _take_base(name: str, said: dict[str, Any], place: values.Place) -> Base | Path | None:
-    """Takes out of a service what Compose has no word for, or other words; returns it."""
+    """Removes from a service, and returns, the base in forms that Compose lacks or writes differently."""
     if (image := said.pop("docker_image", None)) is not None:
         return DockerImageBase(str(image))
     image = said.get("image")

@@ -1,4 +1,4 @@
-"""What a container image says about how to run it, and what of that a sandbox does."""
+"""The configuration of a container image, and which of its settings a sandbox ignores."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _RUN_IN_SERVICES = ("ENTRYPOINT ", "CMD ", "EXPOSE ", "HEALTHCHECK")
 
 @dataclass(frozen=True, slots=True)
 class BaseConfig:
-    """What a base brings along; None where it says nothing.
+    """The settings that come with a base; None if it has none.
 
     Attributes:
         env: environment variables.
         workdir, user: see `Image`.
-        volumes: directories that a container engine would mount something on.
-        notes: what a sandbox does not do of it, a line each.
+        volumes: directories on which a container engine would mount something.
+        notes: which settings a sandbox ignores, a line each.
         program: what it would run as a container.
     """
 
@@ -38,12 +38,12 @@ class BaseConfig:
 
     @property
     def notes_of_service(self) -> tuple[str, ...]:
-        """The notes without those of what is done for an image that is one of several services."""
+        """The notes without those that do not apply to a service, whose program and health check are run."""
         return tuple(note for note in self.notes if not note.startswith(_RUN_IN_SERVICES))
 
 
 def read_config(config: dict[str, Any]) -> BaseConfig:
-    """Reads the `config` of an OCI image, or what the Docker Engine tells as such."""
+    """Parses the `config` of an OCI image, or the one that the Docker Engine returns."""
     variables = config.get("Env")
     pairs = [str(item).partition("=") for item in variables] if isinstance(variables, list) else []
     volumes = config.get("Volumes")
@@ -78,7 +78,7 @@ def _health(said: dict[str, Any]) -> HealthCheck | None:
 
 
 def health_test(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns the command of a health check in words, of which the first says how it is run; empty for none."""
+    """Returns the command of a health check from words whose first one says how it is run; empty for none."""
     kind, rest = (words[0], words[1:]) if words else ("NONE", [])
     if kind == "CMD-SHELL":
         return ("/bin/sh", "-c", " ".join(rest))
@@ -108,13 +108,10 @@ def _words(config: dict[str, Any], key: str) -> list[str]:
 
 
 def unused_command(entrypoint: Sequence[str], command: Sequence[str]) -> str:
-    """Says that an image's main program is not run, unless it would do nothing but keep its container alive.
+    """Returns a note that an image's main program is not run; empty if that would only keep its container alive.
 
     Args:
         entrypoint, command: ENTRYPOINT and CMD, or those of a Compose file, in words.
-
-    Returns:
-        A note; empty if there is nothing to say.
     """
     if keeps_alive(entrypoint, command):
         return ""
@@ -134,6 +131,6 @@ def keeps_alive(entrypoint: Sequence[str], command: Sequence[str]) -> bool:
 
 
 def _named(command: str) -> str:
-    """A command with its program's name instead of its path."""
+    """Returns a command with its program's name instead of its path."""
     program, _, rest = command.strip().partition(" ")
     return f"{program.rsplit('/', 1)[-1]} {rest}".strip()

@@ -1,4 +1,4 @@
-"""What a folder is: one with an image.yaml, a task of a benchmark, or one with no more than a Dockerfile."""
+"""Detects what a folder is: one with an image.yaml, a task of a benchmark, or one with only a Dockerfile."""
 
 from __future__ import annotations
 
@@ -12,24 +12,21 @@ SPEC_FILE = "image.yaml"
 TASK_TOML = "task.toml"
 TASK_YAML = "task.yaml"
 DESCRIPTIONS = (SPEC_FILE, TASK_TOML, TASK_YAML, "Dockerfile")
-"""The files that make a folder what it is; of several the first counts."""
+"""The files that describe an image; if a folder has several, the first counts."""
 
 
 def describes_image(folder: Path) -> bool:
-    """Whether a folder says how an image is made."""
+    """Whether a folder describes an image."""
     return any((folder / name).is_file() for name in DESCRIPTIONS)
 
 
 def load_source(folder: Path, allow: Sequence[Path] = ()) -> ImageSpec:
-    """Reads what a folder says of an image.
+    """Reads a folder's description of an image; raises ImageSpecError if there is none, or if it is wrong.
 
     Args:
         folder: with an image.yaml, a task of terminal-bench (task.yaml) or Harbor (task.toml), or with a Dockerfile;
             or one of these files itself.
-        allow: directories outside it that hold what an image.yaml may start from (`directory`, `tar`, `oci`).
-
-    Raises:
-        ImageSpecError: there is no such file in it, or the file is wrong.
+        allow: directories outside it with files that an image.yaml may start from (`directory`, `tar`, `oci`).
     """
     folder = folder.absolute()
     paths = [folder] if folder.name in DESCRIPTIONS else []
@@ -37,7 +34,7 @@ def load_source(folder: Path, allow: Sequence[Path] = ()) -> ImageSpec:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise ImageSpecError(f"{folder}: has none of {', '.join(DESCRIPTIONS)}, which would say how an image is made")
-    # Deferred: what checks them takes longer to import than most commands take, which read none.
+    # Imported late: pydantic takes longer to import than most commands take, which read no description.
     if path.name == SPEC_FILE:
         from tvsnap.images.descriptions.image_yaml import load_image_yaml
 

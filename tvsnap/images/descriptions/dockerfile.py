@@ -1,6 +1,6 @@
-"""What a Dockerfile needs of the one that builds it: images to start from, and syntax that only BuildKit knows.
+"""Finds what a Dockerfile requires of its builder: images to start from, and syntax that only BuildKit supports.
 
-It is read for that, not run; what it does not understand it leaves to the builder to complain of.
+It is parsed only for that; errors are left to the builder to report.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PLATFORM_VARIABLE = re.compile(r"\$\{?(BUILD|TARGET)(PLATFORM|OS|ARCH|VARIANT)\
 
 @dataclass(frozen=True, slots=True)
 class Dockerfile:
-    """What is needed to build it.
+    """The requirements of a Dockerfile.
 
     Attributes:
-        images: references of all images that it takes something from, in their order.
-        base: the one of them whose files the result begins with; "" if there is none.
-        buildkit: where it uses what only BuildKit can do, as "line 3: RUN --mount".
+        images: references of all images that it uses, in order.
+        base: the one whose files the result begins with; "" if there is none.
+        buildkit: where it uses features that only BuildKit has, as "line 3: RUN --mount".
     """
 
     images: tuple[str, ...]
@@ -48,21 +48,17 @@ class _Instruction:
 
 
 def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = None) -> Dockerfile:
-    """Reads a Dockerfile; see `parse_dockerfile`.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Reads a Dockerfile; see `parse_dockerfile`. Raises OSError if it is unreadable."""
     return parse_dockerfile(read_small_text(path, "replace"), args, target)
 
 
 def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None = None) -> Dockerfile:
-    """Returns what a Dockerfile needs.
+    """Returns the requirements of a Dockerfile, given its text.
 
     Args:
-        text: of it.
+        text: of the Dockerfile.
         args: build arguments, which may name images.
-        target: the stage after which nothing matters.
+        target: the stage after which the rest is ignored.
     """
     variables: dict[str, str] = {}
     stages: list[str] = []

@@ -1,4 +1,4 @@
-"""Reads YAML and TOML that others wrote: within limits, and with complaints that name the file and the reason."""
+"""Reads untrusted YAML and TOML within limits, with error messages that name the file and the reason."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ else:
 
 
 def load_yaml(path: Path) -> Any:
-    """Reads a YAML file.
-
-    Raises:
-        ImageSpecError: it cannot be read, or is no YAML.
-    """
+    """Reads a YAML file; raises ImageSpecError if it is unreadable or invalid."""
     try:
         value = yaml.load(_text(path), Loader=_Loader)
         if _size(value, {}) > _MOST_VALUES:
@@ -34,7 +30,7 @@ def load_yaml(path: Path) -> Any:
         raise ImageSpecError(f"{path}: {_yaml_reason(error)}") from None
     except RecursionError:
         raise ImageSpecError(f"{path}: it is nested too deeply") from None
-    except ValueError as error:  # of dates and numbers, which PyYAML makes without a look at what they are
+    except ValueError as error:  # PyYAML creates dates and numbers without checking them first
         raise ImageSpecError(f"{path}: {error}") from None
 
 
@@ -58,7 +54,7 @@ def _text(path: Path) -> str:
 
 
 def _size(value: object, known: dict[int, int]) -> int:
-    """Returns how many values there are in one, each counted wherever it is named."""
+    """Returns how many values one consists of; aliases count each time."""
     if not isinstance(value, (dict, list)):
         return 1
     if id(value) not in known:
@@ -74,7 +70,7 @@ _BOOL, _TIME, _MERGE, _VALUE, _STR = (
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, and `yes`, `no`, `on`, `off` and dates are words, as in 1.2."""
+    """YAML in which duplicate keys are errors, and `yes`, `no`, `on`, `off` and dates are strings, as in YAML 1.2."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -95,9 +91,9 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Puts the keys of the mappings that one merges (`<<: *defaults`) into it: its own and earlier ones prevail.
+        """Adds the keys of merged mappings (`<<: *defaults`) to a mapping, whose own and earlier keys take precedence.
 
-        PyYAML's own method multiplies the keys of merges of merges in some versions and not in others.
+        PyYAML's own method multiplies the keys of nested merges in some versions and not in others.
         """
         merges = [value for key, value in node.value if key.tag == _MERGE]
         node.value = [pair for pair in node.value if pair[0].tag != _MERGE]
@@ -138,7 +134,7 @@ def _mappings_of(value: yaml.Node, merging: yaml.MappingNode) -> list[yaml.Mappi
 
 
 def _identity(key: yaml.Node) -> Hashable:
-    """What tells keys apart before they are constructed; keys that are no scalars are told apart later."""
+    """Returns what distinguishes keys before they are constructed; keys that are no scalars are compared later."""
     return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 

@@ -1,7 +1,7 @@
 """Files of environment variables (`.env`, `env_file`), in the syntax of Docker Compose.
 
-The rules are those of `docker compose`, version 2 (its documentation on interpolation, "env file syntax"): values stand
-bare, in single or in double quotes; a quoted one may go on over several lines.
+The rules are those of `docker compose`, version 2 (its documentation on interpolation, "env file syntax"): values are
+bare, in single or in double quotes; quoted ones may span several lines.
 """
 
 from __future__ import annotations
@@ -24,19 +24,15 @@ _BARE = re.compile(r"[^\n]*")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _ESCAPE = re.compile(r'\\(?:([abfnrtv"\\$])|0([0-7]{0,3}))')
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "$": "$$"}
-"""A dollar with a backslash is no beginning of a variable: two of them stand for one."""
+"""An escaped dollar does not begin a variable; `$$` stands for one."""
 
 
 def read_env_file(path: Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Reads the variables of a file.
+    """Reads the variables of a file; a missing file has none.
 
-    Args:
-        path: of the file; one that is not there has none.
-        known: variables that values may refer to, beside those that stand before them in the file. This machine's
-            environment is not among them, as it is no business of an image; what is not known is empty.
-
-    Raises:
-        ImageSpecError: it cannot be read, or is no such file; the message names the line.
+    Values may refer to variables in `known` and to earlier ones in the file; other variables are empty. This machine's
+    environment is not used, since images must not depend on it. Raises ImageSpecError, with the line in the message, if
+    the file is unreadable or invalid.
     """
     if not path.is_file():
         return {}
@@ -51,7 +47,7 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None) -> dict[st
         if name is None or not (name[2] or text[name.end() : name.end() + 1] in ("", "\n")):
             raise _complaint(path, text, position, "begins with no name of a variable")
         position = name.end()
-        if name[2]:  # a name alone stands for a variable of whoever starts the container
+        if name[2]:  # a name without a value refers to a variable of the process that starts the container
             value, position = _value(path, text, position, {**(known or {}), **found})
             found[name[1]] = value
         position = _end(_BLANK, text, position)
@@ -59,7 +55,7 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None) -> dict[st
 
 
 def _value(path: Path, text: str, position: int, known: Mapping[str, str]) -> tuple[str, int]:
-    """Returns the value that begins at a position, and where it ends."""
+    """Returns the value that begins at a position, and its end."""
     quote = text[position : position + 1]
     if quote in _QUOTED:
         quoted = _QUOTED[quote].match(text, position)

@@ -36,10 +36,10 @@ _UNSUPPORTED = {
     "healthcheck": "not run",
 }
 _MAIN = "main"
-"""The service that is the task's container; a Compose file need not say anything of it."""
+"""The service that is the task's container; a Compose file may omit it."""
 _COMPOSE_FILE = "docker-compose.yaml"
 _LOGS = {"VERIFIER_LOGS": "/logs/verifier", "AGENT_LOGS": "/logs/agent", "ARTIFACTS": "/logs/artifacts"}
-"""Directories that the harness mounts, empty, into every container, by what the variables for Compose call them."""
+"""Empty directories that the harness mounts into every container, by their names in the variables for Compose."""
 _STEP = re.compile(r'[^<>:"/\\|?*\x00-\x1f\x7f]+')
 _UNSAID_NETWORK = Network(public=True)
 
@@ -60,7 +60,7 @@ _Megabytes = Annotated[values.Float, values.must_be("a number of megabytes")]
 
 
 class _Reach(values.Loose):
-    """What may be reached, as a task, or a part of it, says."""
+    """The network settings of a task, or of a part of it."""
 
     network_mode: (
         Annotated[Literal["public", "no-network", "allowlist"], values.must_be("public, no-network, allowlist")] | None
@@ -68,11 +68,7 @@ class _Reach(values.Loose):
     allowed_hosts: list[values.Scalar] = Field(default=[])
 
     def network(self, where: str) -> Network | None:
-        """Returns what may be reached; None where it does not say.
-
-        Args:
-            where: file and section, for complaints.
-        """
+        """Returns what may be reached; None if there are no settings. `where` is file and section, for messages."""
         if self.network_mode != "allowlist":
             return Network.of("public" if self.network_mode == "public" else "none") if self.network_mode else None
         try:
@@ -132,10 +128,9 @@ class _Task(values.Loose):
 
 
 def load_harbor(path: Path) -> ImageSpec:
-    """Reads the task.toml of a folder, and what lies beside it.
+    """Reads a folder's task.toml and the files beside it.
 
-    Raises:
-        ImageSpecError: a file of it is wrong, or no single Linux container can be what the task needs.
+    Raises ImageSpecError if one is wrong, or if the task needs something else than Linux containers.
     """
     folder = path.parent
     task = values.read(_Task, path, load_toml(path), values.Place(folder, path))
@@ -171,18 +166,16 @@ def load_harbor(path: Path) -> ImageSpec:
 
 
 def _with_base(spec: ImageSpec, told: ImageSpec) -> ImageSpec:
-    """Says what the image starts from, as the harness does that starts from task.toml and puts the Compose file on top.
+    """Chooses the base like the harness, which starts from task.toml and applies the Compose file on top.
 
-    Args:
-        spec: what the task says.
-        told: the same with what its Compose file adds.
+    `spec` is the task's, `told` is the same with the Compose file's additions.
     """
     if isinstance(told.base, DockerfileBase):
-        # An image that the task names is taken all the same, unless it is to be built.
+        # An image that the task names takes precedence, unless it is to be built.
         own = told.base if told.base.path.is_file() else spec.own_dockerfile
         base = spec.base if isinstance(spec.base, DockerImageBase) else told.base
         return replace(told, base=base, own_dockerfile=own)
-    # The name of an image beside a Dockerfile is that of what is built.
+    # An image's name beside a Dockerfile is the name of the result.
     names_result = told.base == DockerImageBase(_main_image(spec)) or isinstance(spec.base, DockerfileBase)
     return replace(told, base=spec.base) if names_result and _is_there(spec.base) else told
 
@@ -192,12 +185,12 @@ def _is_there(base: Base) -> bool:
 
 
 def _main_image(spec: ImageSpec) -> str:
-    """The name that the harness gives to what it builds."""
+    """Returns the name that the harness gives to what it builds."""
     return f"hb__{spec.name}"
 
 
 def _variables(spec: ImageSpec, environment: _Environment) -> dict[str, str]:
-    """What the harness sets for a task's Compose file: the task's own variables, and those of a trial."""
+    """Returns the harness' variables for a task's Compose file: the task's own, and those of a trial."""
     said = {
         "MAIN_IMAGE_NAME": _main_image(spec),
         "CONTEXT_DIR": str((spec.folder / "environment").absolute()),
@@ -222,7 +215,7 @@ def _task(path: Path, task: _Task) -> Task:
         )
         for step in task.steps
     ]
-    # The agent's user is the image's; both their timeouts are the image's, too.
+    # The agent's user, and the timeouts of both, are stored in the image.
     agent, verifier = task.agent.phase(f"{path}: agent"), task.verifier.phase(f"{path}: verifier")
     return Task(
         agent=replace(agent, user=None, timeout=None),
@@ -233,7 +226,7 @@ def _task(path: Path, task: _Task) -> Task:
 
 
 def _notes(task: _Task) -> list[str]:
-    """What the task asks for and a sandbox does not do."""
+    """Returns notes on what the task asks for and a sandbox ignores."""
     notes = []
     for key, meaning in _UNSUPPORTED.items():
         if (value := (task.environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
@@ -246,7 +239,7 @@ def _notes(task: _Task) -> list[str]:
 
 
 def _network(path: Path, environment: _Environment) -> Network:
-    """What the task's sandboxes may reach: everything, unless it says otherwise."""
+    """Returns what the task's sandboxes may reach: everything, unless it says otherwise."""
     said = environment.network(f"{path}: environment")
     if said is None and environment.allow_internet is False:
         return Network.of("none")

@@ -55,15 +55,7 @@ _OURS = "a file or directory in the image's folder"
 
 
 def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
-    """Reads an image.yaml.
-
-    Args:
-        path: of it.
-        allow: see `load_source`.
-
-    Raises:
-        ImageSpecError: it is missing or wrong.
-    """
+    """Reads an image.yaml; see `load_source` for `allow`. Raises ImageSpecError if it is missing or wrong."""
     folder = path.parent
     document = load_yaml(path)
     said = read(_model(document), path, document, Place(folder, path, tuple(allow))).said()
@@ -85,7 +77,7 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
 
 
 def _model(document: Any) -> type[_Spec]:
-    """What an image.yaml may say: where it has keys that are not known here, those that loaders read are added."""
+    """Returns the model of an image.yaml; if that has unknown keys, the keys that loaders read are added."""
     if not isinstance(document, dict) or document.keys() <= _Spec.model_fields.keys():
         return _Spec
     found = loaders()
@@ -136,7 +128,7 @@ class _Oci(Part):
 
 
 class DockerfilePart(Part):
-    """A Dockerfile and what its build is given."""
+    """A Dockerfile and the parameters of its build."""
 
     short = "path"
     context: Annotated[Path, existing("a folder", Path.is_dir)] = UNSAID
@@ -149,7 +141,7 @@ class DockerfilePart(Part):
     @model_validator(mode="before")
     @classmethod
     def has_a_dockerfile(cls, value: Any) -> Any:
-        """A context's Dockerfile is the one of that name."""
+        """Completes a context by the Dockerfile in it."""
         if isinstance(value, dict) and isinstance(context := value.get("context"), str):
             return {"path": str(Path(context, "Dockerfile")), **value}
         return value
@@ -220,7 +212,7 @@ def _services(said: object, info: ValidationInfo) -> dict[str, Any]:
 class _Spec(Part):
     name: Name = UNSAID
     environment: Name = UNSAID
-    debian: Annotated[  # a bare `debian:` will do
+    debian: Annotated[  # an empty `debian:` is allowed
         Any, _Debian.to(spec.DebianBase), BeforeValidator(lambda value: {} if value is None else value)
     ] = UNSAID
     directory: Annotated[
@@ -253,7 +245,7 @@ class _Spec(Part):
     @model_validator(mode="before")
     @classmethod
     def has_one_base(cls, value: Any) -> Any:
-        """Complains unless one key says what the image starts from."""
+        """Checks that exactly one key says what the image starts from."""
         if isinstance(value, dict) and value.keys() <= cls.model_fields.keys() and len(value.keys() & _BASES) != 1:
             raise ValueError(f"exactly one of these keys must say what the image starts from: {listed(_BASES)}")
         return value

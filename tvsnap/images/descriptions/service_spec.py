@@ -1,4 +1,4 @@
-"""A service of an image: what every kind of description of one is read as."""
+"""A service of an image, as read from any kind of description."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tvsnap.model.services import Condition, HealthCheck
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a description says of a service beyond what its files are made of. None where it says nothing.
+    """What a description says of a service besides its files; None if it says nothing.
 
     Attributes:
         name: of the service.
-        aliases: other names by which it is reached.
-        entrypoint, command: in place of those of its image.
-        after: services that must have reached a condition before it is started.
-        health: in place of its image's health check.
-        healthless: its image's health check is not to be run.
-        ports: at which it says that it listens.
-        volumes: where directories are in it that services may share, by the names of these.
+        aliases: other host names of it.
+        entrypoint, command: replace those of its image.
+        after: services that must reach a condition before it is started.
+        health: replaces its image's health check.
+        healthless: whether its image's health check is disabled.
+        ports: at which it listens according to the description.
+        volumes: the paths of directories that services may share, by the names of these.
     """
 
     name: str
@@ -35,4 +35,4 @@ class ServiceSettings:
 
 
 MAIN = ServiceSettings("main")
-"""The main service of an image that says nothing of it."""
+"""The main service of an image that has no settings for it."""

@@ -1,4 +1,4 @@
-"""The images that tvsnap brings along: a folder with an image.yaml each."""
+"""The images that come with tvsnap, each a folder with an image.yaml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvsnap.images.errors import ImageNotFound
 
 
 def shipped_images() -> dict[str, Path]:
-    """Name -> folder of every image that comes with tvsnap."""
+    """Returns the folder of every image that comes with tvsnap, by name."""
     found: dict[str, Path] = {}
     for place in _places():
         for folder in sorted(place.iterdir()):
@@ -20,14 +20,10 @@ def shipped_images() -> dict[str, Path]:
 
 
 def find_source(source: str | Path) -> Path:
-    """The folder that a user means.
+    """Returns the folder that a user means; raises ImageNotFound if there is none.
 
-    Args:
-        source: the name of an image that comes with tvsnap, or a folder that says how an image is made. A bare name
-            that is both means the former; "./name" the latter.
-
-    Raises:
-        ImageNotFound: it is neither.
+    `source` is the name of an image that comes with tvsnap, or a folder with a description of an image. A bare name
+    that is both means the former; "./name" means the latter.
     """
     if not str(source):
         raise ImageNotFound("the name of the image or folder is empty")
@@ -49,7 +45,7 @@ def find_source(source: str | Path) -> Path:
 
 
 def _places() -> list[Path]:
-    # The checkout that this file is in, or else the package that the images are installed as.
+    # The checkout that has this file, otherwise the package that has the images.
     checkout = Path(__file__).resolve().parents[3]
     if (checkout / "pyproject.toml").is_file() and (checkout / "images").is_dir():
         return [checkout / "images"]

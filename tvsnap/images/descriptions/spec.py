@@ -1,4 +1,4 @@
-"""What an image is made of: what every kind of description is read as."""
+"""The specification of an image, as read from any kind of description."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DebianBase:
     """A Debian (or Ubuntu) system, bootstrapped from its archive.
 
     Attributes:
-        suite: as "bookworm".
+        suite: such as "bookworm".
         mirror: the archive's address; None for that of this machine's own apt.
     """
 
@@ -37,7 +37,7 @@ class DebianBase:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryBase:
-    """A copy of a directory that holds a root filesystem."""
+    """A copy of a directory with a root filesystem."""
 
     path: Path
 
@@ -51,11 +51,11 @@ class TarBase:
 
 @dataclass(frozen=True, slots=True)
 class OciBase:
-    """An image in an OCI layout (a directory, or a tar of one), or in an archive that `docker save` wrote.
+    """An image in an OCI layout (a directory, or a tar of one), or in an archive of `docker save`.
 
     Attributes:
         path: of the layout or archive.
-        tag: which of several images; None where there is one for this platform.
+        tag: selects one of several images; None if there is one for this platform.
     """
 
     path: Path
@@ -64,14 +64,14 @@ class OciBase:
 
 @dataclass(frozen=True, slots=True)
 class DockerfileBase:
-    """What a Dockerfile makes.
+    """The result of a Dockerfile.
 
     Attributes:
-        path: of the Dockerfile, or of the description that holds its text.
-        context: the folder that its COPY and ADD take files from.
+        path: of the Dockerfile, or of the description that contains its text.
+        context: the folder for its COPY and ADD.
         args: build arguments (ARG).
         target: the stage to stop at; None for the last.
-        text: of the Dockerfile, where a description holds it; None where it is a file of its own.
+        text: of the Dockerfile if it is in a description; None if it is a separate file.
     """
 
     path: Path
@@ -99,7 +99,7 @@ class DockerImageBase:
 
 @dataclass(frozen=True, slots=True)
 class ImageBase:
-    """Another image of tvsnap's: its files, and what the new one does not say itself.
+    """Another image of tvsnap: its files, and settings that the new one does not have.
 
     Attributes:
         name: of one that is built, or that comes with tvsnap.
@@ -116,10 +116,10 @@ class FileCopy:
     """One entry of `files`.
 
     Attributes:
-        source: a file or a directory in the image's folder; None where `content` says it all.
-        content: the text of the file; None where there is a source.
-        dest: the path inside: of the file, or of the directory that receives the directory's entries. It is absolute,
-            or relative to the image's working directory.
+        source: a file or a directory in the image's folder; None if there is `content`.
+        content: the text of the file; None if there is a source.
+        dest: the path inside: of the file, or of the directory for the directory's entries. It is absolute, or relative
+            to the image's working directory.
         mode: permission bits; None for those of the source, or 0644 for `content`.
         owner: "user" or "user:group", names or numbers.
     """
@@ -133,31 +133,34 @@ class FileCopy:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """All that an image.yaml, or the folder of a task, says.
+    """The contents of an image.yaml, or of a task's folder.
+
+    If the base is an image of tvsnap, the defaults of environment, hostname, no_new_privileges, clock, random_seed and
+    network are the base's.
 
     Attributes:
-        folder: the folder that says it; relative paths count from there.
-        name: of the image; the folder's by default.
-        environment: what kind of tools it is for; "" for the base's, if that is an image of tvsnap's.
+        folder: the description's folder; relative paths start there.
+        name: of the image; by default the folder's.
+        environment: the kind of tools that it is for; "" for the base's.
         base: what it starts from.
         packages: Debian packages to install.
         files: to put into it, in this order, after the packages.
         run: shell commands, in this order, after the files.
-        env: environment variables, beyond those that the base brings.
+        env: environment variables in addition to the base's.
         workdir: None for the base's, or /.
         user: None for the base's, or root.
-        hostname: of its sandboxes; "" for the base's, if that is an image of tvsnap's.
-        directories: that are to be there, empty if they are not yet; absolute paths inside.
+        hostname: of its sandboxes; "" for the base's.
+        directories: absolute paths inside of directories to create if they do not exist.
         limits, timeouts: see `Image`.
-        no_new_privileges: None for what the base, if that is an image of tvsnap's, or else the user asks for.
-        clock, random_seed: see `Image`; None for the base's, if that is an image of tvsnap's.
-        network: see `Image`; None for the base's, if that is an image of tvsnap's, or else none.
-        data: what the environment's loader is to load, after the commands; see `tvsnap.images.loaders`.
+        no_new_privileges: None for the base's, or else what the user implies.
+        clock, random_seed: see `Image`; None for the base's.
+        network: see `Image`; None for the base's, or else none.
+        data: what the environment's loader loads, after the commands; see `tvsnap.images.loaders`.
         task: see `Image`.
-        own_dockerfile: the Dockerfile by which a task that names an image can be built instead; None if it has none.
-        notes: what of the description a sandbox does not do, a line each, for people.
-        services: beside the main one, which the rest describes: what each is made of, and how it is run.
-        main: how the main service is known to the others.
+        own_dockerfile: an alternative Dockerfile of a task that names an image; None if it has none.
+        notes: what a sandbox ignores of the description, a line each, for people.
+        services: the files and settings of the services besides the main one, which the rest describes.
+        main: the settings of the main service.
         is_service: whether this is a service of another image.
     """
 
@@ -189,7 +192,7 @@ class ImageSpec:
 
 
 def check_limits(spec: ImageSpec) -> None:
-    """Raises ImageSpecError if what a spec says of limits leaves a sandbox no room to run."""
+    """Raises ImageSpecError if a spec's limits leave a sandbox no room to run."""
     try:
         replace(Limits(), **spec.limits.said())
     except UsageError as error:
@@ -197,7 +200,7 @@ def check_limits(spec: ImageSpec) -> None:
 
 
 def check_complete(spec: ImageSpec) -> None:
-    """Raises ImageSpecError if the parts of a spec that leaves nothing to its base do not go together."""
+    """Raises ImageSpecError if parts of a completed spec are incompatible."""
     if spec.services and (spec.clock is not None or spec.random_seed is not None):
         raise ImageSpecError(
             f"image {spec.name}: clock and random_seed cannot be set for an image with several services"
@@ -209,17 +212,13 @@ def check_complete(spec: ImageSpec) -> None:
 
 
 def check_name(name: str) -> str:
-    """Returns the name if an image can have it.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Returns the name; raises UsageError if no image can have it."""
     if not re.fullmatch(NAME, name):
         raise UsageError(f'"{name}" cannot be the name of an image: {NAME_RULE}')
     return name
 
 
 def name_from(folder: Path) -> str:
-    """A name for the image of a folder that does not say one: the folder's own, as far as an image can have it."""
+    """Returns the default name of a folder's image: the folder's name with unsuitable characters replaced."""
     name = re.sub(r"[^a-z0-9._-]+", "-", folder.resolve().name.lower()).lstrip("._-")[:63].rstrip("._-")
     return name or "image"

@@ -14,7 +14,7 @@ from tvsnap.model.images import Timeouts
 from tvsnap.model.network import Network
 
 _PUBLIC = Network(public=True)
-"""What a container of the harness has, unless its Compose file says otherwise."""
+"""The network of the harness' containers, unless the Compose file says otherwise."""
 
 
 class _Task(Loose):
@@ -23,11 +23,7 @@ class _Task(Loose):
 
 
 def load_terminal_bench(path: Path) -> ImageSpec:
-    """Reads the task.yaml of a folder, and what lies beside it.
-
-    Raises:
-        ImageSpecError: a file of it is wrong, or the task needs several containers.
-    """
+    """Reads a folder's task.yaml and the files beside it; raises ImageSpecError if one is wrong."""
     folder = path.parent
     task = read(_Task, path, load_yaml(path), Place(folder, path))
     name = name_from(folder)
@@ -44,7 +40,7 @@ def load_terminal_bench(path: Path) -> ImageSpec:
 
 
 def _variables(name: str) -> dict[str, str]:
-    """What the harness sets for a task's Compose file."""
+    """Returns the variables that the harness sets for a task's Compose file."""
     return {
         "T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME": "",
         "T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME": name,

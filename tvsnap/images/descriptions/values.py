@@ -1,6 +1,6 @@
-"""The types of what descriptions say, as pydantic checks them, and how its complaints become ours.
+"""The types of values in descriptions, checked by pydantic, and the conversion of its errors to ours.
 
-Imported only where a description is read: pydantic takes as long to import as the rest of a short command.
+This is imported only if a description is read: pydantic takes as long to import as the rest of a short command.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 
 UNSAID: Any = None
-"""The default of a key that may be left out, but not be empty; see `said`."""
+"""The default of a key that may be missing, but not empty; see `said`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a description is read; the context of every check.
+    """The context of every check: where a description is read.
 
     Attributes:
-        folder: of the image: what the description names must lie in it.
+        folder: of the image; files that the description names must be in it.
         file: the description.
-        allow: directories outside the folder that hold what the image may start from.
+        allow: directories outside the folder with files that the image may start from.
         variables: what files of environment variables may refer to.
-        notes: what of the description a sandbox does not do, as far as it was found.
+        notes: collects what a sandbox ignores of the description.
     """
 
     folder: Path
@@ -60,27 +60,26 @@ class Place:
 
     @property
     def here(self) -> Path:
-        """What relative paths count from."""
+        """The directory that relative paths start from."""
         return self.file.parent
 
 
 def place_of(info: ValidationInfo) -> Place:
-    """The place that a check is given."""
+    """Returns the context of a check."""
     assert isinstance(info.context, Place)
     return info.context
 
 
 def read(model: type[Model], path: Path, value: object, place: Place) -> Model:
-    """Checks what a file says.
+    """Checks the contents of a file.
+
+    Raises ImageSpecError, which names the file, the key and what would be right.
 
     Args:
-        model: what it may say.
+        model: the allowed contents.
         path: of the file.
-        value: as YAML or TOML gives it.
-        place: see there.
-
-    Raises:
-        ImageSpecError: naming the file, the key and what would be right.
+        value: the parsed YAML or TOML.
+        place: the context of checks.
     """
     try:
         return model.model_validate(value, context=place)
@@ -88,7 +87,7 @@ def read(model: type[Model], path: Path, value: object, place: Place) -> Model:
         wrong: dict[str, Any] = {"ctx": {}, **error.errors(include_url=False)[0]}
     key = ""
     for part in (*wrong["loc"], wrong["ctx"].get("key", ())):
-        # What the file itself does not have is pydantic's, or the long form of what is said in short.
+        # A part that the file does not have is pydantic's, or from the long form of an abbreviated value.
         if isinstance(value, list) and isinstance(part, int):
             key, value = f"{key}[{part}]", value[part]
         elif isinstance(value, dict) and part in value:
@@ -100,7 +99,7 @@ def read(model: type[Model], path: Path, value: object, place: Place) -> Model:
 
 
 def wrong_key(key: str, reason: str) -> PydanticCustomError:
-    """What is wrong with a value, where a check of the whole mapping finds it."""
+    """Returns an error about a value for a check of the whole mapping."""
     return PydanticCustomError("key", "{reason}", {"key": key, "reason": reason})
 
 
@@ -113,12 +112,12 @@ _EXPECTED = {
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names in one line."""
+    """Returns names in one line."""
     return ", ".join(map(str, names))
 
 
 def kind(value: object) -> str:
-    """What a value is, in words."""
+    """Describes a value in words."""
     if value is None:
         return "empty"
     if isinstance(value, (bool, int, float)):
@@ -128,18 +127,14 @@ def kind(value: object) -> str:
 
 
 class Part(BaseModel):
-    """A mapping with no other keys than these.
-
-    Attributes:
-        short: the key that is meant where something else than a mapping stands.
-    """
+    """A mapping with only these keys; `short` is the key that a value stands for if it is no mapping."""
 
     short: ClassVar[str] = ""
 
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, value: Any) -> Any:
-        """Complains of keys that are unknown or missing, and puts the long form for the short."""
+        """Rejects unknown and missing keys, and replaces a short form by the long one."""
         keys = {known.alias or name: known for name, known in cls.model_fields.items()}
         if cls.short and not isinstance(value, dict):
             return {cls.short: value}
@@ -154,12 +149,12 @@ class Part(BaseModel):
         return value
 
     def said(self) -> dict[str, Any]:
-        """The values that the description gives, by the names of their fields."""
+        """Returns the values in the description, by the names of their fields."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
     def to(cls, made: Callable[..., Any]) -> PlainValidator:
-        """Makes something of what such a mapping says: the function is given that by name, and may raise UsageError."""
+        """Returns a validator that passes the mapping's values by name to a function, which may raise UsageError."""
 
         def make(value: object, info: ValidationInfo) -> Any:
             said = cls.model_validate(value, context=info.context).said()
@@ -169,7 +164,7 @@ class Part(BaseModel):
 
 
 class Loose(BaseModel):
-    """A mapping that may have other keys; one whose value is empty counts as not given."""
+    """A mapping that may have other keys; a key with an empty value counts as missing."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -183,7 +178,7 @@ class Loose(BaseModel):
 
 
 def checked(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """A check that raises UsageError, for pydantic."""
+    """Adapts a check that raises UsageError for pydantic."""
 
     def validate(value: Any) -> T:
         try:
@@ -195,12 +190,12 @@ def checked(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def not_what(expected: str, value: object) -> str:
-    """The complaint that a value is another one than is expected."""
+    """Returns the message that a value is another one than expected."""
     return f"must be {expected}, not {repr(value) if isinstance(value, str) else kind(value)}"
 
 
 def must_be(expected: str) -> WrapValidator:
-    """Says in these words what a value must be, whatever is wrong with it."""
+    """Returns a validator that describes in these words what a value must be, whatever is wrong with it."""
 
     def validate(value: object, check: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -212,7 +207,7 @@ def must_be(expected: str) -> WrapValidator:
 
 
 def word(pattern: str, expected: str) -> BeforeValidator:
-    """A string that fits a pattern as a whole, and what to call such a string."""
+    """Returns a validator for a string that fully matches a pattern; `expected` describes such a string."""
 
     def validate(value: object) -> str:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
@@ -223,7 +218,7 @@ def word(pattern: str, expected: str) -> BeforeValidator:
 
 
 def existing(expected: str, right: Callable[[Path], bool], allow: bool = False) -> PlainValidator:
-    """A path on this machine, in the image's folder or, if `allow`, where the user allows it to be."""
+    """Returns a validator for a path in the image's folder or, with `allow`, where the user allows it to be."""
 
     def find(value: object, info: ValidationInfo) -> Path:
         if not isinstance(value, str):
@@ -238,7 +233,7 @@ def existing(expected: str, right: Callable[[Path], bool], allow: bool = False) 
                 raise ValueError(f"{path} is not {expected}")
         except (OSError, RuntimeError) as error:
             raise ValueError(f"{value}: {getattr(error, 'strerror', None) or error}") from None
-        # A description that came from elsewhere must not carry the user's other files into an agent's reach.
+        # A description from elsewhere must not give agents access to the user's other files.
         allowed = (place.folder, *place.allow) if allow else (place.folder,)
         if not any(path.resolve().is_relative_to(at.resolve()) for at in allowed):
             way_out = "copy it there, or allow it (--allow)" if allow else "copy it there"
@@ -249,7 +244,7 @@ def existing(expected: str, right: Callable[[Path], bool], allow: bool = False) 
 
 
 def scalar(value: object) -> str:
-    """A string, a number or a truth value, as text."""
+    """Returns a string, a number or a truth value as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list)) or value is None:
@@ -302,16 +297,16 @@ def _not_too_long(seconds: float) -> float:
 Text = Annotated[str, Strict(), AfterValidator(_without_null)]
 Scalar = Annotated[Text, BeforeValidator(scalar)]
 Many = Annotated[tuple[T, ...], FailFast(), BeforeValidator(_items)]
-"""A list; an empty one for nothing."""
+"""A list; None counts as an empty one."""
 
 Float = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(scalar)]
-"""A number above 0, also as a string."""
+"""A positive number, also as a string."""
 Processors = Annotated[Float, must_be("how many processors' time, as 1.5")]
 Seconds = Annotated[Float, must_be("a number of seconds above 0"), AfterValidator(_not_too_long)]
 Size = Annotated[int, BeforeValidator(_size), must_be('a size as "512M" or "2G"')]
-"""Bytes, as a number or with a unit of 1024s: 536870912, "512M", "1.5g", "2GiB"."""
+"""Bytes, as a number or with a binary unit: 536870912, "512M", "1.5g", "2GiB"."""
 Moment = Annotated[int, BeforeValidator(_moment), must_be("a time as 2024-01-01T00:00:00Z")]
-"""Seconds since 1970, of a date or a date and a time, as ISO 8601 has them; in UTC where it does not say."""
+"""Seconds since 1970, from a date or a date and a time in ISO 8601; UTC unless it says otherwise."""
 InsidePath = Annotated[Text, AfterValidator(_inside), must_be("an absolute path without '..'")]
 Account = Annotated[
     str,

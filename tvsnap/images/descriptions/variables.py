@@ -1,4 +1,4 @@
-"""Variables in the texts of Dockerfiles and Compose files: `$NAME`, `${NAME}`, `${NAME:-default}` and their kin."""
+"""Variables in Dockerfiles and Compose files: `$NAME`, `${NAME}`, `${NAME:-default}` and so on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ _VARIABLE = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-+?])((
 
 
 def expand(text: str, values: Mapping[str, str], missing: Callable[[str], None] | None = None) -> str:
-    """Puts in the values of variables.
+    """Replaces variables in a text by their values, and `$$` by a dollar.
 
-    Args:
-        text: `$$` in it stands for one dollar.
-        values: by name.
-        missing: told the names of variables that have neither a value nor a default; they are put in as nothing.
+    `missing` gets the names of variables that have neither a value nor a default, and are replaced by nothing.
     """
 
     def value_of(match: re.Match[str]) -> str:
