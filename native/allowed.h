@@ -1,4 +1,4 @@
-/* The system calls that a sandbox may make: see confine.c, and seccomp.py, which reads this text. */
+/* The system calls that a sandbox may make: see confine.c, and seccomp.py, which parses this text. */
 #ifndef TVSNAP_ALLOWED_H
 #define TVSNAP_ALLOWED_H
 
@@ -12,29 +12,30 @@
 enum { NEWEST_CALL = 466 };
 #define ALL 0xffffffff
 
-/* What becomes of some calls by their arguments, of which the lower half counts, as for the kernel. Of the rules of a call,
- * the first that fits decides: it ends in that error, or 0 lets it pass. Where none fits, the error is EPERM. */
+/* What happens to some calls depending on their arguments, whose lower half counts, as for the kernel. The first
+ * matching rule of a call decides: the call fails with that error, or 0 lets it pass. If none matches, the error is
+ * EPERM. */
 static const struct rule {
     int call, error;
     struct {
-        unsigned argument, mask, value; /* the argument, masked, is that value */
+        unsigned argument, mask, value; /* the masked argument must equal the value */
     } conditions[2];
 } rules[] = {
-    /* Nothing types into a terminal (TIOCSTI, TIOCLINUX), or shares blocks of the disk among files (FICLONE, FICLONERANGE,
-     * FIDEDUPERANGE): one block in a few million places keeps the disk busy for everybody for a minute. Programs copy
-     * then, as they do where a file system shares none. */
+    /* Nothing may type into a terminal (TIOCSTI, TIOCLINUX), or share disk blocks among files (FICLONE,
+     * FICLONERANGE, FIDEDUPERANGE): one block in a few million places keeps the disk busy for everybody for a
+     * minute. Programs then copy data, as they do on file systems that cannot share blocks. */
     {SYS_ioctl, EPERM, {{1, ALL, 0x5412}}},
     {SYS_ioctl, EPERM, {{1, ALL, 0x541c}}},
     {SYS_ioctl, EOPNOTSUPP, {{1, ALL, 0x40049409}}},
     {SYS_ioctl, EOPNOTSUPP, {{1, ALL, 0x4020940d}}},
     {SYS_ioctl, EOPNOTSUPP, {{1, ALL, 0xc0189436}}},
     {SYS_ioctl, 0, {{0}}},
-    /* No namespaces. That of time has a bit that belongs to a signal's number in clone. */
+    /* No namespaces. The bit for time namespaces is part of the signal's number in clone. */
     {SYS_clone, 0, {{0, 0x7e020000, 0}}},
     {SYS_unshare, 0, {{0, 0x7e020080, 0}}},
-    /* The families unix, inet, inet6 and netlink, and of netlink's protocols those that tell of interfaces and of sockets
-     * (ip, ss). The errors are those of a kernel that lacks the others, which programs expect: useradd, for one, goes on
-     * without the audit protocol where that does not exist, and not where it is forbidden. */
+    /* The families unix, inet, inet6 and netlink, and the netlink protocols for interfaces and sockets (ip, ss). The
+     * errors are those of a kernel that lacks the others, which programs expect: useradd, for example, works without
+     * the audit protocol if that does not exist, but not if it is forbidden. */
     {SYS_socket, 0, {{0, ALL, 1}}},
     {SYS_socket, 0, {{0, ALL, 2}}},
     {SYS_socket, 0, {{0, ALL, 10}}},
@@ -57,8 +58,8 @@ static const struct rule {
     /* No IPv6 flow labels (IPV6_FLOWLABEL_MGR): they belong to the network and outlive the process that took them. */
     {SYS_setsockopt, ENOPROTOOPT, {{1, ALL, 41}, {2, ALL, 32}}},
     {SYS_setsockopt, 0, {{0}}},
-    /* What no snapshot brings back: directories that are watched by signals (F_NOTIFY), keys that protect memory, and
-     * memory that is sealed. The errors are those of a kernel, or a processor, that has none. */
+    /* What no snapshot restores: directories watched by signals (F_NOTIFY), memory protection keys, and sealed
+     * memory. The errors are those of a kernel, or a processor, that lacks them. */
     {SYS_fcntl, EINVAL, {{1, ALL, 1026}}},
     {SYS_fcntl, 0, {{0}}},
     {SYS_pkey_alloc, ENOSPC, {{0}}},
@@ -69,7 +70,7 @@ static const struct rule {
     {SYS_landlock_create_ruleset, ENOSYS, {{0}}},
 };
 
-/* Those that pass whatever their arguments are, in alphabetical order. */
+/* Calls that pass regardless of their arguments, in alphabetical order. */
 static const int allowed_calls[] = {
     SYS_accept,
     SYS_accept4,
@@ -309,7 +310,7 @@ static const int allowed_calls[] = {
     SYS_waitid,
     SYS_write,
     SYS_writev,
-    /* Newer than the headers of some C libraries, whereas the filter must not depend on who compiled it. */
+    /* Missing in the headers of some C libraries, whereas the filter must not depend on the compiler's environment. */
     447, /* memfd_secret */
     448, /* process_mrelease */
     449, /* futex_waitv */

@@ -1,4 +1,4 @@
-/* Errors in the words of glibc, which those who read our messages know, whatever C library we are linked with. */
+/* Error texts of glibc, which readers of our messages know, whatever C library we are linked with. */
 #ifndef TVSNAP_ERROR_TEXT_H
 #define TVSNAP_ERROR_TEXT_H
 
@@ -6,7 +6,7 @@
 #include <string.h>
 
 static inline const char *error_text(int error) {
-    switch (error) { /* those for which musl has others */
+    switch (error) { /* those that differ in musl */
     case ECHILD: return "No child processes";
     case EIO: return "Input/output error";
     case ENOMEM: return "Cannot allocate memory";

@@ -1,5 +1,5 @@
-/* What the kernel's security modules keep of a process: files in /proc/PID/attr, and in a folder of each module's own. A
- * module that has any gives each process a current one. */
+/* Attributes of a process that the kernel's security modules keep: files in /proc/PID/attr, and in a folder for each
+ * module. A module with attributes gives each process a current one. */
 #ifndef TVSNAP_LABELS_H
 #define TVSNAP_LABELS_H
 

@@ -1,5 +1,5 @@
-/* The resource limits (setrlimit(2)) of what runs in a sandbox, whoever starts tvsnap or the container engine: those that
- * systemd and recent engines give a service. What a sandbox uses in all is bounded by its control groups. */
+/* The resource limits (setrlimit(2)) of programs in a sandbox, however tvsnap or the container engine was started:
+ * those that systemd and recent engines give a service. Control groups limit what a sandbox uses in total. */
 #pragma once
 
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-/* What a program does about signals, made what it is by default. */
+/* Resets a program's signal handling to the defaults. */
 #ifndef TVSNAP_SIGNALS_H
 #define TVSNAP_SIGNALS_H
 
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* By the kernel's call: a C library keeps signals of its own from us, and which depends on the library. */
+/* By the system call: a C library reserves some signals for itself, and which ones depends on the library. */
 static inline void reset_signals(void) {
     enum { SIGNALS = 64, MASK_BYTES = 8 };
     static const struct {

@@ -22,16 +22,16 @@ void begin_action(enum action_kind kind, int client, int64_t timeout_us, size_t 
     capture_start(&action.capture, limit);
 }
 
-/* Lets the time of a run or exec be up. */
+/* Ends the time of a run or exec. */
 void cancel_action(void) {
     if (action.kind != RUN && action.kind != EXEC) return;
     int64_t now = now_us();
     if (now < action.deadline) action.deadline = now;
-    action.sampled = true; /* whether it waits for something is not to be found out any more */
+    action.sampled = true; /* whether it waits for something is of no interest any more */
     action.sample = 0;
 }
 
-/* Ready for the next action; nobody is told. */
+/* Makes ready for the next action, without an answer. */
 void forget_action(void) {
     capture_start(&action.capture, 0);
     release(&action.pending);
@@ -42,10 +42,10 @@ void forget_action(void) {
     action.child = 0;
 }
 
-/* Answers the client, and leaves what may still be written to drains. */
+/* Answers the client, and leaves outputs that are still in use to drains. */
 void finish_action(void) {
-    bool shared = false; /* jobs hold the output */
-    /* Whatever was written before the end is in the pipe by now; a pipe's worth more may come from jobs. */
+    bool shared = false; /* jobs have the output open */
+    /* All output written before the end is in the pipe by now; jobs may write a pipe's worth more. */
     for (int i = 0; i < 4; i++) {
         char chunk[65536];
         ssize_t n = action.output >= 0 ? read(action.output, chunk, sizeof chunk) : 0;
@@ -65,7 +65,7 @@ void finish_action(void) {
         else leave_to_drain(action.output);
     }
     if (shared) renew_output();
-    keep_listening(); /* before the client may look at what the command left */
+    keep_listening(); /* before the client may inspect what the command left */
     if (action.kind == RUN) {
         action.shell_lost |= guest.loss_untold;
         guest.loss_untold = false;
@@ -84,7 +84,7 @@ void finish_action(void) {
     forget_action();
 }
 
-/* Ends an action that cannot be done, and says why. */
+/* Ends an action that cannot be done, with the reason. */
 void refuse_action(const char *why, int error) {
     answer_text(action.client, ANSWER_ERROR, "%s: %s", why, error_text(error));
     forget_action();

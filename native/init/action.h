@@ -1,4 +1,4 @@
-/* The action under way: its beginning and its end. */
+/* The beginning and the end of the current action. */
 #ifndef TVSNAP_ACTION_H
 #define TVSNAP_ACTION_H
 

@@ -32,8 +32,8 @@ static int deepest_first(const void *left, const void *right) {
     return a->depth < b->depth ? 1 : a->depth > b->depth ? -1 : 0;
 }
 
-/* Directories come last. Prints how many paths could not be set, and why the first; 1 if there were any, 2 for input
- * that is not as it should be. */
+/* Directories come last. Prints how many paths could not be set, and the reason for the first; returns 1 if there
+ * were any, 2 for invalid input. */
 int amend(void) {
     struct buffer input = {0};
     if (!read_all(0, &input)) die("stdin");

@@ -12,7 +12,7 @@
 
 enum { IOPRIO_WHO_PROCESS = 1, MOST_THREADS = 4096 };
 
-/* Takes a file of /proc, whole; one that is not there or not for us says so too. False then. */
+/* Hashes a complete /proc file, or that it is missing or unreadable; returns false then. */
 static bool take_proc(struct hash *h, pid_t pid, const char *name) {
     char text[8192];
     ssize_t n = read_proc(pid, name, text, sizeof text);
@@ -21,7 +21,7 @@ static bool take_proc(struct hash *h, pid_t pid, const char *name) {
     return n >= 0;
 }
 
-/* False if it could not be read. */
+/* Returns false if it could not be read. */
 static bool take_status(struct hash *h, pid_t pid, const char *name, bool signals) {
     static const char *const lines[] = {"\nTracerPid:",   "\nUid:",    "\nGid:",    "\nCpus_allowed:", "\nMems_allowed:",
                                         "\nTHP_enabled:", "\nCapEff:", "\nCapPrm:", "\nNoNewPrivs:",   "\nSigPnd:",
@@ -43,7 +43,7 @@ static void take_scheduling(struct hash *h, pid_t thread) {
     hash_number(h, (uint64_t)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, thread));
 }
 
-/* What security modules keep; `part`: of /proc/PID, that of one thread, or empty. */
+/* The attributes of security modules; `part`: a thread's part of /proc/PID, or empty. */
 static void take_labels(struct hash *h, pid_t pid, const char *part) {
     static const char *const modules[] = LABEL_MODULES, *const others[] = OTHER_LABELS;
     char name[64];
@@ -57,7 +57,7 @@ static void take_labels(struct hash *h, pid_t pid, const char *part) {
     }
 }
 
-/* What the kernel keeps of each thread but the first; false if not all could be seen. */
+/* Hashes the kernel's state of each thread except the main one; returns false if not all could be seen. */
 static bool take_threads(struct hash *h, pid_t pid) {
     char name[64], part[32];
     int count = 0;
@@ -80,20 +80,20 @@ static bool take_threads(struct hash *h, pid_t pid) {
     return seen;
 }
 
-/* But for limits, and for threads but the first. */
+/* Without limits, and without other threads than the main one. */
 static bool take_attributes(struct hash *h, pid_t pid, bool signals) {
     static const char *const files[] = {"oom_score_adj", "coredump_filter", "comm", "loginuid"};
     char group[128];
     bool seen = take_status(h, pid, "status", signals);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) take_proc(h, pid, files[i]);
     const char *value = read_proc(pid, "autogroup", group, sizeof group) > 0 ? strchr(group, ' ') : NULL;
-    if (value) hash_piece(h, value, strlen(value)); /* what is before it is a number */
+    if (value) hash_piece(h, value, strlen(value)); /* a number precedes it */
     take_labels(h, pid, "");
     take_scheduling(h, pid);
     return seen;
 }
 
-/* A digest of it, of all threads, and of the signals that wait for them; false if not all could be seen. */
+/* Digests all of it, including all threads and pending signals; returns false if not all could be seen. */
 bool kernel_attributes(pid_t pid, struct digest *found) {
     struct hash h = hash_begun();
     bool seen = take_attributes(&h, pid, true);
@@ -103,8 +103,8 @@ bool kernel_attributes(pid_t pid, struct digest *found) {
     return seen;
 }
 
-/* The same of the shell, without signals. `kept`: but for what a shell made like it would have anew, its limits; two sandboxes'
- * shells of the same history have that in common. */
+/* The same for the shell, without signals. `kept`: without limits, which a recreated shell gets anew; the shells of two
+ * sandboxes with the same history have this in common. */
 void shell_attributes(pid_t pid, struct digest *all, struct digest *kept) {
     struct hash h = hash_begun();
     take_attributes(&h, pid, false);

@@ -1,4 +1,4 @@
-/* What the kernel keeps of a process that others, or its children, can set. */
+/* Kernel state of a process that others, or its children, can set. */
 #ifndef TVSNAP_ATTRIBUTES_H
 #define TVSNAP_ATTRIBUTES_H
 

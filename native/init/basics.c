@@ -12,7 +12,7 @@ void die(const char *what) {
     _exit(125);
 }
 
-/* Large buffers come from mmap and go back at once: what is kept is in every snapshot. */
+/* Large buffers use mmap and are returned at once, since all memory is in every snapshot. */
 static void reserve(struct buffer *b, size_t more) {
     if (b->length + more <= b->room) return;
     size_t room = b->room ? b->room : 4096;
@@ -25,13 +25,13 @@ static void reserve(struct buffer *b, size_t more) {
 }
 
 void append(struct buffer *b, const void *data, size_t length) {
-    if (!length) return; /* nothing may have no place */
+    if (!length) return; /* the data may be NULL then */
     reserve(b, length);
     memcpy(b->data + b->length, data, length);
     b->length += length;
 }
 
-/* Takes away what `b` begins with; all of it gives its memory back. */
+/* Removes the beginning of `b`; removing all of it frees its memory. */
 void drop_beginning(struct buffer *b, size_t length) {
     if (length == b->length) {
         release(b);
@@ -54,7 +54,7 @@ int64_t now_us(void) {
 
 void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-/* Writes everything, however long that takes: not for PID 1 itself. False on an error. */
+/* Writes everything, however long that takes: not for PID 1 itself. Returns false on an error. */
 bool write_all(int fd, const void *data, size_t length) {
     const char *at = data;
     while (length) {
@@ -67,7 +67,7 @@ bool write_all(int fd, const void *data, size_t length) {
     return true;
 }
 
-/* Writes what is taken at once; returns how many bytes, or -1 if nobody can read them any more. */
+/* Writes what is accepted at once; returns how many bytes, or -1 if there is no reader any more. */
 ssize_t write_now(int fd, const char *data, size_t length) {
     size_t done = 0;
     while (done < length) {
@@ -80,7 +80,7 @@ ssize_t write_now(int fd, const char *data, size_t length) {
     return (ssize_t)done;
 }
 
-/* Appends all that is left to read; false on an error. */
+/* Appends all that is left to read; returns false on an error. */
 bool read_all(int fd, struct buffer *b) {
     char chunk[65536];
     ssize_t n;

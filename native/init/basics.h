@@ -1,4 +1,4 @@
-/* What every other file needs: buffers, whole writes, the clock. Depends on nothing of ours. */
+/* What every other file needs: buffers, complete writes, the clock. It depends on nothing of ours. */
 #ifndef TVSNAP_BASICS_H
 #define TVSNAP_BASICS_H
 
@@ -11,7 +11,7 @@
 
 #include "error_text.h"
 
-/* Bytes in memory of their own; all zero is an empty one. */
+/* Allocated bytes; all zero is an empty buffer. */
 struct buffer {
     char *data;
     size_t length, room;

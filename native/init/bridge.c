@@ -7,7 +7,7 @@
 
 #include "protocol.h"
 
-/* Until either side ends. */
+/* Runs until either side ends. */
 int bridge(void) {
     static struct {
         int from, to;

@@ -1,4 +1,4 @@
-/* A client's way in from outside: a bridge from our standard input and output to PID 1. */
+/* A client's connection from outside: a bridge from our standard input and output to PID 1. */
 #ifndef TVSNAP_BRIDGE_H
 #define TVSNAP_BRIDGE_H
 

@@ -5,7 +5,7 @@
 #include "basics.h"
 
 struct capture {
-    struct buffer head, tail; /* tail: a ring once it is full, whose oldest byte is at tail_at */
+    struct buffer head, tail; /* tail: once full, a ring buffer whose oldest byte is at tail_at */
     size_t limit, tail_at;    /* bytes */
     uint64_t total;           /* bytes seen, kept or not */
 };

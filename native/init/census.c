@@ -1,15 +1,16 @@
-/* What a backend must know of live processes, for one that cannot read the sandbox's /proc from outside.
+/* Data on live processes for a backend that cannot read the sandbox's /proc from outside.
  *
  * One record for each process, `PID PARENT STATE START RAN RESIDENT HOLDS LOCKS\0COMMAND\0`: its start in clock ticks,
  * the nanoseconds of processor time that its tasks used, bytes, and what others can change of it while it sleeps
- * (holds.c). PID 1 and we are left out, and so is what an engine brought in from outside (its parent's id is
- * 0), such as a bridge: it is no part of the sandbox.
+ * (holds.c). PID 1 and this process are left out, and so is what an engine started from outside (its parent's id is 0),
+ * such as a bridge, since it is not part of the sandbox.
  *
- * For the shell one more, `shell PID START NICE PROCESSORS GONE HOLDS LOCKS\0FILES\0`: whether its working directory is
- * deleted, and a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline are `\\` and `\n`. It is
- * missing if it cannot be told: only the shell's user, or root with CAP_SYS_PTRACE, may look.
+ * For the shell there is another one, `shell PID START NICE PROCESSORS GONE HOLDS LOCKS\0FILES\0`: whether its working
+ * directory was deleted, and a line `NUMBER POSITION FLAGS TARGET` for each open file, in whose target `\` and newline
+ * are `\\` and `\n`. It is missing if this is unknown: only the shell's user, or root with CAP_SYS_PTRACE, may read it.
  *
- * `tvsnap-init holds PID...` prints a line `PID HOLDS LOCKS` for each; `-PID`: as for a service's, `=PID`: as for the shell.
+ * `tvsnap-init holds PID...` prints a line `PID HOLDS LOCKS` for each; `-PID`: as for a service's, `=PID`: as for the
+ * shell.
  */
 #include "census.h"
 
@@ -24,7 +25,7 @@
 #include "holds.h"
 #include "proc.h"
 
-/* Finds what /proc/PID/status says by a name; returns its length, or -1. */
+/* Finds the value of a name in /proc/PID/status; returns its length, or -1. */
 static int find_status(const char *status, const char *name, const char **value) {
     const char *found = strstr(status, name);
     if (!found) return -1;
@@ -33,11 +34,11 @@ static int find_status(const char *status, const char *name, const char **value)
     return (int)strcspn(*value, "\n");
 }
 
-/* Inside, root may look at a user's processes as that user: it has no CAP_SYS_PTRACE. */
+/* Inside, root can inspect a user's processes only as that user, since it has no CAP_SYS_PTRACE. */
 static bool look_as(uid_t uid, gid_t gid) {
-    setfsuid(geteuid()); /* gives back what rights it took when it went away from root; setresuid would not */
+    setfsuid(geteuid()); /* restores the rights that leaving root's fsuid took away, which setresuid would not */
     if (setresgid(gid, (gid_t)-1, (gid_t)-1) || setresuid(uid, (uid_t)-1, (uid_t)-1)) return false;
-    setfsgid(gid); /* the others take these along */
+    setfsgid(gid); /* the other calls change these as well */
     setfsuid(uid);
     return true;
 }
@@ -54,7 +55,7 @@ static void look_as_root(void) {
 
 /* Prints what one process holds (holds.h), without a line's end. */
 static void print_holds(pid_t pid, enum holder kind) {
-    static struct holding *holding; /* what there may be of it, all processes have together */
+    static struct holding *holding; /* its limits apply to all processes together */
     struct digest held, locked;
     if (!holding) holding = new_holding(INT64_MAX);
     if (!holding) die("memory");
@@ -62,7 +63,7 @@ static void print_holds(pid_t pid, enum holder kind) {
     printf("%s %s", seen ? digest_text(&held) : "?", digest_text(&locked));
 }
 
-/* What is in /proc of a process of another user can be seen by that user only, who may not see its processor time. */
+/* Only the user of a process can read some of its /proc files, but not its processor time. */
 static void print_as_user(pid_t pid, enum holder kind) {
     if (!look_as_user_of(pid)) printf("? 0");
     else print_holds(pid, kind);
@@ -84,7 +85,7 @@ static unsigned long long time_run(pid_t pid) {
 }
 
 static void print_command(pid_t pid) {
-    static char text[4096 + 1]; /* procfs.py takes as many bytes */
+    static char text[4096 + 1]; /* procfs.py reads as many bytes */
     ssize_t n = read_proc(pid, "cmdline", text, sizeof text);
     for (ssize_t i = 0; i < n; i++)
         if (!text[i]) text[i] = ' ';
@@ -97,7 +98,7 @@ static void print_command(pid_t pid) {
     printf("[%.*s]", n > 0 ? (int)n - 1 : 0, text);
 }
 
-/* Whether a process is one of a service's first or descends from one. */
+/* Whether a process is one of a service's root processes, or descends from one. */
 static bool is_serving(pid_t pid, char **serving) {
     enum { MAX_GENERATIONS = 64 };
     struct life l;
@@ -116,7 +117,7 @@ static void print_process(pid_t pid, pid_t shell, char **serving) {
     if (read_proc(pid, "statm", text, sizeof text) > 0) sscanf(text, "%*d %ld", &pages);
     printf("%d %d %c %llu %llu %lld ", pid, l.parent, l.state, l.start, time_run(pid),
            (long long)pages * sysconf(_SC_PAGESIZE));
-    if (pid == shell) printf("0 0"); /* it runs with every call, and has a record of its own */
+    if (pid == shell) printf("0 0"); /* it runs with every call, and has a separate record */
     else print_as_user(pid, is_serving(pid, serving) ? SERVING : OTHER);
     putchar(0);
     print_command(pid);
@@ -129,7 +130,7 @@ static void add_file(struct buffer *files, pid_t shell, const char *number) {
     snprintf(name, sizeof name, "/proc/%d/fd/%.20s", shell, number);
     ssize_t n = readlink(name, target, sizeof target);
     snprintf(name, sizeof name, "fdinfo/%.20s", number);
-    if (n < 0 || read_proc(shell, name, info, sizeof info) <= 0) return; /* closed since */
+    if (n < 0 || read_proc(shell, name, info, sizeof info) <= 0) return; /* closed meanwhile */
     sscanf(info, "pos: %llu flags: %31s", &position, flags);
     append(files, line, (size_t)snprintf(line, sizeof line, "%.20s %llu %s ", number, position, flags));
     for (ssize_t i = 0; i < n; i++) {

@@ -16,17 +16,17 @@ void use_fd(int fd, int wanted) {
         die("dup2");
 }
 
-/* Gives up what it must not inherit of PID 1. */
+/* Resets what it must not inherit from PID 1. */
 void become_ordinary(void) {
     int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (oom >= 0) {
-        if (write(oom, "300", 3) != 3) die("oom_score_adj"); /* before PID 1, whatever its size */
+        if (write(oom, "300", 3) != 3) die("oom_score_adj"); /* to be killed before PID 1, whatever its size */
         close(oom);
     }
     reset_signals();
 }
 
-/* Executes a file; one that is no program the kernel knows is a script for the shell, as it is in a shell. */
+/* Executes a file; if the kernel does not know its format, it is a script for the shell, as in a shell. */
 static void execute_file(const char *path, char **argv) {
     execv(path, argv);
     if (errno != ENOEXEC) return;
@@ -37,11 +37,11 @@ static void execute_file(const char *path, char **argv) {
     if (!script || !text) die("memory");
     script[0] = argv[0];
     script[1] = text;
-    memcpy(script + 2, argv + 1, count * sizeof *script); /* with the NULL behind them */
+    memcpy(script + 2, argv + 1, count * sizeof *script); /* including the terminating NULL */
     execv("/bin/sh", script);
 }
 
-/* Executes argv[0], found by PATH, as execvp of glibc does; returns, with errno, if that cannot be. */
+/* Executes argv[0], found by PATH, like glibc's execvp; returns, with errno, on failure. */
 void execute(char **argv) {
     char path[PATH_MAX + NAME_MAX + 2];
     const char *name = argv[0], *directories = getenv("PATH");

@@ -8,7 +8,7 @@
 #include "requests.h"
 #include "terminal.h"
 
-enum { REST_US = 100000 }; /* between two looks at a standard input that is at its end */
+enum { REST_US = 100000 }; /* between two checks of a standard input that is at its end */
 
 /* Makes descriptors 0 and 1 a client, before any other. */
 void serve_stdio(void) {
@@ -17,13 +17,13 @@ void serve_stdio(void) {
     for (int fd = 0; fd < 3; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* When a resting client is to be looked at again; INT64_MAX if none rests. */
+/* Returns when a resting client has to be checked again; INT64_MAX if none rests. */
 int64_t rest_ends(void) {
     struct client *c = &guest.clients[0];
     return c->lasting && c->ended ? c->ended + REST_US : INT64_MAX;
 }
 
-/* What to wait for of a client; nothing while it rests, or while its keys are ahead of the program that reads them. */
+/* Returns what to poll for a client; nothing while it rests, or while too many of its keys are waiting. */
 struct pollfd awaited(const struct client *c) {
     if (c->answers.length) return (struct pollfd){c->output, POLLOUT, 0};
     bool rests = c->ended && now_us() < c->ended + REST_US;
@@ -31,7 +31,7 @@ struct pollfd awaited(const struct client *c) {
     return (struct pollfd){rests || ahead ? -1 : c->input, POLLIN, 0};
 }
 
-/* Reads what there is, but not for as long as a client sends. */
+/* Reads what is available, but not for as long as a client sends. */
 static void read_client(int i) {
     struct client *c = &guest.clients[i];
     char chunk[65536];
@@ -53,7 +53,7 @@ static void read_client(int i) {
     }
 }
 
-/* Deals with the frames that are whole, up to one whose answer has to wait. */
+/* Handles complete frames, up to one whose answer cannot be sent completely. */
 static void handle_frames(int i) {
     struct client *c = &guest.clients[i];
     struct buffer *b = &c->requests;
@@ -74,12 +74,12 @@ static void handle_frames(int i) {
     if (c->input >= 0) drop_beginning(b, at);
 }
 
-/* Something awaited of a client has come. */
+/* Handles a client for which poll has returned. */
 void serve_client(int i) {
     struct client *c = &guest.clients[i];
     never_wait(c);
     if (c->answers.length) answer_on(i);
     else read_client(i);
     if (c->input >= 0 && !c->answers.length && !c->attached) handle_frames(i);
-    if (c->ended && !c->answers.length) release(&c->requests); /* the rest of a frame that is not whole will not come */
+    if (c->ended && !c->answers.length) release(&c->requests); /* the rest of an incomplete frame will not come */
 }

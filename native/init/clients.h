@@ -1,8 +1,8 @@
-/* What clients send: frames, or keys for the terminal that they are attached to.
+/* Input from clients: frames, or keys for the terminal that they are attached to.
  *
- * One client is not like the others, if there is one: our standard input and output. It is never dropped. At the end of
- * its input nobody is there for now; its input is looked at again every so often. What could not be written stays for
- * whoever reads next, so that frames stay whole, and is lost only if writing fails.
+ * If our standard input and output are a client, that is never dropped. At the end of its input nobody is connected for
+ * now, and its input is checked again at intervals. What could not be written is kept for the next reader, so that
+ * frames stay complete, and is lost only if writing fails.
  */
 #ifndef TVSNAP_CLIENTS_H
 #define TVSNAP_CLIENTS_H

@@ -10,20 +10,20 @@
 
 #include "proc.h"
 
-/* Where the last byte of a process's arguments is not NUL, the kernel takes it that they were overwritten, and shows of
- * them the first string only (get_mm_cmdline in its fs/proc/base.c). */
-enum { MARK = '.', ARGUMENTS_END = 49 /* which number of /proc/PID/stat says where they end */ };
+/* If the last byte of a process's arguments is not NUL, the kernel assumes that they were overwritten, and shows
+ * only their first string (get_mm_cmdline in its fs/proc/base.c). */
+enum { MARK = '.', ARGUMENTS_END = 49 /* the field of /proc/PID/stat with the end of the arguments */ };
 
 static const char NAME[] = "init";
 
-/* Returns a copy of the arguments, and has the kernel show NAME in their place, as the process's name too. */
+/* Returns a copy of the arguments, and makes the kernel show NAME in their place, and as the process's name. */
 char **take_arguments(int argc, char **argv) {
     char **taken = calloc((size_t)argc + 1, sizeof *taken);
     if (!taken || !argc) die("arguments");
-    prctl(PR_SET_NAME, NAME, 0, 0, 0); /* that of the file, which may be /proc/self/exe */
+    prctl(PR_SET_NAME, NAME, 0, 0, 0); /* otherwise the file's, which may be /proc/self/exe */
     for (int i = 0; i < argc; i++)
         if (!(taken[i] = strdup(argv[i]))) die("arguments");
-    size_t length = (size_t)(argv[argc - 1] - argv[0]) + strlen(argv[argc - 1]) + 1; /* they lie behind one another */
+    size_t length = (size_t)(argv[argc - 1] - argv[0]) + strlen(argv[argc - 1]) + 1; /* they are contiguous */
     if (length <= sizeof NAME) return taken;
     memset(argv[0], 0, length);
     memcpy(argv[0], NAME, sizeof NAME);
@@ -38,8 +38,8 @@ static off_t arguments_end(pid_t pid) {
     return at ? (off_t)strtoll(at, NULL, 10) : 0;
 }
 
-/* Has the kernel show the first argument only of a process that has read its arguments. Where it does not let us write to
- * the process's memory, all of them are shown as before. As its owner, it takes no capability. */
+/* Makes the kernel show only the first argument of a process that has read its arguments. If the process's memory is
+ * not writable for us, all of them stay visible. We act as its owner, which needs no capability. */
 void shorten_command_line(pid_t pid, const struct user *owner) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/mem", pid);

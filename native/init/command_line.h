@@ -1,4 +1,4 @@
-/* What `ps` and `pgrep -f` show of our processes: a plain name. */
+/* Makes `ps` and `pgrep -f` show a plain name for our processes. */
 #ifndef TVSNAP_COMMAND_LINE_H
 #define TVSNAP_COMMAND_LINE_H
 

@@ -24,7 +24,8 @@
 #error "the system call filter does not know this machine"
 #endif
 
-/* Sets capabilities of ours, and of nobody that we start: `permitted` in one word, of which `effective` act. */
+/* Sets our capabilities, which no process that we start inherits: of `permitted` (in one word), `effective` are
+ * active. */
 static void set_capabilities(uint64_t permitted, uint64_t effective) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2];
@@ -36,7 +37,7 @@ static void set_capabilities(uint64_t permitted, uint64_t effective) {
     if (syscall(SYS_capset, &head, data)) die("capset");
 }
 
-/* Where the limits that this process was given are lower and may not be raised, they stay. */
+/* Sets the limits; those of this process that are lower and may not be raised stay. */
 void set_resource_limits(void) {
     for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
         struct rlimit own, wanted = RESOURCE_LIMITS[i].limit;
@@ -48,11 +49,12 @@ void set_resource_limits(void) {
     }
 }
 
-static uint64_t ordinary;  /* capabilities that we have all the time */
-static uint64_t numbering; /* what it takes to number processes, if we have that */
+static uint64_t ordinary;  /* capabilities that we always have */
+static uint64_t numbering; /* the capability for setting process ids, if we have it */
 
-/* What a container's root keeps: at most the default set of Docker, without devices. The rest is gone for good, but that
- * PID 1 may number processes: it is in no bounding set, so that no program gets it, and acts for one write only. */
+/* Keeps the capabilities of a container's root: at most Docker's default set, without devices. The rest is dropped
+ * for good, except that PID 1 may set process ids: this is in no bounding set, so that no program gets it, and
+ * active for one write only. */
 void drop_capabilities(void) {
     static const int keep[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE,     CAP_FOWNER,  CAP_FSETID,     CAP_KILL,
                                CAP_SETGID, CAP_SETUID,           CAP_SETPCAP, CAP_SYS_CHROOT, CAP_NET_RAW,
@@ -70,7 +72,7 @@ void drop_capabilities(void) {
     set_capabilities(ordinary | numbering, ordinary);
 }
 
-/* Lets the next process have the number after `last`, or the next that is free; false if the kernel does not let us. */
+/* Gives the next process the id after `last`, or the next free one; returns false if the kernel does not allow it. */
 bool number_processes(pid_t last) {
     int fd = open(LAST_PID, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return false;
@@ -81,8 +83,8 @@ bool number_processes(pid_t last) {
     return done;
 }
 
-/* Makes kernel settings read-only, and hides what container runtimes hide of /proc, and the list of locks, which
- * has those of open files in all sandboxes. Some of the settings belong to the sandbox's own namespaces; but no observation
+/* Makes kernel settings read-only, and hides what container runtimes hide in /proc, and the list of locks, which has
+ * those of open files in all sandboxes. Some settings belong to the sandbox's own namespaces; but no observation
  * would see them change, and no snapshot holds them all. */
 void protect_proc(void) {
     static const char *const files[] = {"/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -96,7 +98,7 @@ void protect_proc(void) {
         die("/proc/sys");
     }
     if (mount(NULL, "/proc/sys", NULL, read_only, NULL)) die("/proc/sys");
-    if (last >= 0) { /* as it was: the kernel asks whoever writes there for a capability that only PID 1 has */
+    if (last >= 0) { /* this file stays writable: the kernel requires a capability for it that only PID 1 has */
         char path[64];
         snprintf(path, sizeof path, "/proc/self/fd/%d", last);
         if (mount(path, LAST_PID, NULL, MS_BIND, NULL)) die(LAST_PID);
@@ -104,7 +106,7 @@ void protect_proc(void) {
     }
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (mount("/dev/null", files[i], NULL, MS_BIND, NULL) && errno != ENOENT) die(files[i]);
-    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) /* there is nothing in /sys */
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) /* /sys is empty */
         if (mount("/sys", directories[i], NULL, MS_BIND, NULL) && errno != ENOENT) die(directories[i]);
 }
 
@@ -125,7 +127,7 @@ static void emit(struct sock_filter instruction) {
 #define ANSWER(value) emit((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, value))
 #define REFUSE(error) ANSWER(SECCOMP_RET_ERRNO | error)
 
-/* A call that a rule does not fit goes on to the next. */
+/* If the rule does not match a call, the next one is tried. */
 static void follow(const struct rule *rule) {
     unsigned char left = 1; /* instructions until the end of the rule */
     for (int i = 0; i < 2; i++) left = (unsigned char)(left + (rule->conditions[i].mask ? 3 : 0));
@@ -140,8 +142,8 @@ static void follow(const struct rule *rule) {
     ANSWER(rule->error ? SECCOMP_RET_ERRNO | (unsigned)rule->error : SECCOMP_RET_ALLOW);
 }
 
-/* The rest: what allowed.h lists passes, another call is refused, and one that is newer than the list does not exist.
- * The kernel remembers the answer for each number, so that their order costs nothing. */
+/* The rest: calls listed in allowed.h pass, others are refused, and calls newer than the list do not exist. The
+ * kernel caches the answer for each number, so that the order costs nothing. */
 static void allow_listed(bool looks_itself) {
     bool allowed[NEWEST_CALL + 2] = {[SYS_pidfd_getfd] = looks_itself};
     LOAD(nr);
@@ -155,20 +157,21 @@ static void allow_listed(bool looks_itself) {
 }
 
 /* An allow list, equal in effect to the default profile of Moby, which is Docker Engine's (moby/profiles, seccomp
- * v0.2.3 of May 2026), for a container with the capabilities above. It differs in this:
- *   - No 32-bit and no x32 calls: they double what of the kernel can be reached, and CRIU restores no such programs.
- *   - unshare passes where it makes no namespace, which needs no privilege.
- *   - No F_NOTIFY, no keys that protect memory (pkey_alloc) and no sealed memory (mseal): no checkpoint brings them back.
- *   - No POSIX message queues: they belong to no process and no file, no checkpoint holds one, and none would tell.
- *   - No Landlock: CRIU would bring back a process without the bounds that it set itself, and none would tell.
+ * v0.2.3 of May 2026), for a container with the capabilities above, except:
+ *   - No 32-bit and no x32 calls: they double the reachable part of the kernel, and CRIU restores no such programs.
+ *   - unshare passes if it makes no namespace, which needs no privilege.
+ *   - No F_NOTIFY, no memory protection keys (pkey_alloc) and no sealed memory (mseal): no checkpoint restores them.
+ *   - No POSIX message queues: they belong to no process and no file, and checkpoints silently lose them.
+ *   - No Landlock: CRIU would silently restore a process without the restrictions that it set itself.
  *   - Sockets of the families unix, inet, inet6 and netlink only (route, sock_diag): not packet, vsock, alg and others.
  *   - No flow labels of IPv6, which outlive the process that took them.
- *   - No TIOCSTI and TIOCLINUX, which type for whoever else sits at a terminal.
- *   - No FICLONE, FICLONERANGE, FIDEDUPERANGE and copy_file_range, by which files share blocks of the disk.
+ *   - No TIOCSTI and TIOCLINUX, which type for other users of a terminal.
+ *   - No FICLONE, FICLONERANGE, FIDEDUPERANGE and copy_file_range, by which files share disk blocks.
  * clone3 hides its flags behind a pointer: programs fall back to clone.
  *
- * `looks_itself`: pidfd_getfd passes, by which PID 1 looks into pipes and sockets of other processes (waiting.c, holds.c), since
- * the host cannot. Where it can, nobody inside may change a sleeping process' sockets by it, which nothing would show. */
+ * `looks_itself`: pidfd_getfd passes, by which PID 1 inspects pipes and sockets of other processes (waiting.c,
+ * holds.c) if the host cannot. Otherwise nobody inside may use it to change a sleeping process' sockets, which
+ * nothing would show. */
 void filter_system_calls(bool looks_itself) {
     LOAD(arch);
     JUMP(BPF_JEQ, NATIVE_ARCH, 1, 0);
@@ -176,6 +179,6 @@ void filter_system_calls(bool looks_itself) {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) follow(&rules[i]);
     allow_listed(looks_itself);
     struct sock_fprog program = {.len = filter.length, .filter = filter.code};
-    /* Without CAP_SYS_ADMIN it may not be set, and need not be: a container engine confined us before it started us. */
+    /* Without CAP_SYS_ADMIN this fails, and is not needed: a container engine confined us before it started us. */
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) && errno != EACCES) die("seccomp");
 }

@@ -1,4 +1,4 @@
-/* What a sandbox may ask of the kernel: its view of /proc, capabilities and a filter of system calls. */
+/* Restricts what a sandbox may do: its view of /proc, capabilities and a filter of system calls. */
 #ifndef TVSNAP_CONFINE_H
 #define TVSNAP_CONFINE_H
 

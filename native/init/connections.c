@@ -12,9 +12,9 @@
 #include "guest.h"
 #include "home.h"
 
-static ino_t control_inode; /* of the socket at CONTROL_PATH that is ours */
+static ino_t control_inode; /* of our socket at CONTROL_PATH */
 
-/* Listens at CONTROL_PATH, instead of where we did; false, with errno, if that cannot be. */
+/* Listens at CONTROL_PATH, and no longer at the old socket; returns false, with errno, on failure. */
 bool listen_here(void) {
     struct stat st;
     struct sockaddr_un control = {.sun_family = AF_UNIX, .sun_path = CONTROL_PATH};
@@ -32,11 +32,11 @@ bool listen_here(void) {
     return true;
 }
 
-/* False if nobody waits to be. */
+/* Returns false if no connection is waiting. */
 bool accept_client(void) {
     int fd = accept4(guest.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return false;
-    /* It found us by this file, which in a fork is another than it was. Where the disk is full, no new one can be made. */
+    /* The client found us by this file, which in a fork is another one. If the disk is full, no new one can be made. */
     struct stat st;
     if (lstat(CONTROL_PATH, &st) == 0) control_inode = st.st_ino;
     for (int i = 0; i < MAX_CLIENTS; i++)
@@ -48,7 +48,7 @@ bool accept_client(void) {
     return true;
 }
 
-/* Sees to it that clients find us: commands may have removed the socket, or put another in its place. */
+/* Makes sure that clients find us: commands may have removed the socket, or replaced it. */
 void keep_listening(void) {
     struct stat st;
     if (lstat(CONTROL_PATH, &st) == 0 && st.st_ino == control_inode && S_ISSOCK(st.st_mode)) return;
@@ -56,7 +56,7 @@ void keep_listening(void) {
     listen_here();
 }
 
-/* Ends a connection; of the one that lasts, only what it has not taken goes. */
+/* Ends a connection; the lasting one only loses its unsent answers. */
 void drop_client(int i) {
     struct client *c = &guest.clients[i];
     release(&c->answers);
@@ -75,7 +75,7 @@ bool anyone_attached(void) {
     return false;
 }
 
-/* A restored sandbox's standard input and output are others than before, and wait. */
+/* A restored sandbox has another standard input and output, which may be blocking. */
 void never_wait(const struct client *c) {
     if (!c->lasting) return;
     set_nonblocking(c->input);
@@ -110,7 +110,7 @@ void answer_text(int client, enum answer_type type, const char *format, ...) {
     answer(client, type, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
 }
 
-/* Writes on what was kept. */
+/* Sends more of the unsent answers. */
 void answer_on(int i) {
     struct client *c = &guest.clients[i];
     ssize_t n = write_now(c->output, c->answers.data + c->taken, c->answers.length - c->taken);

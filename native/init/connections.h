@@ -1,8 +1,8 @@
-/* The connections of clients: where they find us, and the answers on their way to them.
+/* The connections of clients: accepting them, and sending answers.
  *
- * An answer is written as far as the client takes it at once; the rest is kept until it takes more, and as long as it
- * has not taken all of it, nothing more is read from it. So nobody holds PID 1 up by not reading, and what is kept for
- * a client is never more than the answers to one request and to the action it waits for.
+ * As much of an answer is sent as the client accepts at once; the rest is kept, and until it was sent, nothing more is
+ * read from this client. So no client can block PID 1 by not reading, and what is kept for a client is never more than
+ * the answers to one request and to the action that it waits for.
  */
 #ifndef TVSNAP_CONNECTIONS_H
 #define TVSNAP_CONNECTIONS_H

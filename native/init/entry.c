@@ -9,12 +9,12 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Flags of files that their owners can change; others follow from what a file holds and where it lies. */
+/* Flags of files that their owners can change; others depend on a file's contents and place. */
 #define SETTABLE (FS_FL_USER_MODIFIABLE | FS_JOURNAL_DATA_FL | FS_NOCOMP_FL | FS_NOCOW_FL | FS_DAX_FL | FS_PROJINHERIT_FL)
 
 int64_t nanoseconds(struct timespec t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
 
-/* Opens a directory; to look into it is not to leave a trace in its time of access. */
+/* Opens a directory without changing its access time, if possible. */
 int open_directory(int parent, const char *name, int flags) {
     flags |= O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     int fd = openat(parent, name, flags | O_NOATIME);
@@ -28,12 +28,12 @@ bool is_opaque(int directory) {
 }
 
 unsigned read_flags(int directory) {
-    int flags = 0; /* an int, whatever the request's name says */
+    int flags = 0; /* an int, despite the request's name */
     return directory >= 0 && ioctl(directory, FS_IOC_GETFLAGS, &flags) == 0 ? (unsigned)flags & SETTABLE : 0;
 }
 
-/* Takes the attributes of what is at a path, no link followed there, in whatever order they come. Returns 0, or the number of
- * an error. */
+/* Hashes the extended attributes of a file (or a link itself), independent of their order. Returns 0, or an error
+ * number. */
 int read_attributes(const char *path, struct entry *e, struct attribute_room *room) {
     struct digests found = {0};
     int error = 0;
@@ -59,12 +59,12 @@ int read_attributes(const char *path, struct entry *e, struct attribute_room *ro
     return error;
 }
 
-/* The FIFO for output is written to with every call; its times are set anew each time: see touch_output. */
+/* The FIFO for output is written to with every call, and its times are set each time: see touch_output. */
 void keep_owned(struct stat *st) {
     *st = (struct stat){.st_mode = st->st_mode, .st_uid = st->st_uid, .st_gid = st->st_gid};
 }
 
-/* Adds a number and a blank: printf would take longer than all else that is done about an entry. */
+/* Adds a number and a blank: printf would take longer than all other work for an entry. */
 static char *put_number(char *to, uint64_t number, unsigned base) {
     char digits[24];
     int count = 0;
@@ -80,7 +80,7 @@ static char *put_signed(char *to, int64_t number) {
     return put_number(to, number < 0 ? -(uint64_t)number : (uint64_t)number, 10);
 }
 
-/* Writes what a list tells of an entry after its path, without what ends it; returns the length. */
+/* Writes the part of a record after the path, without its terminator; returns the length. */
 size_t write_numbers(char to[MOST_NUMBERS], const struct entry *e) {
     const struct stat *st = &e->st;
     char *at = put_number(to, st->st_mode, 8);

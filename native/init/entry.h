@@ -1,4 +1,4 @@
-/* What there is to know of a file beyond its path, and how that is told in a list (walk.c). For any thread. */
+/* Data on a file besides its path, and its form in a list (walk.c). For any thread. */
 #ifndef TVSNAP_ENTRY_H
 #define TVSNAP_ENTRY_H
 
@@ -19,7 +19,7 @@ struct entry {
 
 enum { MOST_NUMBERS = 320 };
 
-/* Where attributes are read to. */
+/* A buffer for attributes. */
 struct attribute_room {
     char names[65536], value[65536];
 };

@@ -71,7 +71,7 @@ void start_exec(int client, const struct request *r) {
             dprintf(2, "bash: cd: %s: %s\n", where, error_text(errno));
             _exit(1);
         }
-        if (strcmp(argv[0], INIT_PATH) == 0) execv("/proc/self/exe", argv); /* whatever is there by now */
+        if (strcmp(argv[0], INIT_PATH) == 0) execv("/proc/self/exe", argv); /* whatever INIT_PATH is by now */
         else execute(argv);
         dprintf(2, "%s: %s\n", argv[0], error_text(errno));
         _exit(127);
@@ -87,7 +87,7 @@ void start_exec(int client, const struct request *r) {
     action.input_at = 0;
 }
 
-/* Writes what the child takes without waiting; closes its stdin at the end. */
+/* Writes what the child accepts without waiting; closes its stdin at the end. */
 void feed_input(void) {
     while (action.input >= 0 && action.input_at < action.input_data.length) {
         struct buffer *b = &action.input_data;

@@ -7,8 +7,8 @@
 #include "proc.h"
 
 enum { TRIES = 5, BRIEFLY_NS = 100000 };
-enum { GRAIN_NS = 20000000 };    /* a timer that was moved by less rings as timers do */
-enum { FIRST_ALARM_CLOCK = 8 };  /* these wake a machine that sleeps, and are else as those they are named after */
+enum { GRAIN_NS = 20000000 };    /* timers that differ by less count as equal */
+enum { FIRST_ALARM_CLOCK = 8 };  /* these wake a sleeping machine, and are otherwise like the clocks of the same name */
 
 static long long now_ns(clockid_t clock) {
     struct timespec t = {0};
@@ -24,8 +24,8 @@ static long long value_of(const char *text, const char *name, long long *second)
     return first;
 }
 
-/* Returns when it rings by its clock, in units of GRAIN_NS, 0 if it does not; false if that cannot be told. The kernel tells
- * what is left, so that the moment at which it does has to be known. */
+/* Finds when a timer expires by its clock, in units of GRAIN_NS, 0 if it does not; returns false if that is unknown.
+ * The kernel shows the time left, so the time of reading must be known. */
 bool find_expiry(pid_t pid, const char *number, uint64_t *expiry) {
     static const clockid_t alarms[] = {CLOCK_REALTIME, CLOCK_BOOTTIME};
     char name[64], text[2048];

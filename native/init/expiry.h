@@ -1,4 +1,4 @@
-/* When a timer that is a descriptor (timerfd) rings next. */
+/* When a timerfd expires next. */
 #ifndef TVSNAP_EXPIRY_H
 #define TVSNAP_EXPIRY_H
 

@@ -15,7 +15,7 @@ int get_file(const char *path, const char *limit_text) {
     struct stat st;
     if (stat(path, &st)) return errno;
     if (S_ISDIR(st.st_mode)) return EISDIR;
-    if (!S_ISREG(st.st_mode)) return EINVAL; /* not even opened: that would wake who waits at the other end of a FIFO */
+    if (!S_ISREG(st.st_mode)) return EINVAL; /* not even opened, which would wake a process at the other end of a FIFO */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st)) return errno;
     if (!S_ISREG(st.st_mode)) return EINVAL;
@@ -60,7 +60,7 @@ int ask_service(const char *path) {
     strcpy(address.sun_path, path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) return errno;
-    signal(SIGPIPE, SIG_IGN); /* a service that has gone is an error like others */
+    signal(SIGPIPE, SIG_IGN); /* a service that has ended is an error like others */
     while ((n = read(0, chunk, sizeof chunk)) > 0)
         if (!write_all(fd, chunk, (size_t)n)) return errno ? errno : EIO;
     if (n < 0 || shutdown(fd, SHUT_WR)) return errno;

@@ -1,4 +1,5 @@
-/* File tools, and questions to services; run as children of PID 1 so that they have a user's rights and cannot hold it up. */
+/* File tools, and requests to services; run as children of PID 1 so that they have a user's rights and cannot block
+ * it. */
 #ifndef TVSNAP_FILES_H
 #define TVSNAP_FILES_H
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the bytes that have come so far begin with a whole frame, says where that is. */
+/* Finds the complete frame at the beginning of the bytes so far, if there is one. */
 enum frame_state next_frame(const char *data, size_t length, struct frame *frame) {
     *frame = (struct frame){0};
     if (length < LENGTH_BYTES) return FRAME_PARTIAL;
@@ -29,7 +29,7 @@ static bool split(const char *body, size_t length, struct request *r) {
     return true;
 }
 
-/* How many fields a request of a type has; at least so many of EXECUTE, and -1 if there is no such type. */
+/* Returns how many fields a request of a type has; the minimum for EXECUTE, and -1 if there is no such type. */
 static int fields_of(char type) {
     switch ((enum request_type)type) {
     case REQUEST_RUN: return 3;
@@ -48,7 +48,7 @@ static int fields_of(char type) {
     return -1;
 }
 
-/* Takes a frame for a request, whose fields lie in the frame. A fault is told of in `r`, too, as far as it was read. */
+/* Parses a request, whose fields stay in the frame. After a fault, `r` has what was read so far. */
 enum request_fault read_request(const struct frame *frame, struct request *r) {
     r->type = frame->length ? frame->body[0] : 0;
     r->count = r->arguments = 0;
@@ -61,7 +61,7 @@ enum request_fault read_request(const struct frame *frame, struct request *r) {
     return r->arguments < 1 || r->arguments > r->count - EXECUTE_FIXED_FIELDS ? REQUEST_MALFORMED : REQUEST_GOOD;
 }
 
-/* Returns a field in memory of its own, with a NUL behind it. */
+/* Returns a copy of a field, terminated by a NUL. */
 char *text_of(struct field f) {
     char *s = malloc(f.length + 1);
     if (!s) die("memory");
@@ -70,7 +70,7 @@ char *text_of(struct field f) {
     return s;
 }
 
-/* A number that is not negative, at most `most`. */
+/* Returns a number from 0 to `most`. */
 int64_t number_of(struct field f, int64_t most) {
     char text[32];
     size_t n = f.length < sizeof text - 1 ? f.length : sizeof text - 1;

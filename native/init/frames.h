@@ -1,4 +1,4 @@
-/* Requests as they come in, read from memory alone: no descriptor and no state. See protocol.h for what they are. */
+/* Parses requests from memory, without descriptors or state. See protocol.h for their format. */
 #ifndef TVSNAP_FRAMES_H
 #define TVSNAP_FRAMES_H
 
@@ -11,7 +11,7 @@ enum frame_state { FRAME_PARTIAL, FRAME_WHOLE, FRAME_TOO_LONG };
 
 struct frame {
     const char *body;
-    uint32_t length; /* of the body; of one that is too long, what it announces */
+    uint32_t length; /* of the body; for a frame that is too long, the announced length */
 };
 
 /* Part of a request. */
@@ -22,15 +22,15 @@ struct field {
 
 enum request_fault {
     REQUEST_GOOD,
-    REQUEST_MALFORMED, /* fields that do not fill it exactly, or more than MAX_FIELDS of them */
-    REQUEST_UNKNOWN,   /* of no known type, or with another number of fields */
+    REQUEST_MALFORMED, /* its fields do not fill it exactly, or there are more than MAX_FIELDS */
+    REQUEST_UNKNOWN,   /* unknown type, or wrong number of fields */
 };
 
 struct request {
     char type; /* of enum request_type if it is good; 0 for an empty one */
-    int count; /* of the fields */
+    int count; /* of fields */
     struct field fields[MAX_FIELDS];
-    int arguments; /* EXECUTE: how many of the fields are the program and its arguments */
+    int arguments; /* EXECUTE: how many fields are the program and its arguments */
 };
 
 enum frame_state next_frame(const char *data, size_t length, struct frame *frame);

@@ -19,7 +19,7 @@ static const unsigned char order[ROUNDS][16] = {
     {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
 };
 
-/* The rounds on words, or on vectors of words: one for each lane. */
+/* The rounds on words, or on vectors of words, one for each lane. */
 #define TURN(x, n) ((x) >> (n) | (x) << (32 - (n)))
 #define QUARTER(a, b, c, d, x, y)                      \
     do {                                               \
@@ -84,7 +84,7 @@ void hash_take(struct hash *h, const void *data, size_t length) {
 
 void hash_number(struct hash *h, uint64_t number) { hash_take(h, &number, sizeof number); }
 
-/* Takes what may have any length, such that it is told from what comes next. */
+/* Hashes data of any length such that it is distinguished from what follows. */
 void hash_piece(struct hash *h, const void *data, size_t length) {
     hash_number(h, length);
     hash_take(h, data, length);
@@ -100,7 +100,7 @@ struct digest hash_end(const struct hash *h) {
     return d;
 }
 
-/* Many bytes: block n goes to lane n % 8. */
+/* Large data: block n goes to lane n % 8. */
 
 #ifdef __x86_64__
 
@@ -114,7 +114,7 @@ typedef unsigned char bytes __attribute__((vector_size(4 * LANES)));
         b = __builtin_shuffle(a, b, high), a = first;    \
     } while (0)
 
-/* Has the words of eight blocks lie side by side: those of one number in one vector. */
+/* Transposes the words of eight blocks: those with the same index get into one vector. */
 #define TURN_OVER(m)                                                                                         \
     do {                                                                                                     \
         for (int i = 0; i < LANES; i += 2)                                                                   \
@@ -135,7 +135,7 @@ typedef unsigned char bytes __attribute__((vector_size(4 * LANES)));
                                                  FOUR(20, a, b, c, d), FOUR(24, a, b, c, d), FOUR(28, a, b, c, d)})
 #define FOUR(at, a, b, c, d) at + a, at + b, at + c, at + d
 
-/* Takes so many stripes, none of which is the last, into the lanes' states. */
+/* Hashes stripes, none of which is the last, into the lanes' states. */
 __attribute__((target("avx2"))) static void take_stripes(lanes state[8], const unsigned char *at, size_t stripes) {
     for (uint64_t count = HASH_BLOCK; stripes--; at += STRIPE, count += HASH_BLOCK) {
         lanes v[16], m[16];
@@ -153,7 +153,7 @@ __attribute__((target("avx2"))) static void take_stripes(lanes state[8], const u
     }
 }
 
-/* Takes most of it into the lanes, all at a time; returns how much. The rest has a block for each lane, or more. */
+/* Hashes the beginning in all lanes at once; returns its length. The rest has at least one block for each lane. */
 static size_t take_beginning(struct hash leaves[LANES], const unsigned char *at, size_t length) {
     size_t stripes = length > STRIPE ? (length - STRIPE) / STRIPE : 0;
     lanes state[8];
@@ -194,7 +194,7 @@ struct digest digest_of_many(const void *data, size_t length) {
     return hash_end(&root);
 }
 
-/* False if there is no memory for it. */
+/* Returns false if there is no memory. */
 bool add_digest(struct digests *all, const struct digest *one) {
     if (all->count == all->room) {
         size_t room = all->room ? all->room * 2 : 64;
@@ -209,7 +209,7 @@ bool add_digest(struct digests *all, const struct digest *one) {
 
 static int in_order(const void *a, const void *b) { return memcmp(a, b, DIGEST_SIZE); }
 
-/* Forgets them. */
+/* Returns one digest for all of them, and clears the list. */
 struct digest digest_of_all(struct digests *all) {
     struct hash h = hash_begun();
     if (all->count) qsort(all->items, all->count, sizeof *all->items, in_order);

@@ -21,10 +21,10 @@
 #include "terminal_state.h"
 
 enum { PAGE = 4096, CHUNK = 1 << 18, MAX_FILES = 4096, MAX_LINES = 100000, LINES = 256 };
-#define MAX_MEMORY (128LL << 20) /* bytes that are looked at, of all processes together: about 120 ms */
+#define MAX_MEMORY (128LL << 20) /* bytes that are read, for all processes together: about 120 ms */
 #define TASK_END ((1ULL << 47) - PAGE)
 
-/* linux/fs.h has these since 6.7. */
+/* In linux/fs.h since 6.7. */
 struct page_region {
     uint64_t start, end, categories;
 };
@@ -37,21 +37,22 @@ enum { IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
 
 struct holding {
     long long memory_left;
-    int lines_left; /* of what is told of mappings, and of watches and locks, of all processes together */
+    int lines_left; /* of the lists of mappings, watches and locks, for all processes together */
     int64_t end;    /* see new_holding */
     bool late;
-    /* of one process so far */
+    /* Of the current process: */
     struct hash sum, locks;
     bool doubt;
-    /* What is in memory, from however many ranges, waits until there is much of it; where each lies is in `sum` at once. */
+    /* Contents of memory, from any number of ranges, are collected here before they are hashed; `sum` already has
+     * the places. */
     unsigned char ahead[CHUNK];
     size_t ahead_length;
     struct page_region found[1024];
     char room[65536];
 };
 
-/* For looking at processes, one after the other, until this thread has had so much processor time; INT64_MAX for no end.
- * NULL if there is no memory for it; to be freed. */
+/* Returns a new object for inspecting processes, one after the other, until this thread has used so much processor time
+ * (INT64_MAX for no limit); NULL if there is no memory. To be freed. */
 struct holding *new_holding(int64_t end) {
     struct holding *h = malloc(sizeof *h);
     if (!h) return NULL;
@@ -81,14 +82,14 @@ static void take_number(struct holding *h, uint64_t number) { hash_number(&h->su
 
 static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
-/* What fdinfo says: position, flags and locks; of a timer not how much time is left, but when it rings. */
+/* Hashes fdinfo: position, flags and locks; of a timer not how much time is left, but when it expires. */
 static void take_info(struct holding *h, pid_t pid, const char *number) {
     char name[64], *line = NULL;
     size_t room = 0;
     snprintf(name, sizeof name, "/proc/%d/fdinfo/%.20s", pid, number);
     FILE *info = fopen(name, "re");
     h->doubt = h->doubt || !info;
-    for (ssize_t n; !h->doubt && info && (n = getline(&line, &room, info)) > 0;) { /* one for each watch, and each lock */
+    for (ssize_t n; !h->doubt && info && (n = getline(&line, &room, info)) > 0;) { /* a line for each watch and lock */
         if (h->lines_left-- <= 0) h->doubt = true;
         if (h->lines_left % LINES == 0) keep_time(h);
         size_t length = (size_t)n - (line[n - 1] == '\n');
@@ -108,7 +109,7 @@ static void take_info(struct holding *h, pid_t pid, const char *number) {
     if (info) fclose(info);
 }
 
-/* Who is signalled when a file is ready, and by what. */
+/* Hashes which process is signalled when a file is ready, and by which signal. */
 static void take_signalled(struct holding *h, int fd) {
     struct f_owner_ex owner = {0};
     fcntl(fd, F_GETOWN_EX, &owner);
@@ -116,7 +117,8 @@ static void take_signalled(struct holding *h, int fd) {
     take_number(h, (uint64_t)fcntl(fd, F_GETSIG));
 }
 
-/* `fd`: the file itself, -1 if it may not be had; `name`: in /proc; `target`: what that leads to, of `n` bytes. */
+/* `fd`: the open file, -1 if it is inaccessible; `name`: its link in /proc; `target`: the link's target, of `n`
+ * bytes. */
 static void take_kind(struct holding *h, int fd, const char *name, const char *target, size_t n, bool shell) {
     static const char gone[] = " (deleted)";
     struct stat st;
@@ -152,7 +154,7 @@ static void take_kind(struct holding *h, int fd, const char *name, const char *t
         ioctl(fd, TIOCGPGRP, &group);
         ioctl(fd, FIONREAD, &unread);
         take_terminal(&h->sum, fd);
-        take_number(h, major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: its other end */
+        take_number(h, major(st.st_rdev) != 5 && is_stopped(fd)); /* 5: the master */
         take_number(h, (uint64_t)group);
         take_number(h, (uint64_t)unread);
         take_times_set(&h->sum, &st);
@@ -170,9 +172,9 @@ static void take_file(struct holding *h, pid_t pid, int process, const char *num
         return;
     }
     target[n] = 0;
-    if (starts(target, OUTPUT_PATH)) n = sizeof OUTPUT_PATH - 1; /* ours, and gone as soon as a later call needs another */
+    if (starts(target, OUTPUT_PATH)) n = sizeof OUTPUT_PATH - 1; /* ours, and deleted when a later call needs another */
     target[n] = 0;
-    /* A job that is a copy of the shell has what its commands come from. */
+    /* A background job that is a copy of the shell has the file with its commands. */
     if (atoi(number) >= 10 && strcmp(target, "/memfd:command (deleted)") == 0) return;
     take(h, number, strlen(number));
     take(h, target, (size_t)n);
@@ -183,7 +185,7 @@ static void take_file(struct holding *h, pid_t pid, int process, const char *num
     if (fd >= 0) close(fd);
 }
 
-/* Descriptors of the shell that are its terminal, PID 1's pipes, and bash's own, some for a moment only: see rc. */
+/* The shell's descriptors for its terminal, PID 1's pipes, and bash's own, some of them temporary: see rc. */
 static bool is_own(int number) {
     static const int own[] = {0, 1, 2, 10, 11, 12, 27, 28, 29, 30, 255};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -224,15 +226,15 @@ static void take_range(struct holding *h, int memory, uint64_t start, uint64_t e
         size_t room = CHUNK - h->ahead_length, wanted = end - start < room ? end - start : room;
         ssize_t n = pread(memory, h->ahead + h->ahead_length, wanted, (off_t)start);
         take_number(h, start);
-        take_number(h, n > 0 ? (uint64_t)n : (uint64_t)-errno); /* such as a guard, or memory of a device */
+        take_number(h, n > 0 ? (uint64_t)n : (uint64_t)-errno); /* fails for a guard page, or device memory */
         start += n > 0 ? (size_t)n : PAGE;
         h->ahead_length += n > 0 ? (size_t)n : 0;
         if (h->ahead_length == CHUNK) take_read_ahead(h);
     }
 }
 
-/* Its anonymous pages, wherever they are: also those that a debugger has put in place of a program's own. False if the
- * kernel cannot tell. */
+/* Hashes all anonymous pages, including those that a debugger has put in place of a program's own. Returns false if the
+ * kernel cannot list them. */
 static bool take_anonymous(struct holding *h, int memory, int pages) {
     struct pm_scan_arg scan = {
         .size = sizeof scan,
@@ -254,7 +256,7 @@ static bool take_anonymous(struct holding *h, int memory, int pages) {
     return true;
 }
 
-/* The same by the older file, a word for each page. */
+/* The same by the older file, with a word for each page. */
 static void take_present(struct holding *h, int memory, int pages, uint64_t start, uint64_t end) {
     uint64_t words[512];
     while (start < end && !h->doubt) {
@@ -274,7 +276,7 @@ static bool is_shared_memory(const char *name) {
            strstr(name, " (deleted)");
 }
 
-/* Whether only a process' ancestors may look at its memory, or change it. */
+/* Whether only a process' ancestors may read or change its memory. */
 static bool yama_forbids(void) {
     char scope[16] = {0};
     int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
@@ -293,7 +295,7 @@ static void take_memory(struct holding *h, pid_t pid) {
     int pages = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(name, sizeof name, "/proc/%d/maps", pid);
     FILE *maps = fopen(name, "re");
-    if (maps) setvbuf(maps, h->room, _IOFBF, sizeof h->room); /* a list that is read in parts may change between them */
+    if (maps) setvbuf(maps, h->room, _IOFBF, sizeof h->room); /* a list read in parts may change in between */
     if (!maps || ((memory < 0 || pages < 0) && !forbidden)) h->doubt = true;
     bool anonymous = !h->doubt && memory >= 0 && take_anonymous(h, memory, pages);
     while (!h->doubt && maps && fgets(line, sizeof line, maps)) {
@@ -302,7 +304,7 @@ static void take_memory(struct holding *h, pid_t pid) {
         int path = 0;
         if (sscanf(line, "%llx-%llx %7s %*s %*s %*s %n", &start, &end, modes, &path) != 3) continue;
         if (h->lines_left-- <= 0) h->doubt = true;
-        take(h, line, strlen(line)); /* what is mapped, and how */
+        take(h, line, strlen(line)); /* the address range, permissions and file */
         bool shared = modes[3] == 's';
         if (modes[0] != 'r' || memory < 0) continue;
         if (shared ? path && is_shared_memory(line + path) : !anonymous && modes[1] == 'w')
@@ -314,7 +316,7 @@ static void take_memory(struct holding *h, pid_t pid) {
     if (maps) fclose(maps);
 }
 
-/* Whether a process has threads beside its first, which may end before them. */
+/* Whether a process has other threads than its main thread, which may end before them. */
 static bool has_other_threads(pid_t pid) {
     char name[64];
     int count = 0;
@@ -325,14 +327,14 @@ static bool has_other_threads(pid_t pid) {
     return count > 1;
 }
 
-/* Finds what one process holds, as above, and its locks. False if part of that cannot be seen. */
+/* Finds what one process holds (see holds.h), and its locks. Returns false if part of that cannot be seen. */
 bool find_holds(struct holding *h, pid_t pid, enum holder kind, struct digest *held, struct digest *locked) {
     struct life l;
     h->sum = h->locks = hash_begun();
     h->doubt = false;
     keep_time(h);
     bool ended = !read_life(pid, &l) || l.state == 'Z';
-    if (ended && has_other_threads(pid)) h->doubt = true; /* they have its memory and files, which cannot be had by its number */
+    if (ended && has_other_threads(pid)) h->doubt = true; /* their memory and files are inaccessible by its id */
     if (!ended) take_files(h, pid, kind == SHELL);
     if (!ended && !h->doubt && kind == OTHER) take_memory(h, pid);
     if (kind == OTHER && !h->late) {

@@ -12,9 +12,9 @@
 
 enum { MOST_ENTRIES = 1000, MOST_LEVELS = 20, MOST_BYTES = 1 << 20 };
 
-/* Written by the host once we run. */
+/* Written by the host while we run. */
 static const char *const of_the_host[] = {"fixed", "sql.pyz", "sql.socket", "times", "turn", NULL};
-/* With every call, by ourselves, or for each snapshot. */
+/* Written with every call, by ourselves, or for each snapshot. */
 static const char *const of_us[] = {"control", "layer", "out", NULL};
 
 static bool is_among(const char *name, const char *const *names) {
@@ -22,18 +22,18 @@ static bool is_among(const char *name, const char *const *names) {
     return *names;
 }
 
-/* Whether a file holds what the host writes there for a snapshot, such that each is another: hexadecimal digits. */
+/* Whether a file contains the hexadecimal digits that the host writes to make each snapshot different. */
 static bool is_distinction(const char *name, const char *text, size_t length) {
     return strcmp(name, "layer") == 0 && strspn(text, "0123456789abcdef") == length;
 }
 
-/* How much is looked at: commands may have put anything there. */
+/* How much may still be read, since commands may have put anything there. */
 struct room {
     int entries;
     off_t bytes;
 };
 
-/* Takes what a file holds. False if that is not to be had, or too much. */
+/* Hashes a file's contents. Returns false if it is unreadable, or too large. */
 static bool take_contents(struct hash *h, int at, const char *name, struct room *room) {
     struct stat st;
     int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOATIME | O_CLOEXEC);
@@ -51,11 +51,11 @@ static bool take_contents(struct hash *h, int at, const char *name, struct room 
     return whole;
 }
 
-/* What is told of an entry: by what another look at the same sandbox can tell whether it was changed, or by what it is in
- * all sandboxes, though its times and its number be others. */
+/* What is hashed of an entry: what shows changes within the same sandbox, or what is the same in all sandboxes even
+ * if its times and its inode number differ. */
 enum telling { STAMPS, CONTENTS };
 
-/* Adds what lies in a directory, in whatever order it is listed. Returns false if that is not all. */
+/* Adds the contents of a directory, independent of their order. Returns false if that is not all. */
 static bool take_directory(struct hash *to, enum telling telling, int at, const char *name, int level, struct room *room) {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC);
     DIR *directory = fd < 0 ? NULL : fdopendir(fd);
@@ -99,7 +99,7 @@ static bool look_at_home(enum telling telling, struct digest *found) {
     return whole;
 }
 
-/* What lies there but for the host's files: equal in forks. Read again only where something was changed. */
+/* Hashes everything except the host's files; equal in forks. Contents are read again only if something has changed. */
 struct digest home_contents(void) {
     static struct digest stamps, contents;
     static bool known;
@@ -111,7 +111,7 @@ struct digest home_contents(void) {
     return known ? contents : (struct digest){0};
 }
 
-/* Makes our directory, whatever commands have put in its place. */
+/* Creates our directory, replacing whatever commands have put in its place. */
 void make_home(void) {
     static const char *const parts[] = {"/run", HOME_DIR};
     for (int i = 0; i < 2; i++) {
@@ -122,7 +122,7 @@ void make_home(void) {
     }
 }
 
-/* Makes room for a file of ours; a directory is moved aside, as it may be anything's. */
+/* Makes room for a file of ours; a directory is moved aside, since anything may use it. */
 bool clear_path(const char *path) {
     char aside[] = HOME_DIR "/aside-XXXXXX";
     if (unlink(path) == 0 || errno == ENOENT) return true;

@@ -1,4 +1,4 @@
-/* PID 1's directory: its making, and whether it holds what it did at first. */
+/* PID 1's directory: creates it, and tells whether its contents are as at first. */
 #ifndef TVSNAP_HOME_H
 #define TVSNAP_HOME_H
 

@@ -1,27 +1,27 @@
-/* PID 1 of a sandbox: reaps, holds the shell's terminal, and answers requests on a Unix socket.
+/* PID 1 of a sandbox: reaps processes, holds the shell's terminal, and answers requests on a Unix socket.
  *
- * Static, without dependencies, and every descriptor it holds ends inside the sandbox, so a checkpoint has no outside
- * ends but, where they are used, standard input and output. See protocol.h for how it is talked to.
+ * It is static, and every descriptor that it has ends inside the sandbox, so that a checkpoint has no outside ends
+ * except, if they are used, standard input and output. See protocol.h for its protocol.
  *
- *   tvsnap-init serve COLUMNS ROWS USER CWD   PID 1; its environment becomes the shell's. Where standard input is a
- *                                             pipe or a socket, descriptors 0 and 1 are a client as well (clients.c)
- *   tvsnap-init connect             stdin and stdout to PID 1, as one more client
- *   tvsnap-init get PATH LIMIT      file to stdout; exit status is the errno met, 0 for none
- *   tvsnap-init put PATH            stdin to file, making parent directories; likewise
+ *   tvsnap-init serve COLUMNS ROWS USER CWD   PID 1; its environment becomes the shell's. If standard input is a pipe
+ *                                             or a socket, descriptors 0 and 1 are a client as well (clients.c)
+ *   tvsnap-init connect             connects stdin and stdout to PID 1, as one more client
+ *   tvsnap-init get PATH LIMIT      file to stdout; the exit status is the errno, 0 for success
+ *   tvsnap-init put PATH            stdin to file, creating parent directories; exit status likewise
  *   tvsnap-init look, pack, unpack  files and folders in many small requests (trees.c)
- *   tvsnap-init together            several commands side by side (together.c)
- *   tvsnap-init walk ...            what files there are (walk.c)
- *   tvsnap-init processes SHELL SERVICE...   what processes there are, and what the shell holds (census.c)
+ *   tvsnap-init together            several commands in parallel (together.c)
+ *   tvsnap-init walk ...            lists files (walk.c)
+ *   tvsnap-init processes SHELL SERVICE...   lists processes, and what the shell holds (census.c)
  *   tvsnap-init holds PID...        what processes hold that others can change (census.c)
- *   tvsnap-init within SECONDS ...  one of the three, ended once it has taken so much processor time
- *   tvsnap-init amend               modification times from stdin (amend.c)
- *   tvsnap-init enter, begin ...    a program with a root directory of its own (roots.c)
+ *   tvsnap-init within SECONDS ...  one of the last three, killed after so much processor time
+ *   tvsnap-init amend               sets modification times from stdin (amend.c)
+ *   tvsnap-init enter, begin ...    runs a program in its own root directory (roots.c)
  *
- * TVSNAP_UNSET in PID 1's environment: names of variables that whoever started us adds and nobody wants.
- * TVSNAP_BARE: the shell reads no startup file of the user's, since it is to be made like another.
- * TVSNAP_BINDS: directories to be mounted at other places before anything runs, two lines each.
+ * TVSNAP_UNSET in PID 1's environment: names of unwanted variables that the starting program adds. TVSNAP_BARE: the
+ * shell reads no startup file of the user's, since it is to be made like another. TVSNAP_BINDS: directories to be
+ * mounted at other places before anything runs, two lines each.
  *
- * This file has the event loop. Nothing it calls may wait long: while PID 1 waits, no timeout is kept.
+ * This file has the event loop. Nothing that it calls may wait long: while PID 1 waits, no timeout is enforced.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -74,11 +74,11 @@ static void reap(void) {
     }
 }
 
-static volatile sig_atomic_t woken; /* by a child's end, or by whoever does not find our socket outside */
+static volatile sig_atomic_t woken; /* by a child's end, or by the host if it does not find our socket */
 
 static void on_child(int signal) { woken = signal; }
 
-/* Takes a variable out of the environment, without a trace: neither the shell's nor ours as /proc shows it has it. */
+/* Removes a variable from the environment without a trace: from the shell's, and from ours in /proc. */
 static bool take_variable(const char *name, char *value, size_t room) {
     char *found = getenv(name);
     if (!found) return false;
@@ -88,14 +88,14 @@ static bool take_variable(const char *name, char *value, size_t room) {
     return true;
 }
 
-/* Uses up process ids, so that the shell is number FIRST_SHELL wherever it starts: what brought us here, such as a
- * container's runtime, had some before. The kernel does it at once where it lets us. */
+/* Uses up process ids, so that the shell has the id FIRST_SHELL everywhere: what started us, such as a container's
+ * runtime, has used some before. The kernel does it at once if it lets us. */
 static void skip_process_ids(void) {
     if (number_processes(FIRST_SHELL - 1)) return;
     for (pid_t pid = 0; pid < FIRST_SHELL - 1;) {
         pid = vfork();
         if (pid == 0) _exit(0);
-        if (pid < 0) return; /* no process to be had: that of the shell will tell */
+        if (pid < 0) return; /* no process is available, which starting the shell will report */
         waitpid(pid, NULL, 0);
     }
 }
@@ -137,7 +137,7 @@ static void prepare(char **argv) {
     make_output_fifo();
 }
 
-/* Waits for whatever comes first, a signal in `mask` included, and deals with it. */
+/* Waits for the first event, including a signal in `mask`, and handles it. */
 static void turn(const sigset_t *mask) {
     enum { LISTENER, MASTER, REPORT, OUTPUT, INPUT, FIRST_CLIENT };
     enum { FIRST_DRAIN = FIRST_CLIENT + MAX_CLIENTS };
@@ -155,13 +155,13 @@ static void turn(const sigset_t *mask) {
     struct timespec t = {.tv_sec = wait / 1000, .tv_nsec = wait % 1000 * 1000000L};
     if (ppoll(p, (nfds_t)(FIRST_DRAIN + drains), wait < 0 ? NULL : &t, mask) <= 0) return;
 
-    /* Each handler may close what a later entry is about: hence the comparisons. */
+    /* Each handler may close descriptors of later entries: hence the comparisons. */
     if (p[REPORT].revents) read_report();
     if (p[MASTER].revents & POLLIN) read_terminal();
-    else if (p[MASTER].revents & ~POLLOUT) usleep(1000); /* no program holds the terminal for a moment */
+    else if (p[MASTER].revents & ~POLLOUT) usleep(1000); /* no program has the terminal open at the moment */
     if (p[MASTER].revents & POLLOUT) type_on();
     if (p[OUTPUT].revents && p[OUTPUT].fd == action.output && drain_output() && action.kind == RUN) {
-        /* no writer left yet or any more: the shell's report says which; do not spin meanwhile */
+        /* no writer is left, or none was there yet: the shell's report tells which; avoid spinning meanwhile */
         struct pollfd quiet = {.fd = guest.report, .events = POLLIN};
         poll(&quiet, 1, 1);
     } else if (p[OUTPUT].revents & POLLHUP && action.kind == EXEC && p[OUTPUT].fd == action.output) {
@@ -202,11 +202,11 @@ int main(int argc, char **argv) {
     argv = take_arguments(argc, argv);
     if (argc == 6 && strcmp(argv[1], "serve") == 0) serve(argv + 2);
     static char room[65536];
-    setvbuf(stdout, room, _IOFBF, sizeof room); /* some libraries' own is a sixtieth of that */
+    setvbuf(stdout, room, _IOFBF, sizeof room); /* some libraries' own buffer is a sixtieth of that */
     if (argc == 2 && strcmp(argv[1], "connect") == 0) return bridge();
     if (argc >= 4 && strcmp(argv[1], "within") == 0) {
         rlim_t most = (rlim_t)atoi(argv[2]);
-        setrlimit(RLIMIT_CPU, &(struct rlimit){most, most}); /* equal: it is killed, and leaves no core */
+        setrlimit(RLIMIT_CPU, &(struct rlimit){most, most}); /* equal limits: SIGKILL, without a core dump */
         argc -= 2, argv += 2;
     }
     if (argc >= 4 && strcmp(argv[1], "walk") == 0) return walk_main(argv + 2);

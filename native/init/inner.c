@@ -16,12 +16,12 @@
 
 enum { MOST_SEGMENTS = 64 };
 
-/* Who last used a segment of shared memory, and when. */
+/* The last use of a shared memory segment: by which process, and when. */
 struct use {
     long long id, created, by, attached, detached;
 };
 
-/* A checkpoint attaches each segment from outside, where no process has an id that we know: its use is not one of ours.
+/* A checkpoint attaches each segment from outside, by a process without an id here: that use is not the sandbox's.
  * Returns the use before it, as far as it was seen. */
 static struct use use_of_ours(struct use found) {
     static struct use seen[MOST_SEGMENTS];
@@ -36,9 +36,10 @@ static struct use use_of_ours(struct use found) {
     return seen[i] = found;
 }
 
-/* Takes what a table of System V objects says. It tells when each was last used, to the second: what was used within
- * the last one may be used once more without a trace, and so is never equal to anything. It tells by whom shared memory
- * was used, too: a process that still lives is not taken for another (in a fork, a server has just attached its own). */
+/* Hashes a table of System V objects. It shows when each was last used, in whole seconds: an object used within the
+ * last one may be used again without a trace, so the hash is then made unique. It also shows which process used
+ * shared memory: a live process is not mistaken for another one (in a fork, a server has just attached its own
+ * segment). */
 static void take_objects(struct hash *h, const char *table) {
     enum { ID = 1, BY = 5, ATTACHED = 11, DETACHED = 12, CREATED = 13, COLUMNS = 16 };
     static uint64_t looks;
@@ -81,7 +82,7 @@ static void take_owned(struct hash *h, const struct stat *st) {
     take_times_set(h, st);
 }
 
-/* A directory and a file in it that are in no layer: who may make terminals, and see them. */
+/* A directory and a file in it that are in no layer: their permissions decide who may make terminals, and see them. */
 static void take_devpts(struct hash *h) {
     static const char *const paths[] = {"/dev/pts", "/dev/pts/ptmx"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
@@ -91,7 +92,7 @@ static void take_devpts(struct hash *h) {
     }
 }
 
-/* A digest of it, and of whether the next call is to be told of a loss. */
+/* Digests all of it, and whether the next call has to be told of a loss. */
 struct digest inner_state(void) {
     static const char *const objects[] = {"/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm"};
     struct hash h = hash_begun();

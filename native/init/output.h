@@ -1,4 +1,4 @@
-/* Where an action's output comes from: the FIFO that the shell opens, and what jobs go on writing after their call. */
+/* The source of an action's output: the FIFO that the shell opens, and what jobs go on writing after their call. */
 #ifndef TVSNAP_OUTPUT_H
 #define TVSNAP_OUTPUT_H
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Returns how many processes there are, and their ids. The list is overwritten by the next call. */
+/* Returns how many processes there are, and their ids. The next call overwrites the list. */
 size_t list_processes(pid_t **out) {
     static pid_t *pids;
     static size_t room;
@@ -46,14 +46,14 @@ ssize_t read_proc(pid_t pid, const char *name, char *out, size_t room) {
 bool read_life(pid_t pid, struct life *l) {
     char text[1024];
     if (read_proc(pid, "stat", text, sizeof text) <= 0) return false;
-    char *after = strrchr(text, ')'); /* its name may have any other character */
+    char *after = strrchr(text, ')'); /* the name may contain any other character */
     return after && sscanf(after + 1, " %c %d %d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %ld %*d %*d %llu",
                            &l->state, &l->parent, &l->group, &l->flags, &l->nice, &l->start) == 6;
 }
 
 bool has_ended(const struct life *l) { return l->state == 'Z' || l->state == 'X'; }
 
-/* The time by the clock of `struct life`. */
+/* The current time by the clock of `struct life`. */
 unsigned long long now_ticks(void) {
     struct timespec t;
     clock_gettime(CLOCK_BOOTTIME, &t);
@@ -72,22 +72,22 @@ bool group_lives(pid_t group) {
     return false;
 }
 
-/* The real user and group of a process. */
+/* Finds the real user and group of a process. */
 bool read_owner(pid_t pid, uid_t *uid, gid_t *gid) {
     char status[4096];
     char *users = read_proc(pid, "status", status, sizeof status) > 0 ? strstr(status, "\nUid:") : NULL;
     return users && sscanf(users, " Uid: %u %*u %*u %*u Gid: %u", uid, gid) == 2;
 }
 
-/* Whether there is a process of that number, whichever. */
+/* Whether any process has this id. */
 bool number_is_taken(pid_t pid) { return kill(pid, 0) == 0; }
 
-/* Returns a descriptor of a process; -1, with errno, if there is none of that number. */
+/* Returns a pidfd; -1, with errno, if no process has this id. */
 int open_process(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
 bool send_signal(int process, int signal) { return syscall(SYS_pidfd_send_signal, process, signal, NULL, 0) == 0; }
 
-/* Sends a signal to a child that has not been waited for, whose number is no other's for as long. */
+/* Sends a signal to a child that was not reaped, so that its id cannot have been reused. */
 bool signal_child(pid_t child, int signal) {
     int process = open_process(child);
     bool sent = process >= 0 && send_signal(process, signal);

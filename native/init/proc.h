@@ -1,20 +1,20 @@
 /* Processes as /proc shows them, and signals to them.
  *
- * A process's number may be another's by the time a signal is sent. So signals are sent by a descriptor of the process:
- * what was read of the number after that was opened is true of the process that it stands for, or that has ended.
+ * A process's id may have been reused by the time a signal is sent. So signals are sent by pidfd: what is read by id
+ * after that was opened is true of the pidfd's process, unless that has ended.
  */
 #ifndef TVSNAP_PROC_H
 #define TVSNAP_PROC_H
 
 #include "basics.h"
 
-/* What stat tells of a process. */
+/* Data on a process from its stat file. */
 struct life {
     char state;
     int parent, group;
     unsigned flags; /* of the kernel */
     long nice;
-    unsigned long long start; /* clock ticks since the machine's start */
+    unsigned long long start; /* clock ticks since boot */
 };
 
 size_t list_processes(pid_t **out);

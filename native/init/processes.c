@@ -11,14 +11,15 @@
 void remember_processes(void) {
     pid_t *pids;
     size_t n = list_processes(&pids);
-    action.before_ticks = now_ticks(); /* only now: what began amid the list may be in it */
+    action.before_ticks = now_ticks(); /* only now: processes that began meanwhile may be in the list */
     action.before = realloc(action.before, n * sizeof *pids + 1);
     if (!action.before) die("memory");
     memcpy(action.before, pids, n * sizeof *pids);
     action.before_count = n;
 }
 
-/* `l`: of the process; one that began after the action, to the tick, may have the number of one that ended since. */
+/* Whether a process may have been started by the action; `l` is its life. The id of one that began later may be
+ * reused. */
 static bool is_new(pid_t pid, const struct life *l) {
     if (pid == 1 || pid == guest.shell) return false;
     if (pid == action.child || l->start > action.before_ticks) return true;
@@ -27,7 +28,7 @@ static bool is_new(pid_t pid, const struct life *l) {
     return true;
 }
 
-/* Whether the action started it, and not a server or a job from before, which is to go on. */
+/* Whether the action started it, unlike a server or a job from before, which has to go on. */
 static bool is_ours(pid_t pid, struct life l) {
     enum { MAX_GENERATIONS = 64 };
     for (int i = 0; i < MAX_GENERATIONS && is_new(pid, &l); i++) {
@@ -42,14 +43,14 @@ static bool is_ours(pid_t pid, struct life l) {
     return is_new(pid, &l);
 }
 
-/* Returns how many got it. */
+/* Returns how many processes got the signal. */
 size_t signal_new(int signal) {
     pid_t *pids;
     size_t n = list_processes(&pids), hit = 0;
     for (size_t i = 0; i < n; i++) {
         struct life l;
         if (pids[i] == 1 || pids[i] == guest.shell) continue;
-        int process = open_process(pids[i]); /* before it is looked at: see proc.h */
+        int process = open_process(pids[i]); /* before it is inspected: see proc.h */
         if (process < 0) continue;
         if (read_life(pids[i], &l) && l.state != 'Z' && is_ours(pids[i], l) && send_signal(process, signal)) hit++;
         close(process);
@@ -57,7 +58,7 @@ size_t signal_new(int signal) {
     return hit;
 }
 
-/* Ends every process that the action started. They are stopped first: a fork bomb cannot outrun that. */
+/* Kills every process that the action started. They are stopped first, which a fork bomb cannot outrun. */
 void kill_new(void) {
     size_t last = 0;
     for (int round = 0; round < 20; round++) {
@@ -68,7 +69,7 @@ void kill_new(void) {
     for (int round = 0; round < 200 && signal_new(SIGKILL); round++) usleep(500); /* until they are gone */
 }
 
-/* Nanoseconds of processor time that the action's processes used so far, all of them asleep; else 0. */
+/* Returns a hash of the ids and the processor time (ns) of the action's processes, if all of them sleep; else 0. */
 uint64_t sleeping_time(void) {
     pid_t *pids;
     size_t n = list_processes(&pids);

@@ -1,4 +1,4 @@
-/* The processes of the action: which ones it started, whether they sleep, and how they are ended. */
+/* The processes of the action: which ones it started, whether they sleep, and how they are killed. */
 #ifndef TVSNAP_PROCESSES_H
 #define TVSNAP_PROCESSES_H
 

@@ -13,10 +13,10 @@
 
 enum { HEADER_LIMIT = 48 }; /* bytes of a report's first line */
 
-/* A SIGINT that is on its way when the shell reports must find it still ours. */
+/* A SIGINT that was sent shortly before the shell reports must still arrive during our command. */
 enum { SETTLE_US = 3000 };
 
-/* Length of the header, newline included, that `text` begins with; 0 if it may yet become one, -1 if it cannot. */
+/* Returns the length of the header (newline included) at the beginning of `text`; 0 if incomplete, -1 if it is none. */
 static ssize_t header_length(const char *text, size_t length) {
     for (size_t i = 0; i < length && i < HEADER_LIMIT; i++) {
         if (i == 0 && text[i] != 'S') return -1;
@@ -26,7 +26,7 @@ static ssize_t header_length(const char *text, size_t length) {
     return length < HEADER_LIMIT ? 0 : -1;
 }
 
-/* The command is done; its output has been written. */
+/* The command is done, and its output has been written. */
 static void take_header(const char *text, size_t length) {
     char line[HEADER_LIMIT + 1];
     memcpy(line, text, length);
@@ -45,7 +45,7 @@ static void take_header(const char *text, size_t length) {
     if (!action.timed_out) finish_action();
 }
 
-/* The shell waits for what comes next. */
+/* The shell waits for its next command. */
 static void take_state(const char *text, size_t length) {
     release(&guest.dump);
     append(&guest.dump, text, length);
@@ -59,13 +59,13 @@ static void take_state(const char *text, size_t length) {
         shell_attributes(guest.shell, &all, &guest.fresh_kernel);
         shorten_command_line(guest.shell, &guest.user);
     }
-    if (action.kind == RUN && action.unread) { /* fed again, the command would run twice */
+    if (action.kind == RUN && action.unread) { /* if it were fed again, the command would run twice */
         set_mode(SHELL_RUNNING);
     } else if (action.kind == RUN && action.timed_out) {
         action.settled = now_us() + SETTLE_US;
-    } else if (action.kind == RUN && action.attempts < 3) { /* also when it was interrupted before it began */
+    } else if (action.kind == RUN && action.attempts < 3) { /* also if it was interrupted before it began */
         feed_command();
-    } else if (action.kind == RUN && !guest.loss_untold) { /* as with too few file descriptors left to it: another can */
+    } else if (action.kind == RUN && !guest.loss_untold) { /* for example, it has too few descriptors left: replace it */
         static const char why[] = "the shell could not open its output, and was ended\n";
         capture_add(&action.capture, why, sizeof why - 1);
         if (set_mode(SHELL_RUNNING)) give_shell_up();
@@ -73,14 +73,14 @@ static void take_state(const char *text, size_t length) {
     if (action.kind == KEYS || anyone_attached()) to_prompt();
 }
 
-/* The shell reports `S<status> <ran> <sequence>\n` the moment a command is done, then its state, ended by a NUL.
+/* The shell reports `S<status> <ran> <sequence>\n` as soon as a command is done, then its state, terminated by a NUL.
  *
  * Commands do not inherit the descriptor but can open it through /proc, so that anything may arrive. What cannot be
- * a report is skipped; one read a turn, so that a flood of reports holds up nothing else. */
+ * a report is skipped; there is one read per turn, so that a flood of reports delays nothing else. */
 void read_report(void) {
     char chunk[65536];
     ssize_t n = read(guest.report, chunk, sizeof chunk);
-    if (n == 0) { /* the shell was replaced (exec) or closed it: nothing will come, and poll would not stop saying so */
+    if (n == 0) { /* the shell was replaced (exec) or closed it: nothing will come, and poll would always return */
         close(guest.report);
         guest.report = -1;
     }

@@ -1,4 +1,4 @@
-/* What the shell reports of itself: that a command is done, and its state when it waits for the next. */
+/* The shell's reports: that a command is done, and its state when it waits for the next one. */
 #ifndef TVSNAP_REPORTS_H
 #define TVSNAP_REPORTS_H
 

@@ -106,7 +106,7 @@ void handle_request(int client, const struct frame *frame) {
     case REQUEST_TERMINAL: tell_terminal(client); break;
     case REQUEST_STATE: tell_state(client); break;
     case REQUEST_INFO: tell_info(client); break;
-    case REQUEST_NUMBER: /* it comes along with what is to be done next */
+    case REQUEST_NUMBER: /* it comes together with the next request */
         if (action.kind == NOTHING) number_processes((pid_t)number_of(f[0], INT_MAX));
         break;
     case REQUEST_WAITS: answer_text(client, ANSWER_WAITS, "%d", anything_waits(f[0], f[1])); break;

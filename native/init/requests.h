@@ -1,4 +1,4 @@
-/* Requests: what is done about each, and the answer. See protocol.h. */
+/* Handles each request, and answers it. See protocol.h. */
 #ifndef TVSNAP_REQUESTS_H
 #define TVSNAP_REQUESTS_H
 

@@ -29,12 +29,12 @@ static int complain(const char *what, int status) {
 
 static bool is_tool(char **program) { return strcmp(program[0], INIT_PATH) == 0; }
 
-/* The exit status of who could not come to run a program: of one of our own tools, the errno that was met. */
+/* Returns the exit status if a program could not be run: for our own tools, the errno. */
 static int not_entered(const char *what, char **program) {
     return is_tool(program) ? errno : complain(what, CANNOT_BECOME);
 }
 
-/* One of the tools of PID 1's own, which the root has no program for: get PATH LIMIT, put PATH. */
+/* One of PID 1's own tools, which the root has no program for: get PATH LIMIT, put PATH. */
 static int own_tool(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[0], "get") == 0) return get_file(argv[1], argv[2]);
     if (argc == 2 && strcmp(argv[0], "put") == 0) return put_file(argv[1]);
@@ -43,8 +43,9 @@ static int own_tool(int argc, char **argv) {
 
 /* ROOT USER CWD VARIABLES (NAME=VALUE)... PROGRAM ARGUMENT...
  *
- * Becomes the program, found by PATH, with that root, user, directory, and those environment variables only. Links in ROOT lead
- * nowhere else, and USER is one of the lists in ROOT. In place of a program, INIT_PATH stands for one of our own tools. */
+ * Becomes the program, found by PATH, with that root, user and directory, and with those environment variables only.
+ * Links in ROOT cannot lead out of it, and USER is looked up in ROOT. INIT_PATH as the program stands for one of our
+ * own tools. */
 int enter_root(int argc, char **argv) {
     struct user user;
     int count = argc > 4 ? atoi(argv[3]) : -1;
@@ -67,7 +68,7 @@ int enter_root(int argc, char **argv) {
     return complain(program[0], CANNOT_EXECUTE);
 }
 
-/* Writes how a service ended: its exit status, or 128 and the number of the signal. */
+/* Writes how a service ended: its exit status, or 128 plus the number of the signal. */
 static void write_end(const char *path, int status) {
     char text[16];
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -75,8 +76,8 @@ static void write_end(const char *path, int status) {
     if (fd >= 0) write_all(fd, text, (size_t)length);
 }
 
-/* LOG END and what enter_root takes: runs the program in the background, in a session of its own. LOG gets its output. Once it has
- * ended, END says how. A process that waits for it stays meanwhile. */
+/* LOG END and the arguments of enter_root: runs the program in the background, in its own session, with its output
+ * in LOG. When it has ended, END has its status. A process that waits for it stays meanwhile. */
 int begin_service(int argc, char **argv) {
     if (argc < 3) return CANNOT_EXECUTE;
     int log = open(argv[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -18,17 +18,17 @@
 #include "proc.h"
 #include "shell_mode.h"
 
-/* The shell's ends; rc knows these numbers. */
+/* The shell's descriptors; rc uses these numbers. */
 enum { SHELL_WAKE = 27, SHELL_REPORT = 28, SHELL_COMMAND = 29 };
 
-/* Remembers the startup file. */
+/* Saves the startup file. */
 void read_rc(void) {
     int fd = open(RC_PATH, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || !read_all(fd, &guest.rc)) die(RC_PATH);
     close(fd);
 }
 
-/* Makes the startup file what it was. */
+/* Restores the startup file. */
 static void keep_rc(void) {
     struct buffer now = {0};
     int fd = open(RC_PATH, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
@@ -59,7 +59,7 @@ void close_shell_ends(void) {
     guest.dump_ready = false;
 }
 
-/* Ends a shell that cannot be talked to any more. What it may still say is not heard: no command is fed to a dying one. */
+/* Kills a shell that is out of control. Its further reports are ignored, so that no command is fed to a dying shell. */
 void give_shell_up(void) {
     if (guest.shell) signal_child(guest.shell, SIGKILL);
     if (guest.report >= 0) close(guest.report);
@@ -67,8 +67,8 @@ void give_shell_up(void) {
     guest.loss_untold = true;
 }
 
-/* Has the shell be in another mode. Where that cannot follow, nobody knows what the shell does: the action ends with that
- * as its answer, and the shell with it; false then. */
+/* Changes the shell's mode. If that transition is impossible, the shell's state is unknown: the action is answered
+ * with an error, and the shell is killed; returns false then. */
 bool set_mode(enum shell_mode mode) {
     char why[128];
     if (may_follow(guest.mode, mode)) {
@@ -85,7 +85,7 @@ bool set_mode(enum shell_mode mode) {
     return false;
 }
 
-/* False, with errno, if the sandbox lacks a process or a terminal for it: commands may have used up either. */
+/* Returns false, with errno, if the sandbox lacks a process or a terminal: commands may have used up either. */
 bool start_shell(void) {
     int wake[2] = {-1, -1}, report[2] = {-1, -1};
     char name[64];
@@ -103,7 +103,7 @@ bool start_shell(void) {
     struct winsize size = {.ws_row = guest.rows, .ws_col = guest.columns};
     if (ready) ioctl(guest.master, TIOCSWINSZ, &size);
     snprintf(name, sizeof name, "/dev/pts/%d", number);
-    if (ready && chown(name, guest.user.uid, guest.user.gid)) errno = 0; /* a terminal that is not owned still works */
+    if (ready && chown(name, guest.user.uid, guest.user.gid)) errno = 0; /* a terminal of another owner still works */
     pid_t pid = ready ? fork() : -1;
     if (pid) {
         int error = errno;
@@ -126,7 +126,7 @@ bool start_shell(void) {
     int terminal = open(name, O_RDWR | O_CLOEXEC);
     if (terminal < 0) die(name);
     ioctl(terminal, TIOCSCTTY, 0);
-    /* With many drains, a descriptor may itself have one of the numbers that are about to be taken. */
+    /* With many drains, a descriptor may itself have one of the numbers that are used here. */
     int *sources[] = {&wake[0], &report[1], &guest.command, &terminal};
     for (int i = 0; i < 4; i++) {
         if (*sources[i] < SHELL_WAKE || *sources[i] > SHELL_COMMAND) continue;
@@ -149,30 +149,30 @@ bool start_shell(void) {
     die("/bin/bash");
 }
 
-/* Starts the shell that is due; later, if it cannot be started now. */
+/* Starts the shell that is due; tries again later if that fails. */
 void restart_shell(void) {
     if (!start_shell()) guest.restart_at = now_us() + RESTART_US;
 }
 
-/* Somebody is about to use the shell. */
+/* Called when the shell is about to be used. */
 void want_shell(void) {
     if (!guest.shell && guest.restart_at == INT64_MAX) guest.restart_at = now_us();
 }
 
-/* Gives the waiting shell the command of a number, or hands it to the terminal: what is typed there can see the number,
- * which must be the same each time then. */
+/* Gives the waiting shell the command with a number, or hands it to the terminal: programs typed there can see the
+ * number, which must then be the same each time. */
 static void wake_shell(char what, unsigned number) {
     char line[32];
     int n = snprintf(line, sizeof line, "%c %u\n", what, number);
-    /* Forged reports can have us fill the pipe. */
+    /* Forged reports can make us fill the pipe. */
     if (write(guest.wake, line, (size_t)n) < 0 && errno == EAGAIN) give_shell_up();
 }
 
-/* Hands the waiting shell the pending command, and an output that no job of an earlier one holds. */
+/* Gives the waiting shell the pending command, and an output that no job of an earlier command has open. */
 void feed_command(void) {
     const char *text = action.pending.data ? action.pending.data : "";
     size_t length = action.pending.length;
-    char number[16]; /* behind the command, for the shell to take when it has run: meanwhile no variable of it tells */
+    char number[16]; /* behind the command; the shell reads it afterwards, so that no variable shows it meanwhile */
     size_t digits = (size_t)snprintf(number, sizeof number, "%c%u\n", 0, guest.sequence + 1);
     if (ftruncate(guest.command, 0) || pwrite(guest.command, text, length, 0) != (ssize_t)length ||
         pwrite(guest.command, number, digits, (off_t)length) != (ssize_t)digits) {
@@ -194,7 +194,7 @@ void feed_command(void) {
     wake_shell('c', guest.sequence);
 }
 
-/* An idle shell goes to its terminal. */
+/* Lets an idle shell use its terminal. */
 void to_prompt(void) {
     if (guest.mode != SHELL_IDLE || !set_mode(SHELL_PROMPT)) return;
     guest.dump_ready = false;

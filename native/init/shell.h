@@ -1,4 +1,4 @@
-/* The persistent shell: its start, its mode, the commands it is fed. The other end is rc. */
+/* The persistent shell: its start, its mode, its commands. The other end is rc. */
 #ifndef TVSNAP_SHELL_H
 #define TVSNAP_SHELL_H
 

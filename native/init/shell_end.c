@@ -13,9 +13,9 @@
 #include "reports.h"
 #include "shell.h"
 
-enum { NOT_EXECUTED = 125, NO_SHELL = 127 }; /* exit statuses: of die, and of what could not be run */
+enum { NOT_EXECUTED = 125, NO_SHELL = 127 }; /* exit statuses: of die, and of a program that could not be run */
 
-/* The command was not run, for there is no shell that could have. */
+/* Reports that the command was not run because there is no shell. */
 static void tell_no_shell(int status) {
     char text[128];
     const char *how = WIFSIGNALED(status) ? "signal" : "exit status";
@@ -28,18 +28,18 @@ static void tell_no_shell(int status) {
     action.exit_code = NO_SHELL;
 }
 
-/* The shell is gone, with its state: whoever waits for it learns so. Another one is started once every process that
- * ended with it is reaped: until then they count against the sandbox's limit. */
+/* The shell is gone, with its state: tells the client that waits for it. Another one is started once every process that
+ * ended with it is reaped, since these count against the sandbox's limit. */
 void shell_ended(int status) {
     read_report();
     guest.shell = 0;
     guest.unready = guest.mode == SHELL_STARTING;
-    bool at_fault = guest.unready && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* else another killed it */
+    bool at_fault = guest.unready && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* SIGKILL: others killed it */
     if (action.kind == RUN && (action.fed || at_fault || action.timed_out)) {
         action.exit_code = action.timed_out ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         action.shell_lost = true;
         if (action.timed_out) kill_new();
-        else if (!action.fed) tell_no_shell(status); /* the next would end alike */
+        else if (!action.fed) tell_no_shell(status); /* the next one would end in the same way */
         if (!action.fed && !guest.proven && !action.timed_out) {
             answer_text(action.client, ANSWER_ERROR, "the image has no usable /bin/bash");
             forget_action();
@@ -53,12 +53,12 @@ void shell_ended(int status) {
         if (guest.clients[i].attached) drop_client(i);
     if (!guest.unready) guest.restart_at = now_us();
     else if (WIFSIGNALED(status)) guest.restart_at = now_us() + RESTART_US;
-    else guest.restart_at = INT64_MAX; /* the next would end like this one, unless something is done about it: want_shell */
+    else guest.restart_at = INT64_MAX; /* the next one would end like this one until something changes: want_shell */
     close_shell_ends();
     set_mode(SHELL_GONE);
 }
 
-/* Whether the shell was sent a signal that it has not come to notice. */
+/* Whether a signal is pending for the shell. */
 bool shell_has_pending(int signal) {
     static const char *const kinds[] = {"\nSigPnd:", "\nShdPnd:"};
     char text[4096];
@@ -78,7 +78,7 @@ static bool shell_is_dying(void) {
     return has_ended(&l) || l.flags & EXITING || shell_has_pending(SIGKILL);
 }
 
-/* A program may have killed the shell (`kill -9 -1`): once it has ended, the next call is not to find that shell. */
+/* A program may have killed the shell (`kill -9 -1`): waits for its end, so that the next call does not find it. */
 void await_dying_shell(void) {
     int status;
     for (int i = 0; i < 1000 && guest.shell && shell_is_dying(); i++) {

@@ -1,4 +1,4 @@
-/* The end of the shell: what is lost with it, who is told, and when the next one is due. */
+/* Handles the end of the shell: reports the loss of its state, and schedules the next one. */
 #ifndef TVSNAP_SHELL_END_H
 #define TVSNAP_SHELL_END_H
 

@@ -2,7 +2,7 @@
 
 #define BIT(mode) (1u << (mode))
 
-/* Of each mode, those that may come next. */
+/* For each mode, those that may follow. */
 static const unsigned next_modes[SHELL_MODES] = {
     [SHELL_GONE] = BIT(SHELL_STARTING),
     [SHELL_STARTING] = BIT(SHELL_IDLE) | BIT(SHELL_GONE),

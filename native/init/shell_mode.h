@@ -1,4 +1,4 @@
-/* Which mode of the shell may follow which. */
+/* Transitions between the shell's modes. */
 #ifndef TVSNAP_SHELL_MODE_H
 #define TVSNAP_SHELL_MODE_H
 

@@ -10,12 +10,12 @@
 #include "guest.h"
 #include "proc.h"
 
-enum { TERMINAL_KEEP = 256 * 1024 }; /* bytes of what it showed */
+enum { TERMINAL_KEEP = 256 * 1024 }; /* bytes of its output that are kept */
 
-/* How long a terminal is silent that is taken to have answered its keys. */
+/* How long a terminal must be silent to count as having processed its keys. */
 enum { QUIET_US = 100000 };
 
-/* Types what the terminal takes without waiting. A program that writes while it reads must find its output read. */
+/* Types what the terminal accepts without waiting. A program that writes while it reads needs its output to be read. */
 void type_on(void) {
     struct buffer *b = &guest.typing;
     while (guest.typed < b->length) {
@@ -34,7 +34,7 @@ void type_keys(const void *keys, size_t length) {
     type_on();
 }
 
-/* Keeps what the terminal shows and passes it on; a client that is slow to read misses some. One turn's worth. */
+/* Keeps the terminal's output and passes it on, one turn's worth; a client that reads slowly misses some. */
 void read_terminal(void) {
     char chunk[16384];
     ssize_t n;
@@ -53,11 +53,11 @@ void read_terminal(void) {
     }
 }
 
-/* Makes the terminal show what another sandbox's showed: the shell has just been made like the one there.
+/* Gives the terminal the contents of another sandbox's: the shell has just been made like the one there.
  *
- * Args: what was kept of the bytes sent to it, how many were sent in all, and the number of the last command. */
+ * Args: the kept part of the bytes sent to it, how many were sent in all, and the number of the last command. */
 void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigned sequence) {
-    read_terminal(); /* what the making left there */
+    read_terminal(); /* what was printed while the shell was made */
     release(&guest.terminal);
     append(&guest.terminal, shown, length);
     guest.terminal_count = count;
@@ -65,13 +65,13 @@ void put_terminal_back(const void *shown, size_t length, uint64_t count, unsigne
     guest.bare = false;
 }
 
-/* Whether the shell reads its terminal, or is about to: a program that has ended holds it until the shell takes note. */
+/* Whether the shell reads its terminal, or is about to: an ended program keeps it until the shell notices. */
 bool shell_has_terminal(void) {
     pid_t group = 0;
     return ioctl(guest.master, TIOCGPGRP, &group) == 0 && (group == guest.shell || !group_lives(group));
 }
 
-/* The command line of what holds the terminal. */
+/* Finds the command line of the terminal's foreground program. */
 void foreground_name(char *out, size_t room) {
     pid_t group = 0;
     snprintf(out, room, "a program");

@@ -1,10 +1,10 @@
-/* The shell's terminal: what is typed there, what it shows, who holds it. */
+/* The shell's terminal: its input, its output, and its foreground program. */
 #ifndef TVSNAP_TERMINAL_H
 #define TVSNAP_TERMINAL_H
 
 #include "basics.h"
 
-enum { TYPING_LIMIT = 65536 }; /* keys that wait for the terminal, beyond which no more are read */
+enum { TYPING_LIMIT = 65536 }; /* bytes of keys waiting for the terminal, beyond which no more are read */
 
 void type_keys(const void *keys, size_t length);
 void type_on(void);

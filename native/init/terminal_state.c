@@ -36,8 +36,8 @@ bool is_terminal(const struct stat *st) {
     return S_ISCHR(st->st_mode) && ((kind >= 136 && kind <= 143) || (kind == 5 && minor(st->st_rdev) == 2));
 }
 
-/* The times of a terminal's file, or of the directory of terminals, if somebody set them. Reading and writing move
- * them to the present, in steps of 8 s, and never to before the time of change, which only setting them moves, too. */
+/* Hashes the times of a terminal's file, or of the directory of terminals, if somebody set them. Reading and writing
+ * update them, in steps of 8 s, and never to before the ctime; setting them also changes the ctime. */
 void take_times_set(struct hash *h, const struct stat *st) {
     const struct timespec both[] = {st->st_atim, st->st_mtim};
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {

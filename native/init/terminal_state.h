@@ -1,4 +1,4 @@
-/* What a terminal is set to. */
+/* The settings of a terminal. */
 #ifndef TVSNAP_TERMINAL_STATE_H
 #define TVSNAP_TERMINAL_STATE_H
 

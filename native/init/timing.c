@@ -11,7 +11,7 @@
 #include "terminal.h"
 
 enum {
-    PROMPT_MS = 100,          /* within which a shell shows its prompt, if it has one */
+    PROMPT_MS = 100,          /* in which a shell shows its prompt, if it has one */
     INTERRUPT_GRACE_MS = 150, /* between a timeout's first SIGINT and SIGKILL for what the action started */
     SHELL_GRACE_MS = 1500,    /* and SIGKILL for the shell, whose state is lost then */
 };
@@ -23,7 +23,7 @@ void check_time(void) {
     if (action.kind == KEYS) {
         bool prompted = guest.terminal_count != action.shown || now > action.started + PROMPT_MS * 1000;
         if (action.pending.length && guest.mode == SHELL_PROMPT && prompted && now > action.started + 3000) {
-            /* the prompt, if there is to be one, is out: readline takes earlier keys as well, but they would show twice */
+            /* the prompt, if any, was shown: readline would accept earlier keys as well, but they would show twice */
             struct buffer keys = action.pending;
             action.pending = (struct buffer){0};
             type_keys(keys.data, keys.length);
@@ -41,13 +41,13 @@ void check_time(void) {
     }
     if (now < action.deadline) return;
     if (!action.timed_out) {
-        /* On a starved machine the command may not have begun, or may just have been looked at for the first time. */
+        /* On a busy machine the command may not have begun, or may just have been sampled for the first time. */
         bool begun = action.kind != RUN || action.fed;
         bool slept_long = now - action.sampled_at >= (action.deadline - action.half) / 2;
         action.blocked = begun && slept_long && action.sample && sleeping_time() == action.sample;
         action.timed_out = true;
         action.interrupted = now;
-        if (action.kind == RUN) { /* first as Ctrl-C would, so that the shell abandons the whole command */
+        if (action.kind == RUN) { /* first as Ctrl-C would, so that the shell aborts the whole command */
             signal_new(SIGINT);
             if (guest.shell) signal_child(guest.shell, SIGINT);
         } else {
@@ -58,7 +58,7 @@ void check_time(void) {
     bool long_ago = now - action.interrupted > SHELL_GRACE_MS * 1000;
     if (action.settled || (action.kind == RUN && !guest.shell)) {
         if (guest.shell && now < action.settled) return;
-        if (guest.shell && !long_ago && shell_has_pending(SIGINT)) { /* it would take the next command's place */
+        if (guest.shell && !long_ago && shell_has_pending(SIGINT)) { /* it would interrupt the next command */
             action.settled = now + 1000;
             return;
         }
@@ -67,7 +67,7 @@ void check_time(void) {
         finish_action();
         return;
     }
-    /* A shell that has reported is left to say its state, but not for ever: a forged report promises nothing. */
+    /* A shell that has reported may still report its state, but not for ever: a forged report guarantees nothing. */
     if (long_ago || (now - action.interrupted > INTERRUPT_GRACE_MS * 1000 && !action.reported)) {
         kill_new();
         if (action.kind != RUN || !guest.shell) return;
@@ -76,7 +76,7 @@ void check_time(void) {
     }
 }
 
-/* Milliseconds until check_time has something to do; -1 for never. */
+/* Returns milliseconds until check_time has something to do; -1 for never. */
 int next_wakeup_ms(void) {
     int64_t now = now_us(), at;
     if (action.kind == NOTHING) at = INT64_MAX;

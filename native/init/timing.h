@@ -1,4 +1,4 @@
-/* What the clock decides: keys that have had their effect, a call's timeout and what follows it, a shell that is due. */
+/* Actions by the clock: keys that have had their effect, a call's timeout and what follows it, a shell that is due. */
 #ifndef TVSNAP_TIMING_H
 #define TVSNAP_TIMING_H
 

@@ -1,15 +1,15 @@
-/* Several commands side by side, or one whose standard error is kept apart. It runs as one program apart from the shell,
- * so that PID 1 has one action under way, with one timeout for all of them.
+/* Several commands in parallel, or one with separate standard error. It runs as one program apart from the shell, so
+ * that PID 1 has one current action, with one timeout for all of them.
  *
- *   together    stdin: `LIMIT\0`, then for each command `CWD\0APART\0COMMAND\0INPUT\0COUNT\0` and so often `NAME\0VALUE\0`.
- *               CWD: empty for where it is started itself. APART: 1 if its standard error is not to be mixed with its
+ *   together    stdin: `LIMIT\0`, then for each command `CWD\0APART\0COMMAND\0INPUT\0COUNT\0` and COUNT times
+ *               `NAME\0VALUE\0`. CWD: empty for this program's own. APART: 1 to separate standard error from the
  *               output. INPUT: what it reads; empty for /dev/null.
  *               stdout: frames `INDEX STREAM LENGTH\n` and so many bytes, of stream 1 or 2; and for each command, when it
- *               has ended, `INDEX 0 STATUS DURATION OUTPUT ERRORS\n`: microseconds, and bytes in all of both streams
+ *               has ended, `INDEX 0 STATUS DURATION OUTPUT ERRORS\n`: microseconds, and total bytes of both streams
  *
- * Of each stream the first and the last half of LIMIT are kept. The first half is told as it comes, so that it is not lost
- * where PID 1 ends all of this at its timeout. Jobs that hold a stream when their command has ended are read on from, by
- * a process that lives as long as they have it open.
+ * Of each stream the first and the last half of LIMIT are kept. The first half is printed at once, so that it is not
+ * lost if PID 1 kills all of this at its timeout. If jobs still have a stream open when their command has ended, a
+ * separate process goes on reading it as long as they do.
  */
 #include "together.h"
 
@@ -29,9 +29,9 @@
 enum { MAX_COMMANDS = 256, FIELDS = 5, CHUNK = 65536 };
 
 struct stream {
-    int fd; /* -1: it has ended, or is not kept apart */
+    int fd; /* -1: it has ended, or is not separate */
     struct capture kept;
-    size_t told; /* bytes of its first half */
+    size_t told; /* printed bytes of its first half */
 };
 
 struct command {
@@ -55,7 +55,7 @@ static const char *next_text(const struct buffer *b, size_t *at) {
     return text;
 }
 
-/* False if that is none. */
+/* Returns false if there is no valid command. */
 static bool read_command(const struct buffer *b, size_t *at, struct command *c) {
     const char *fields[FIELDS];
     for (int i = 0; i < FIELDS; i++)
@@ -119,7 +119,7 @@ static void tell(int index, int stream, const char *data, size_t length) {
     if (length && (!write_all(1, head, (size_t)n) || !write_all(1, data, length))) _exit(1);
 }
 
-/* Reads what there is, for one turn at most 1 MiB of it; closes what is at its end. */
+/* Reads what is available, at most 1 MiB per turn; closes a stream at its end. */
 static void read_stream(int index, int number) {
     struct stream *s = &commands[index].streams[number];
     static char chunk[CHUNK];
@@ -151,7 +151,7 @@ static void tell_end(int index, int status) {
     if (!write_all(1, line, (size_t)n)) _exit(1);
 }
 
-/* Returns how many descriptors there are to be looked at, and whose they are. */
+/* Returns how many descriptors to poll, and whose they are. */
 static int awaited(struct pollfd *polled, int *whose) {
     int n = 0;
     for (int i = 0; i < count; i++)
@@ -163,7 +163,7 @@ static int awaited(struct pollfd *polled, int *whose) {
     return n;
 }
 
-/* Reads on from what jobs have open, until they have not. */
+/* Goes on reading what jobs have open, until they close it. */
 static void leave_to_jobs(void) {
     static struct pollfd polled[2 * MAX_COMMANDS];
     static int whose[2 * MAX_COMMANDS];

@@ -1,4 +1,4 @@
-/* Several commands side by side, or one whose standard error is kept apart; see together.c. */
+/* Several commands in parallel, or one with separate standard error; see together.c. */
 #ifndef TVSNAP_TOGETHER_H
 #define TVSNAP_TOGETHER_H
 

@@ -1,18 +1,18 @@
-/* Files and folders in many small requests, for the host's `put` and `get`: each request is a program of its own, so a
- * large file comes in several.
+/* Files and folders in many small requests, for the host's `put` and `get`: each request is a separate program, so a
+ * large file is transferred in several.
  *
  *   look PATH   what a path leads to: `MODE UID GID SIZE\0`, MODE in octal, and its path without links
- *   pack        what files hold. stdin: records `PATH\0OFFSET\0LENGTH\0`. stdout: for each `ERRNO LENGTH\0` and so many
- *               bytes, of a file's contents, or of a link's target. No link is followed in a path's last part
+ *   pack        contents of files. stdin: records `PATH\0OFFSET\0LENGTH\0`. stdout: for each `ERRNO LENGTH\0` and so many
+ *               bytes, of a file's contents, or of a link's target. A link in a path's last part is not followed
  *   unpack      makes files. stdin: records `KIND\0PATH\0MODE\0UID\0GID\0SECONDS\0OFFSET\0LENGTH\0` and so many bytes.
- *               stdout: for each, 1 if it made something where nothing was, else 0. Over the first that fails it stops,
- *               and says which
+ *               stdout: for each, 1 if it made something where nothing was, else 0. It stops at the first one that
+ *               fails, and prints which one
  *
- * The exit status is 0, or the errno that was met. Kinds of records: `p` is a directory on the way, made if nothing is
- * there. `d` is a directory, which may be there; `f` a part of a file, which is begun at offset 0; `l` a symbolic link
- * and `h` a hard link to what the bytes say: these take the place of what is there, unless that is a directory. `m` gives
- * a directory or a file its mode, and a new one its time. A number of -1 leaves something as it is: the mode of a file of
- * which more is to come, the owner of what the calling user makes.
+ * The exit status is 0, or the errno. Kinds of records: `p` is a parent directory, made if nothing is there. `d` is a
+ * directory, which may exist; `f` a part of a file, which is begun at offset 0; `l` a symbolic link and `h` a hard link
+ * to the target in the bytes: these replace what is there, unless that is a directory. `m` sets the mode of a directory
+ * or a file, and the time of a new one. A number of -1 leaves something unchanged: the mode of an incomplete file, or
+ * the owner of what the calling user makes.
  */
 #include "trees.h"
 
@@ -32,7 +32,7 @@ struct record {
     size_t length;
 };
 
-/* Takes the next `count` texts of a buffer; false if there are not so many. */
+/* Takes the next `count` texts of a buffer; returns false if there are not so many. */
 static bool take_texts(const struct buffer *b, size_t *at, const char **texts, int count) {
     for (int i = 0; i < count; i++) {
         const char *end = memchr(b->data + *at, 0, b->length - *at);
@@ -59,7 +59,7 @@ static void tell_packed(int error, const char *data, size_t length) {
     fwrite(data, 1, length, stdout);
 }
 
-/* Only a file's contents are opened: who waits at a FIFO's other end is not to wake. */
+/* Opens only regular files, so that a process waiting at the other end of a FIFO is not woken. */
 static int read_part(const char *path, off_t offset, char *to, size_t wanted, size_t *got) {
     struct stat st;
     *got = 0;
@@ -99,7 +99,7 @@ int pack(void) {
     return fflush(stdout) ? EIO : 0;
 }
 
-/* Makes room at a path; whether something was there comes in `*was`. Returns an errno, 0 for none. */
+/* Removes what is at a path; `*was` tells whether anything was. Returns an errno, 0 for none. */
 static int clear_way(const char *path, bool *was) {
     struct stat st;
     *was = lstat(path, &st) == 0;

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens one of the image's lists; NULL unless it is a regular file: a FIFO there must not hold PID 1 up. */
+/* Opens one of the image's lists; NULL unless it is a regular file: a FIFO there must not block PID 1. */
 static FILE *open_list(const char *path) {
     struct stat st;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-/* Users: the image's passwd and group, read by hand since a static program has no NSS. */
+/* Users: the image's passwd and group, parsed here since a static program has no NSS. */
 #ifndef TVSNAP_USERS_H
 #define TVSNAP_USERS_H
 

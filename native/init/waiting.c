@@ -14,9 +14,9 @@
 #include "proc.h"
 #include "terminal_state.h"
 
-enum { MAX_LOOKS = 10000 }; /* at descriptors, a request: about 40 ms */
+enum { MAX_LOOKS = 10000 }; /* descriptors inspected per request: about 40 ms */
 
-/* Takes another real user and group; as the effective ones stay root's, we may still do all that we could. */
+/* Takes another real user and group; as the effective ones stay root's, we keep our rights. */
 static bool go_by(uid_t uid, gid_t gid) {
     return setresgid(gid, (gid_t)-1, (gid_t)-1) == 0 && setresuid(uid, (uid_t)-1, (uid_t)-1) == 0;
 }
@@ -27,7 +27,7 @@ static bool go_by_those_of(pid_t pid) {
     return read_owner(pid, &uid, &gid) && go_by(uid, gid);
 }
 
-/* Whether something waits behind a descriptor of a process, or it cannot be told. */
+/* Whether data waits at a descriptor of a process, or that is unknown. */
 static bool waits_behind(int process, int number) {
     struct stat about;
     int unread;
@@ -35,14 +35,14 @@ static bool waits_behind(int process, int number) {
     if (its.fd < 0) return true;
     bool waits = fstat(its.fd, &about) != 0;
     if (!waits && S_ISSOCK(about.st_mode)) waits = poll(&its, 1, 0) < 0 || its.revents & (POLLIN | POLLERR);
-    /* Queues of inotify, timers, counters, what an epoll watches; and what was typed at a terminal. */
+    /* Queues of inotify, timers, eventfds, epolls; and what was typed at a terminal. */
     if (!waits && (!(about.st_mode & S_IFMT) || is_terminal(&about))) waits = poll(&its, 1, 0) < 0 || its.revents & POLLIN;
     if (!waits && S_ISFIFO(about.st_mode)) waits = ioctl(its.fd, FIONREAD, &unread) != 0 || unread > 0;
     close(its.fd);
     return waits;
 }
 
-/* Looks at those descriptors of a process whose numbers are given, or at all of them. */
+/* Checks the descriptors of a process with the given numbers, or all of them. */
 static bool process_waits(pid_t pid, const char *numbers, int *looks) {
     char name[64], *end;
     int process = open_process(pid);
@@ -64,8 +64,8 @@ static bool process_waits(pid_t pid, const char *numbers, int *looks) {
     return waits;
 }
 
-/* Whether anything waits for those descriptors of the shell, or for any of these processes, or it cannot be told.
- * Both fields are decimal numbers with blanks between them. */
+/* Whether data waits at these descriptors of the shell, or at any of these processes', or that is unknown. Both
+ * fields are decimal numbers separated by blanks. */
 bool anything_waits(struct field shell_files, struct field processes) {
     int looks = MAX_LOOKS;
     char *files = text_of(shell_files), *pids = text_of(processes), *at = pids, *end;

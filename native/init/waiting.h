@@ -1,9 +1,9 @@
-/* What waits to be read in the pipes, fifos and sockets of processes: calls add to it and take from it, and nobody who
- * has it open needs to run for that.
+/* Unread data in the pipes, fifos and sockets of processes: calls add and take data, without any process that has these
+ * open having to run.
  *
- * pidfd_getfd gives us the same open file, at which we can look without disturbing it. The kernel asks for the rights
- * that ptrace needs: that the real user is theirs, and where Yama is in force that we are their ancestor. So this is
- * done by PID 1 itself, in the other user's name for a moment, and not by a program of its own, as the census is.
+ * pidfd_getfd duplicates the open file, which can then be inspected without disturbing it. The kernel requires the
+ * rights for ptrace: that the real user is theirs, and with Yama that we are their ancestor. So PID 1 itself does this,
+ * with the other user's ids for a moment, and not a separate program like the census.
  */
 #ifndef TVSNAP_WAITING_H
 #define TVSNAP_WAITING_H

@@ -1,22 +1,22 @@
-/* All that lies below directories: as records, or as one digest that changes when any of them does.
+/* Lists everything below directories: as records, or as one digest that changes when any of it does.
  *
  *   walk list [--home] DIRECTORY... [SINCE_NS]   records; only those whose ctime is at least that
- *   walk digest [--times FILE] DIRECTORY...   a digest (hash.h), whatever the order in which entries come
- *   walk times DIRECTORY...                   the modification times of directories, as digest's FILE
+ *   walk digest [--times FILE] DIRECTORY...   a digest (hash.h), independent of the order of entries
+ *   walk times DIRECTORY...                   the modification times of directories, for digest's FILE
  *
  * A DIRECTORY is a path, or the number of an inherited descriptor, which then is `/` and below which paths start with
- * `/` too. Each is told itself, and walked within its own file system; a directory that belongs to another one is told,
- * what it holds is not. Symbolic links are never followed. HOME_DIR is left out of lists without --home, and of times. The
- * exit status is 1 if anything could not be looked at, with a reason.
+ * `/` too. Each one is listed itself, and walked within its own file system; a directory of another file system is
+ * listed without its contents. Symbolic links are never followed. HOME_DIR is left out of lists without --home, and of
+ * times. The exit status is 1 if anything could not be inspected, with a reason.
  *
  * A record is `PATH\0MODE UID GID SIZE MTIME_NS CTIME_NS ATIME_NS INODE RDEV OPAQUE FLAGS ATTRIBUTES\0`, MODE in octal.
- * OPAQUE: 1 for a directory of an overlay's upper layer that hides the image's. FLAGS: of a directory, those that
- * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a digest
- * of their names and values in hexadecimal; those of the kernel's own (trusted) are left out.
+ * OPAQUE: 1 for a directory of an overlay's upper layer that hides the image's. FLAGS: a directory's flags that
+ * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a
+ * hexadecimal digest of their names and values; the kernel's own (trusted) are left out.
  *
- * In a digest, size and ctime of a directory do not count, for they change with its entries; nor does its modification
- * time if it is one of those in FILE (that of an untouched image), or if the directory is one of those in which files
- * come and go with a mere look (`Entry.dated` in observing.py), unless it was set on purpose (it is not its ctime).
+ * In a digest, size and ctime of a directory do not count, since they change with its entries; nor does its
+ * modification time if it is in FILE (that of an untouched image), or if merely looking creates and deletes files in
+ * the directory (`Entry.dated` in observing.py), unless it was set explicitly (it differs from the ctime).
  */
 #include "walk.h"
 
@@ -35,21 +35,21 @@
 static enum { LIST, DIGEST, TIMES } task;
 static int64_t since = INT64_MIN;
 static dev_t device;     /* of the file system that is walked */
-static char path[PATH_MAX]; /* of the present entry; what is deeper can be used by no path, but would fill our memory */
+static char path[PATH_MAX]; /* of the current entry; deeper ones are unreachable by any path, but would fill our memory */
 static bool incomplete, with_home;
 static struct digests all; /* DIGEST: of each entry */
 
 static struct {
     struct digest *slots; /* of zeros: free */
     size_t mask;
-} known; /* what --times names: an open hash table */
+} known; /* the contents of --times: an open hash table */
 
 static void not_seen(const char *why) {
     if (!incomplete) dprintf(2, "%.200s: %s\n", path, why);
     incomplete = true;
 }
 
-/* Names a directory and its modification time. */
+/* Returns a key for a directory and its modification time. */
 static struct digest time_key(size_t length, int64_t mtime) {
     struct hash h = hash_begun();
     hash_piece(&h, path, length);
@@ -57,7 +57,7 @@ static struct digest time_key(size_t length, int64_t mtime) {
     return hash_end(&h);
 }
 
-/* Where a key is in the table, or would be. */
+/* Returns where a key is in the table, or would be. */
 static struct digest *place_of(const struct digest *key) {
     static const struct digest nothing;
     size_t at;
@@ -134,7 +134,7 @@ static void print_time(const struct stat *st, size_t length) {
     fwrite(key.bytes, sizeof key.bytes, 1, stdout);
 }
 
-/* Deals with one entry of the working directory; `path` is its path, of that length. */
+/* Handles one entry of the working directory; `path` is its path, of that length. */
 static void tell(struct entry *e, const char *name, int directory, size_t length) {
     if (task == TIMES) {
         print_time(&e->st, length);
@@ -171,7 +171,7 @@ static void walk(int directory, size_t length) {
         memcpy(path + length + 1, name, n + 1);
         struct entry entry = {0};
         if (!with_home && strcmp(path, HOME_DIR) == 0) continue;
-        if (fstatat(directory, name, &entry.st, AT_SYMLINK_NOFOLLOW)) continue; /* it has gone since */
+        if (fstatat(directory, name, &entry.st, AT_SYMLINK_NOFOLLOW)) continue; /* it was just deleted */
         int child = -1;
         if (S_ISDIR(entry.st.st_mode) && entry.st.st_dev == device) {
             child = open_directory(directory, name, O_NOFOLLOW);
@@ -224,7 +224,7 @@ int walk_main(char **arguments) {
     }
     with_home = task == DIGEST || (task == LIST && *arguments && strcmp(*arguments, "--home") == 0);
     if (with_home && task == LIST) arguments++;
-    struct rlimit files; /* one descriptor a level */
+    struct rlimit files; /* one descriptor per level */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);

@@ -1,4 +1,4 @@
-/* All that lies below directories: as records, or as one number that changes when any of them does (walk.c). */
+/* Lists everything below directories: as records, or as one digest that changes when any of it does (walk.c). */
 #ifndef TVSNAP_WALK_H
 #define TVSNAP_WALK_H
 

@@ -1,10 +1,11 @@
-/* One program of a build, in namespaces of its own: in a tree, as its root in a user namespace; or, without a lower layer, in
- * this machine's own root, with its rights.
+/* One program of a build, in its own namespaces: in a tree, as root of a user namespace; or, without a lower layer,
+ * in this machine's own root, with its rights.
  *
- * A tree is mounted before the user namespace is entered: nothing in there may mount. It uses the host's network, as package
- * managers must. Standard output gets all that the program prints, and standard error why it could not be started: the
- * status is 127 then if that is for the program itself, and 1 if the machine does not allow what it takes. All that it
- * started ends when it does, when our parent does, and when we are told to end (SIGTERM), which is done when we are gone. */
+ * A tree is mounted before the user namespace is entered, since nothing can be mounted in there. It uses the host's
+ * network, as package managers need it. Standard output gets the program's output, and standard error why it could
+ * not be started: the status is 127 then if the program is the reason, and 1 if the machine does not allow it. All
+ * that the program started ends when it does, when our parent does, and when we are terminated (SIGTERM), before we
+ * exit. */
 #include "build.h"
 
 #include <errno.h>
@@ -30,9 +31,9 @@
 
 enum { CANNOT_START = 127 };
 
-static int program = -1; /* a descriptor of its process */
+static int program = -1; /* a pidfd */
 
-/* The end of its first process ends a process namespace, and waiting for that one waits for all of them. */
+/* The end of its first process ends a PID namespace, and waiting for that process waits for all of them. */
 static void end(int number) {
     (void)number;
     if (program < 0) _exit(1);
@@ -60,9 +61,9 @@ _Noreturn static void become_program(int users, int parent) {
         enter_root(O.id_base + TTY_GROUP);
         check(setns(users, CLONE_NEWUSER) == 0 && setgroups(0, NULL) == 0, "user namespace");
         check(setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0, "root of the user namespace");
-        die_with_parent(); /* whoever changes ids has forgotten */
+        die_with_parent(); /* changing ids resets it */
     }
-    if (poll(&(struct pollfd){.fd = parent}, 1, 0)) _exit(1); /* it died before we asked to be told */
+    if (poll(&(struct pollfd){.fd = parent}, 1, 0)) _exit(1); /* it died before the death signal was set */
     failure = CANNOT_START;
     check(chdir(O.directory) == 0, O.directory);
     execvp(O.command[0], O.command);

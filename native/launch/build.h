@@ -1,4 +1,4 @@
-/* Runs the program of the command line for an image's build; returns its exit status. */
+/* Runs the command line's program for an image's build; returns its exit status. */
 #pragma once
 
 int build(void);

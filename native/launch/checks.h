@@ -1,9 +1,9 @@
-/* What cannot be done ends the program, with the reason. */
+/* Failures end the program and report the reason. */
 #pragma once
 
 #include <stdbool.h>
 
-extern int complaints, failure; /* the descriptor that gets the reason, and the exit status */
+extern int complaints, failure; /* the descriptor for the reason, and the exit status */
 
 _Noreturn void fail(const char *what);
 void check(bool ok, const char *what);

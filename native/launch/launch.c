@@ -1,30 +1,30 @@
 /* Host-side helper of the local backend and of image builds: prepares namespaces, mounts and cgroups, then execs.
  *
- * One short-lived static program, because none of this can be done safely inside a threaded Python process.
- * All mounts are made in a mount namespace of its own, so the host's mount table stays as it is.
+ * It is one short-lived static program, because none of this can be done safely inside a threaded Python process.
+ * All mounts are made in a separate mount namespace, so that the host's mount table stays as it is.
  *
- *   tvsnap-launch start   OPTIONS... -- INIT ARG...   a new sandbox: prints its PID 1's process id, and ends
+ *   tvsnap-launch start   OPTIONS... -- INIT ARG...   starts a sandbox: prints its PID 1's process id, and ends
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
  *   tvsnap-launch build   OPTIONS... -- PROGRAM ARG...  runs a program of an image's build, see build.c
- *   tvsnap-launch owners DIR --ids BASE COUNT         tries to show other owners of what is in that directory
- *   tvsnap-launch lacks                               prints resource limits that cannot be what a sandbox is to have
- *   tvsnap-launch network PID                         makes that sandbox's network namespace as start makes its own
+ *   tvsnap-launch owners DIR --ids BASE COUNT         tries to show that directory with other owners
+ *   tvsnap-launch lacks                               prints resource limits that a sandbox cannot get as intended
+ *   tvsnap-launch network PID                         sets up that sandbox's network namespace as start does
  *
  * Options:  --cgroup DIR     join it (repeatable)
- *           --pool DEVICE    block device of the btrfs pool; or --pool-dir DIR, where it lies on a btrfs of the host
+ *           --pool DEVICE    block device of the btrfs pool; or --pool-dir DIR, if it is on a btrfs of the host
  *           --live PATH      the sandbox's subvolume, relative to the pool; holds upper/ and work/
  *           --lower DIR      lower layers, topmost first (repeatable)
- *           --keep DIR       what CRIU sees of the host's directories (repeatable): its program, plugins, libraries
- *           --cache DIR      where CRIU keeps what it knows of this kernel
+ *           --keep DIR       a host directory that CRIU sees (repeatable): its program, plugins, libraries
+ *           --cache DIR      where CRIU caches what it knows of this kernel
  *           --ids BASE COUNT the user namespace's range, and the owners on disk
- *           --own BASE       as many users that nobody else has: the sandbox's, if files can be shown as theirs
- *           --device NAME    a node of the host's /dev that it has, too (repeatable)
+ *           --own BASE       as many users that only this sandbox has, if files can be shown as theirs
+ *           --device NAME    a node of the host's /dev that the sandbox gets, too (repeatable)
  *           --hostname NAME
  *           --no-new-privileges
  *           --directory DIR  where a build's program starts
- *           --parent PID     with whom a build's program ends
+ *           --parent PID     the process with which a build's program ends
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@
 #include "resource_limits.h"
 #include "signals.h"
 
-/* What CRIU needs of root's rights on this machine; what a restore needs in the sandbox, it has from its namespace. */
+/* Root's capabilities that CRIU needs on this machine; for a restore it also has those of the sandbox's namespace. */
 static const int CRIU_CAPABILITIES[] = {
     CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,    CAP_FSETID,     CAP_KILL,      CAP_SETGID,
     CAP_SETUID, CAP_SETPCAP,      CAP_NET_ADMIN,       CAP_IPC_OWNER, CAP_SYS_CHROOT, CAP_SYS_PTRACE, CAP_SYS_ADMIN,
@@ -62,8 +62,8 @@ static const int CRIU_CAPABILITIES[] = {
 
 enum { RPC_FD = 3 };
 
-/* To move a whole process, the kernel waits until nobody forks anywhere, some milliseconds each time; to move the thread
- * that asks, as v1 can by `tasks`, it need not, and we have no other. */
+/* To move a whole process, the kernel waits until no process forks anywhere, some milliseconds each time; moving
+ * only the calling thread, as v1 can by `tasks`, needs no wait, and we have no other thread. */
 static void join_cgroups(void) {
     char path[4096];
     for (int i = 0; i < O.cgroup_count; i++) {
@@ -80,7 +80,7 @@ static void enter_sandbox(int go) {
     close(go);
     check(setgroups(0, NULL) == 0, "the caller's groups");
     check(setresgid(0, 0, 0) == 0 && setresuid(0, 0, 0) == 0, "root of the user namespace");
-    /* A mount made outside this user namespace is locked; a bind of it is not, and can become the root. */
+    /* A mount from outside this user namespace is locked; a bind mount of it is not, and can become the root. */
     check(mount(ROOT, ROOT, NULL, MS_BIND, NULL) == 0 && chdir(ROOT) == 0, ROOT);
     enter_root(TTY_GROUP);
     if (O.hostname) check(sethostname(O.hostname, strlen(O.hostname)) == 0, "host name");
@@ -93,13 +93,13 @@ static void enter_sandbox(int go) {
     _exit(127);
 }
 
-/* What a process has of the one that made it is the same however tvsnap was started: with another niceness, as a
- * service, in the background with signals ignored. */
+/* Makes what a process inherits independent of how tvsnap was started: with another niceness, as a service, in the
+ * background with signals ignored. */
 static void become_usual(void) {
     static const struct sched_param none = {0};
-    check(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none) == 0, "scheduling"); /* POSIX has musl refuse this */
+    check(syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none) == 0, "scheduling"); /* musl's function refuses this */
     check(setpriority(PRIO_PROCESS, 0, 0) == 0, "niceness");
-    check(syscall(SYS_ioprio_set, 1, 0, 0) == 0, "input and output priority"); /* 1: of a process, this one */
+    check(syscall(SYS_ioprio_set, 1, 0, 0) == 0, "input and output priority"); /* 1: a process, 0: this one */
     check(prctl(PR_SET_TIMERSLACK, 50000) == 0, "timer slack");
     check(personality(PER_LINUX) >= 0, "personality");
     write_file("/proc/self/oom_score_adj", "0");
@@ -108,8 +108,8 @@ static void become_usual(void) {
     umask(022);
 }
 
-/* Lets a sandbox's processes have the resource limits that PID 1 gives them, and those of a snapshot be restored, where this
- * process may raise its own (CAP_SYS_RESOURCE). */
+/* Allows a sandbox's processes the resource limits that PID 1 gives them, and those in a snapshot, if this process may
+ * raise its own (CAP_SYS_RESOURCE). */
 static void lift_limits(void) {
     for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
         struct rlimit own;
@@ -120,15 +120,15 @@ static void lift_limits(void) {
     }
 }
 
-/* Prints the limits that a sandbox has otherwise than RESOURCE_LIMITS says, as this process may not raise its own: not
- * those that nobody here may raise, as the machine's first process has them too. */
+/* Prints the limits of a sandbox that differ from RESOURCE_LIMITS because this process may not raise its own, except
+ * those that nobody here may raise, which the machine's first process has too. */
 static int lacks(void) {
     lift_limits();
     for (int i = 0; i < RESOURCE_LIMIT_COUNT; i++) {
         int resource = (int)RESOURCE_LIMITS[i].resource;
         struct rlimit own, usual;
         check(getrlimit(resource, &own) == 0, "resource limits");
-        if (prlimit(1, resource, NULL, &usual)) usual = RESOURCE_LIMITS[i].limit; /* not for everybody to ask */
+        if (prlimit(1, resource, NULL, &usual)) usual = RESOURCE_LIMITS[i].limit; /* not everybody may ask */
         if (own.rlim_max < RESOURCE_LIMITS[i].limit.rlim_max && own.rlim_max < usual.rlim_max)
             printf("limit %d is %llu\n", resource, (unsigned long long)own.rlim_max);
     }
@@ -147,7 +147,7 @@ static int start(void) {
     int users = mount_root();
     check(users < 0 || setns(users, CLONE_NEWUSER) == 0, "user namespace");
     check(pipe2(go, O_CLOEXEC) == 0, "pipe");
-    /* A sibling of ours, so that the Python process is its parent and reaps it. */
+    /* It becomes our sibling, so that the Python process is its parent and reaps it. */
     unsigned long flags = CLONE_PARENT | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
                           CLONE_NEWCGROUP;
     pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -166,7 +166,7 @@ static int start(void) {
     return 0;
 }
 
-/* Gives up, for the program that is started next, all capabilities but those that CRIU needs. */
+/* Drops, for the program that is executed next, all capabilities except those that CRIU needs. */
 static void drop_capabilities(void) {
     unsigned long long kept = 0;
     for (size_t i = 0; i < sizeof CRIU_CAPABILITIES / sizeof *CRIU_CAPABILITIES; i++) kept |= 1ULL << CRIU_CAPABILITIES[i];
@@ -174,11 +174,11 @@ static void drop_capabilities(void) {
         if (!(kept >> capability & 1)) check(prctl(PR_CAPBSET_DROP, capability) == 0, "capabilities");
 }
 
-/* A low descriptor for CRIU's socket: those of the layers are fixed, and the caller may have any number of its own.
- * It ends with the thread that waits for it: what a killed tvsnap leaves must not be written to any longer. */
+/* CRIU's socket gets a low descriptor: those of the layers are fixed, and the caller may have any number of its own.
+ * CRIU ends with the thread that waits for it: what a killed tvsnap leaves must not be written to any more. */
 _Noreturn static void become_criu(void) {
     check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "death signal");
-    check(setpgid(0, 0) == 0, "process group"); /* to know what it leaves behind */
+    check(setpgid(0, 0) == 0, "process group"); /* to find what it leaves behind */
     check(dup2(0, RPC_FD) >= 0, "RPC socket");
     int null = open("/dev/null", O_RDONLY);
     check(null >= 0 && dup2(null, 0) == 0, "/dev/null");
@@ -197,7 +197,7 @@ static void tell_criu(const char *name, unsigned long number) {
 }
 
 _Noreturn static void restore(void) {
-    become_usual(); /* CRIU sets what is unusual, and its children inherit the rest */
+    become_usual(); /* CRIU sets what differs from this, and its children inherit the rest */
     lift_limits();
     join_cgroups();
     check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
@@ -214,7 +214,7 @@ _Noreturn static void restore(void) {
 
 _Noreturn static void dump(const char *pid) {
     char path[64];
-    become_usual(); /* its images are read by who has the sandbox's ids, whatever the mask of tvsnap's files */
+    become_usual(); /* its images are read by the sandbox's users, whatever the umask of tvsnap is */
     join_cgroups();
     snprintf(path, sizeof path, "/proc/%s/ns/net", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -227,7 +227,7 @@ _Noreturn static void dump(const char *pid) {
     become_criu();
 }
 
-/* Says what is in the way of users of their own for sandboxes whose layers are on the file system of a directory. */
+/* Reports why sandboxes whose layers are on a directory's file system cannot have their own users. */
 static int owners(char *directory) {
     int users = open_users((uid_t)O.id_base, O.id_base, O.id_base, O.id_count);
     check(users >= 0, "user namespace");
@@ -249,8 +249,8 @@ static int network(const char *pid) {
     return 0;
 }
 
-/* Lets the next process of a container have the number after `last`: what is written there is about the namespace of
- * who writes it, and only children are in the one that was entered. */
+/* Gives a container's next process the id after `last`: the file refers to the writer's namespace, and only children
+ * are in the one that was entered. */
 static int number(const char *pid, const char *last) {
     char path[64];
     int status;

@@ -16,7 +16,7 @@
 
 #define POOL "/run/pool"
 #define NEW "/run/new"
-#define NODES "/run/dev" /* also known to snapshot_store.py */
+#define NODES "/run/dev" /* also used by snapshot_store.py */
 
 enum { UPPER_FD = 100, KEPT_FD = 120, CACHE_FD = 140 };
 
@@ -27,16 +27,16 @@ static void move_fd(const char *path, int number) {
     close(fd);
 }
 
-/* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without, those of
- * directories are counted as they come, and an image's file has another once it is written. uuid: the file system keeps
- * its id in the upper layer, and says so in each mount of a copy, not only in the first (a kernel before 5.14 does not
- * know the word). The others are set whatever this machine's defaults: what lies in the upper layer is all that differs,
- * whole, under its name. */
+/* xino: inode numbers are those of the layers, so that they are the same in each mount of a copy; without it,
+ * directories are numbered as they are used, and a file of the image gets another number when it is written. uuid:
+ * the file system keeps its id in the upper layer, and reports it in each mount of a copy, not only in the first
+ * (kernels before 5.14 do not know this option). The others are set independently of this machine's defaults: the
+ * upper layer has all that differs, complete, under its name. */
 #define OVERLAY_UUID "uuid=on,"
 #define OVERLAY_OPTIONS "xino=on,index=off,redirect_dir=off,metacopy=off"
 
-/* Makes device nodes at NODES that no other sandbox has: who may open a node may lock it, too, and touch it.
- * Where none can be made, as in a container without that right, the host's stand in. */
+/* Creates device nodes at NODES that no other sandbox has: whoever can open a node can also lock and touch it. If
+ * none can be created, as in a container without that right, the host's are used. */
 void make_devices(void) {
     char from[64], path[64];
     struct stat st;
@@ -60,7 +60,7 @@ void private_mounts(void) {
     check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0, "private mounts");
 }
 
-/* A mount namespace of our own, in which a tmpfs hides the host's /run: what lies there is named by descriptors now. */
+/* Enters a new mount namespace in which a tmpfs hides the host's /run; what is needed of it is open by then. */
 void own_mounts(void) {
     char path[4096];
     private_mounts();
@@ -99,8 +99,8 @@ static bool mount_overlay_on_detached(void) {
     return mount_overlay();
 }
 
-/* Mounts the overlay such that all in it belongs to users of the sandbox's own. Returns a descriptor of the namespace in
- * which those have the numbers on disk; -1 if nothing was mounted, because that cannot be had here. */
+/* Mounts the overlay such that all files belong to the sandbox's own users. Returns a descriptor of the namespace in
+ * which those have the ids on disk; -1 if nothing was mounted, because this is impossible here. */
 static int mount_own_overlay(void) {
     int on_disk[1 + MAX_LOWERS], users = open_users((uid_t)O.own_base, O.id_base, O.own_base, O.id_count);
     bool shown = users >= 0;
@@ -112,10 +112,10 @@ static int mount_own_overlay(void) {
     return -1;
 }
 
-/* Mounts the sandbox's root at ROOT, in a /run of our own: every user may pass through it, which the data directory need
- * not allow. No path of the host shows inside.
+/* Mounts the sandbox's root at ROOT, in our own /run: every user can pass through it, which the data directory need not
+ * allow. No path of the host is visible inside.
  *
- * Returns a descriptor of the user namespace that the sandbox's is to be in; -1 for our own. */
+ * Returns a descriptor of the user namespace that has to contain the sandbox's; -1 for our own. */
 int mount_root(void) {
     char path[4096];
     check(mkdir(ROOT, 0755) == 0, ROOT);
@@ -128,7 +128,7 @@ int mount_root(void) {
     int users = O.own_base ? mount_own_overlay() : -1;
     if (users < 0) {
         check(mount_overlay(), "mount of the root");
-        /* Some is counted for the owner of a namespace alone. */
+        /* Some resources are counted only for a namespace's owner. */
         if (O.own_base) users = open_users((uid_t)O.own_base, O.id_base, O.id_base, O.id_count);
     }
     if (O.pool) check(umount2(POOL, MNT_DETACH) == 0, "unmount of the pool");
@@ -154,8 +154,8 @@ static void keep(int fd, const char *at) {
     show(from, at, MS_BIND);
 }
 
-/* Leaves the host's files behind, but for what CRIU needs to run: it follows paths, and symbolic links in them, that a
- * sandbox has made, as root of this machine. */
+/* Hides the host's files, except what CRIU needs to run: as root of this machine, it follows paths, and symbolic
+ * links in them, that a sandbox has made. */
 void leave_host(bool with_root) {
     check(mkdir(NEW, 0755) == 0 && mount("tmpfs", NEW, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") == 0, "mount of " NEW);
     for (int i = 0; i < O.kept_count; i++) keep(KEPT_FD + i, O.kept[i]);
@@ -165,15 +165,15 @@ void leave_host(bool with_root) {
     if (with_root) show(ROOT, ROOT, MS_MOVE);
     show(NODES, NODES, MS_MOVE);
     check(symlink(NODES "/null", NEW "/dev/null") == 0, "/dev/null");
-    /* CRIU asks whether a sandbox's is the host's. */
+    /* CRIU checks whether a sandbox's devpts is the host's. */
     check(mkdir(NEW "/dev/pts", 0755) == 0 && mount("devpts", NEW "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance") == 0,
           "/dev/pts");
     check(chdir(NEW) == 0 && syscall(SYS_pivot_root, ".", ".") == 0, "pivot_root");
     check(umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "unmount of the host's root");
 }
 
-/* Makes the working directory the root, with devices, terminals and processes: in the order in which CRIU mounts them again.
- * All sandboxes share the 3072 terminals that Linux lets containers have. */
+/* Makes the working directory the root, with devices, terminals and processes, in the order in which CRIU mounts
+ * them. All sandboxes share the 3072 terminals that Linux allows containers. */
 void enter_root(unsigned long tty_group) {
     char text[96];
     for (int i = 0; i < O.device_count; i++) {
@@ -188,7 +188,7 @@ void enter_root(unsigned long tty_group) {
     check(chdir("/") == 0, "/");
 }
 
-/* Goes to the only lower layer, mounted at ROOT with a /dev of its own: a device node in it would be the host's own. */
+/* Enters the only lower layer, mounted at ROOT with a separate /dev: a device node in it would be the host's own. */
 void mount_tree(void) {
     static const char *const links[][2] = {{"fd", "fd"}, {"stdin", "fd/0"}, {"stdout", "fd/1"}, {"stderr", "fd/2"}};
     char text[64];

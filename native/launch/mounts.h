@@ -1,13 +1,13 @@
-/* A sandbox's root and devices, in a mount namespace of our own: the host's mount table stays as it is. */
+/* A sandbox's root and devices, in a separate mount namespace, so that the host's mount table stays as it is. */
 #pragma once
 
 #include <stdbool.h>
 
-#define ROOT "/run/root"     /* also known to backend.py */
+#define ROOT "/run/root"     /* also used by backend.py */
 #define LAYERS "/run/layers"
 
 enum { TTY_GROUP = 5 };
-enum { LOWER_FD = 101, USERS_FD = 141 }; /* of the first lower layer, and of the user namespace for CRIU */
+enum { LOWER_FD = 101, USERS_FD = 141 }; /* the first lower layer, and the user namespace for CRIU */
 
 void private_mounts(void);
 void own_mounts(void);

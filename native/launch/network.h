@@ -1,4 +1,4 @@
-/* A sandbox's network: loopback only, and every port its to bind. */
+/* A sandbox's network: loopback only, and any process may bind any port. */
 #pragma once
 
 void set_network_up(void);

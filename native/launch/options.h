@@ -1,4 +1,4 @@
-/* What the command line says of a sandbox; see launch.c. */
+/* The command line's options for a sandbox; see launch.c. */
 #pragma once
 
 #include <stdbool.h>

@@ -23,7 +23,7 @@ static int wait_for_signals(void *unused) {
     return 0;
 }
 
-/* A process of ours, and a descriptor of it, by which it is ended: its number may be another's by then. */
+/* A process of ours and its pidfd, by which it is killed, since its id may have been reused by then. */
 struct holder {
     pid_t pid;
     int process;
@@ -36,12 +36,12 @@ static void end(struct holder h) {
     close(h.process);
 }
 
-/* Starts a process that waits, in a new user namespace, which belongs to a user. Its pid is -1 if that fails. */
+/* Starts a waiting process in a new user namespace that belongs to `owner`. Its pid is -1 on failure. */
 static struct holder hold_namespace(uid_t owner) {
-    static char stack[4096] __attribute__((aligned(16))); /* it shares our memory, which takes half the time */
+    static char stack[4096] __attribute__((aligned(16))); /* the process shares our memory, which takes half the time */
     struct holder h = {-1, -1};
     int usual = prctl(PR_GET_SECUREBITS);
-    /* The namespace belongs to the effective user; whoever changes that keeps capabilities only if told so. */
+    /* The namespace belongs to the effective user, and changing that keeps capabilities only with this flag. */
     if (usual < 0 || prctl(PR_SET_SECUREBITS, usual | SECBIT_NO_SETUID_FIXUP) || setresuid(KEPT, owner, KEPT))
         return h;
     int flags = CLONE_NEWUSER | CLONE_VM | CLONE_PIDFD | SIGCHLD;

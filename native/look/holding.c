@@ -26,7 +26,7 @@ static bool add_holds(struct text *to, struct holding *h, int pid, enum holder k
     return add_text(to, line, n);
 }
 
-/* Looks at what processes hold, for so many seconds of processor time at most: a line `PID HOLDS LOCKS` for each. */
+/* Inspects what processes hold, in at most `seconds` of processor time: a line `PID HOLDS LOCKS` for each. */
 int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told) {
     struct timespec now;
     struct text found = {0};

@@ -15,24 +15,24 @@
 #include "memory.h"
 
 enum {
-    MOST_LEVELS = 64, /* of directories: one is open for each, and the process has other use for descriptors */
+    MOST_LEVELS = 64, /* of directories: one is open for each, and the process needs descriptors for other things */
     MOST_BYTES = 8 << 20,
     OFTEN = 64,
 };
-#define SETTLES 2000000000LL /* ns; some file systems count times of change in seconds */
+#define SETTLES 2000000000LL /* ns; some file systems store ctimes in whole seconds */
 
 struct files {
     struct memory last;
 };
 
-/* A look that is under way. */
+/* A look in progress. */
 struct look {
     struct memory *last, now;
     struct text changed, gone;
-    char path[PATH_MAX]; /* of the present entry */
+    char path[PATH_MAX]; /* of the current entry */
     dev_t device;
-    int64_t settled; /* times of change before that are settled */
-    int64_t end;     /* by the clock of the thread's processor time */
+    int64_t settled; /* earlier ctimes are settled */
+    int64_t end;     /* by the thread's CPU clock */
     unsigned count;
     struct attribute_room *room;
     enum look_result result;
@@ -64,7 +64,7 @@ static void tell_changed(struct look *l, const struct entry *e, size_t length) {
         end(l, LOOK_NOT_ALL, error_text(ENOMEM));
 }
 
-/* What a change of which moves the time of change. */
+/* Reads what can only change together with the ctime. */
 static void read_rest(struct look *l, struct entry *e, int parent, const char *name, int directory) {
     char place[64 + NAME_MAX];
     if (!l->room) l->room = malloc(sizeof *l->room);
@@ -79,7 +79,7 @@ static void read_rest(struct look *l, struct entry *e, int parent, const char *n
     if (e->attributed) keep_time(l);
 }
 
-/* Deals with one entry, `l->path`, of that length. `directory`: it, if it is one that is walked. */
+/* Handles one entry, `l->path`, of that length. `directory`: its descriptor if it is a directory to be walked. */
 static void look_at(struct look *l, struct entry *e, int parent, const char *name, int directory, size_t length) {
     struct seen *was = find_seen(l->last, l->path, length);
     int64_t ctime = nanoseconds(e->st.st_ctim);
@@ -133,7 +133,7 @@ static void walk(struct look *l, int directory, size_t length, int level) {
         l->path[length] = '/';
         memcpy(l->path + length + 1, name, n + 1);
         struct entry entry = {0};
-        if (fstatat(directory, name, &entry.st, AT_SYMLINK_NOFOLLOW)) continue; /* it has gone since */
+        if (fstatat(directory, name, &entry.st, AT_SYMLINK_NOFOLLOW)) continue; /* it was just deleted */
         bool walked = S_ISDIR(entry.st.st_mode) && entry.st.st_dev == l->device;
         int child = walked ? open_below(l, directory, name, level) : -1;
         look_at(l, &entry, directory, name, child, length + 1 + n);
@@ -168,7 +168,7 @@ static void tell_gone(struct look *l) {
 
 struct files *look_files_new(void) { return calloc(1, sizeof(struct files)); }
 
-/* Looks at all that is below a directory, and at itself, `/`, for so many seconds of processor time at most. */
+/* Inspects a directory, as `/`, and everything below it, in at most `seconds` of processor time. */
 int look_files(struct files *files, int directory, double seconds, struct told *told) {
     *told = (struct told){0};
     struct look *l = calloc(1, sizeof *l);

@@ -1,34 +1,34 @@
-/* Looks at a sandbox from outside, within the tool's own process, and remembers what was seen: each observation is told
- * only in what it differs from the last one.
+/* Inspects a sandbox from outside, within tvsnap's own process, and remembers what was seen, so that each look returns
+ * only the differences from the last one.
  *
- * A library for Python (sandboxes/processes/look.py). What runs in a sandbox may make any files, and do so while they are
- * looked at: no link is followed, nothing but directories is opened, and there are bounds on levels, memory and time.
- * One thread at a time for each `struct files`.
+ * A library for Python (sandboxes/native_look.py). Programs in a sandbox may create any files, and do so during a look:
+ * no link is followed, only directories are opened, and levels, memory and time are limited. One thread at a time for
+ * each `struct files`.
  */
 #ifndef TVSNAP_LOOK_LOOK_H
 #define TVSNAP_LOOK_LOOK_H
 
 #include <stddef.h>
 
-#define EXPORTED __attribute__((visibility("default"))) /* all else is hidden from the program that loads it */
+#define EXPORTED __attribute__((visibility("default"))) /* all other symbols are hidden */
 
 struct files;
 
-/* What came of a look: after any but the first nothing is remembered, and the next one tells all. */
+/* The result of a look: after any other than the first nothing is remembered, and the next look returns everything. */
 enum look_result {
     LOOK_DONE,
-    LOOK_NOT_ALL,  /* something could not be looked at; `why` tells */
-    LOOK_TOO_LONG, /* it took more time than it had */
-    LOOK_TOO_MUCH, /* of files, more than are remembered: `tvsnap-init walk list` tells of any number; else more than was asked for */
+    LOOK_NOT_ALL,  /* something could not be inspected; see `why` */
+    LOOK_TOO_LONG, /* it exceeded its time limit */
+    LOOK_TOO_MUCH, /* more files than are remembered (`tvsnap-init walk list` has no limit); else more than was asked for */
 };
 
 /* Memory that look_told_free frees. */
 struct told {
-    char *changed; /* of files: a record of each that is new or another, as `tvsnap-init walk list --home` prints it */
+    char *changed; /* of files: a record of each new or changed one, in the format of `tvsnap-init walk list --home` */
     size_t changed_length;
-    char *gone; /* of files: the path of each that is no more, with what ends it */
+    char *gone; /* of files: the path of each deleted one, with a zero byte */
     size_t gone_length;
-    int error; /* of processes: its number */
+    int error; /* of processes: the error number */
     char why[512];
 };
 

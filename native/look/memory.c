@@ -5,7 +5,7 @@
 
 _Static_assert(sizeof(struct facts) == 12 * sizeof(int64_t) + DIGEST_SIZE, "facts are compared as bytes");
 
-/* False if there is no memory for it. */
+/* Returns false if there is no memory. */
 bool add_text(struct text *to, const char *data, size_t length) {
     if (length > to->room - to->length) {
         size_t room = (to->length + length) * 2;
@@ -28,7 +28,7 @@ struct facts facts_of(const struct entry *e) {
         .size = st->st_size,
         .mtime = nanoseconds(st->st_mtim),
         .ctime = nanoseconds(st->st_ctim),
-        .atime = S_ISDIR(st->st_mode) ? nanoseconds(st->st_atim) : 0, /* of others, reading may move it */
+        .atime = S_ISDIR(st->st_mode) ? nanoseconds(st->st_atim) : 0, /* for others, reading may change it */
         .inode = (int64_t)st->st_ino,
         .device = (int64_t)st->st_rdev,
         .opaque = e->opaque,
@@ -78,8 +78,8 @@ static int compare_with(const struct memory *m, const struct seen *s, const char
     return compare_paths(path, length, m->paths.data + s->path, s->length);
 }
 
-/* Returns what was seen at a path; NULL if nothing was, or, where memory lacks, for no reason. Files are nearly always asked
- * for in the order in which they were. */
+/* Returns what was seen at a path; NULL if nothing was, or possibly if memory is short. Files are nearly always
+ * requested in the order in which they were seen. */
 struct seen *find_seen(struct memory *m, const char *path, size_t length) {
     if (!m->count) return NULL;
     struct seen *found = NULL;

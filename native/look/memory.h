@@ -1,4 +1,4 @@
-/* What was seen of each file at a look, in the order in which they were come upon. */
+/* What was seen of each file at a look, in the order in which the files were found. */
 #ifndef TVSNAP_LOOK_MEMORY_H
 #define TVSNAP_LOOK_MEMORY_H
 
@@ -8,7 +8,7 @@
 
 #include "init/entry.h"
 
-/* Text that grows. */
+/* Growing text. */
 struct text {
     char *data;
     size_t length, room;
@@ -16,24 +16,24 @@ struct text {
 
 bool add_text(struct text *to, const char *data, size_t length);
 
-/* What is compared; without gaps between its parts. */
+/* What is compared; without padding. */
 struct facts {
     int64_t mode, uid, gid, size, mtime, ctime, atime, inode, device, opaque, flags, attributed;
     struct digest attributes;
 };
 
 struct seen {
-    size_t path, length; /* where in `paths` */
+    size_t path, length; /* its place in `paths` */
     struct facts facts;
-    bool settled; /* whoever changes attributes, or flags, moves the time of change from what it is here */
-    bool met;     /* by the next look */
+    bool settled; /* changing attributes or flags will give it another ctime */
+    bool met;     /* at the next look */
 };
 
 struct memory {
     struct seen *files;
     size_t count, room;
     struct text paths;
-    size_t next;            /* the one that is likely asked for next */
+    size_t next;            /* the one that is probably requested next */
     struct seen **in_order; /* by path; made when it is first needed */
 };
 

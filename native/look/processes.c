@@ -13,7 +13,7 @@
 
 enum { MOST_READ = 4096, LONGEST_NAME = 64 };
 
-/* Goes on with the next entry of a directory of numbers; false at its end. */
+/* Returns the next numeric name in a directory; false at its end. */
 static bool next_number(DIR *d, long *number) {
     struct dirent *e;
     while ((e = readdir(d))) {
@@ -24,7 +24,7 @@ static bool next_number(DIR *d, long *number) {
     return false;
 }
 
-/* Reads the beginning of a small file; -1, with errno, if it cannot be had. */
+/* Reads the beginning of a small file; returns -1 and sets errno on failure. */
 static ssize_t read_beginning(const char *path, char out[MOST_READ]) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
@@ -42,7 +42,7 @@ static DIR *open_numbers(int pid, const char *what) {
     return opendir(name);
 }
 
-/* Adds a line `THREAD SCHEDSTAT` for each thread of a process. Returns 0, or the number of an error. */
+/* Adds a line `THREAD SCHEDSTAT` for each thread of a process. Returns 0, or an error number. */
 static int add_ran(struct text *to, int pid, int *left) {
     DIR *d = open_numbers(pid, "task");
     int error = d ? 0 : errno;
@@ -58,8 +58,8 @@ static int add_ran(struct text *to, int pid, int *left) {
     return error;
 }
 
-/* Looks at what changes when the threads of processes run: `THREAD SCHEDSTAT` lines and a zero byte for each process, of so
- * many threads at most. */
+/* Finds what changes when the threads of processes run: lines `THREAD SCHEDSTAT` and a zero byte for each process,
+ * for at most `most` threads. */
 int look_ran(const int *pids, int count, int most, struct told *told) {
     struct text found = {0};
     int error = 0;
@@ -70,7 +70,7 @@ int look_ran(const int *pids, int count, int most, struct told *told) {
     return tell(told, &found, error);
 }
 
-/* Adds what a file of a thread says, and a zero byte; nothing, if it may be without. */
+/* Adds the contents of a thread's file, and a zero byte; if it is not needed, it may be missing. */
 static int add_said(struct text *to, int pid, long thread, const char *what, bool needed) {
     char name[LONGEST_NAME], said[MOST_READ] = "";
     snprintf(name, sizeof name, "/proc/%d/task/%ld/%s", pid, thread, what);
@@ -78,7 +78,7 @@ static int add_said(struct text *to, int pid, long thread, const char *what, boo
     return add_text(to, said, strlen(said) + 1) ? 0 : ENOMEM;
 }
 
-/* Looks at what the threads of a process do: `THREAD`, and what its stat and its syscall say, each with a zero byte. A thread
+/* Finds what the threads of a process do: `THREAD`, and its stat and syscall files, each with a zero byte. A thread
  * that has ended is in no call. */
 int look_threads(int pid, struct told *told) {
     struct text found = {0};
@@ -103,8 +103,8 @@ static int add_descriptor(struct text *to, int pid, long number) {
     return add_text(to, name, (size_t)length) && add_text(to, target, (size_t)n) && add_text(to, "", 1) ? 0 : ENOMEM;
 }
 
-/* Looks at what a process has open: `NUMBER TARGET` and a zero byte for each descriptor, of so many at most. Those that are
- * closed meanwhile are left out. */
+/* Lists what a process has open: `NUMBER TARGET` and a zero byte for each descriptor, of at most `most`. Those that are
+ * closed meanwhile are omitted. */
 int look_descriptors(int pid, int most, struct told *told) {
     struct text found = {0};
     DIR *d = open_numbers(pid, "fd");

@@ -6,7 +6,7 @@
 
 #include "error_text.h"
 
-/* Tells what was found, or why it was not: the number of an error. */
+/* Returns what was found, or the number of an error. */
 int tell(struct told *told, struct text *found, int error) {
     *told = (struct told){.error = error};
     if (error) {

@@ -1,4 +1,4 @@
-/* How what was seen of processes is handed over. */
+/* Returns what was seen of processes. */
 #ifndef TVSNAP_LOOK_RESULT_H
 #define TVSNAP_LOOK_RESULT_H
 

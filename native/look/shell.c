@@ -20,7 +20,7 @@ enum {
     LONGEST_NAME = 64,
 };
 
-/* Adds the processors that a process may use, as /proc shows them. */
+/* Adds a process' CPU affinity, as /proc shows it. */
 static int add_processors(struct text *to, int pid, char *status, size_t room) {
     static const char name[] = "\nCpus_allowed:\t";
     ssize_t n = read_proc(pid, "status", status, room);
@@ -34,7 +34,7 @@ static int add_processors(struct text *to, int pid, char *status, size_t room) {
     return error;
 }
 
-/* Whether the kernel is to tell a process, by a signal, of what happens to a file that another has open. */
+/* Finds whether the kernel will signal a process about events of an open file. */
 static int find_signalled(int process, int number, bool *signalled) {
     struct f_owner_ex owner = {0};
     int fd = (int)syscall(SYS_pidfd_getfd, process, number, 0);
@@ -55,7 +55,7 @@ static int add_descriptor(struct text *to, int pid, int process, const char *num
     snprintf(name, sizeof name, "fdinfo/%.20s", number);
     if ((told = read_proc(pid, name, info, sizeof info)) < 0) return errno;
     if (sscanf(info, "pos: %lld flags: %31s", &position, flags) != 2) return EIO;
-    bool locked = strstr(info, "\nlock:") || (size_t)told == sizeof info - 1; /* or there may be more to tell */
+    bool locked = strstr(info, "\nlock:") || (size_t)told == sizeof info - 1; /* or info may be incomplete */
     int error = process < 0 ? 0 : find_signalled(process, atoi(number), &signalled);
     if (error) return error;
     int length = snprintf(line, sizeof line, "%.20s %lld %s %d %d ", number, position, flags, locked, signalled);
@@ -75,9 +75,9 @@ static int add_descriptors(struct text *to, int pid, int process) {
     return error;
 }
 
-/* Looks at what a shell holds that it does not say of itself: `START NICE DELETED PROCESSORS`, the third of which is 1 if its
- * directory is no more, then `NUMBER POSITION FLAGS LOCKED SIGNALLED TARGET` for each descriptor; each with a zero byte. Without
- * `with_signals`, nobody is looked for whom the kernel signals of a descriptor. */
+/* Finds what a shell holds but does not report: `START NICE DELETED PROCESSORS`, the third of which is 1 if its
+ * directory was deleted, then `NUMBER POSITION FLAGS LOCKED SIGNALLED TARGET` for each descriptor; each with a zero
+ * byte. Without `with_signals`, SIGNALLED is always 0. */
 int look_shell(int pid, int with_signals, struct told *told) {
     static const char gone[] = " (deleted)";
     static const size_t mark = sizeof gone - 1;

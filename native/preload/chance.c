@@ -1,9 +1,10 @@
-/* Randomness by a seed: the same in each execution of a history. It is NO secret: who knows the seed knows all of it, and
- * keys and passwords made with it are worth nothing.
+/* Randomness from a seed: the same in each execution of a history. It is NO secret: whoever knows the seed knows all
+ * of it, and keys and passwords made with it are worthless.
  *
- * The generator is SplitMix64, counting from a start that depends on the seed, on the process's id and command line, and
- * on how often process ids have begun anew (`turn`, which the host writes): see docs/forks.md for why ids are the same in
- * each execution. The count is the process's own, and a child goes on from its parent's with a start of its own. */
+ * The generator is SplitMix64, counting from a start that depends on the seed, on the process's id and command line,
+ * and on how often process ids have started over (`turn`, which the host writes); docs/forks.md explains why ids are
+ * the same in each execution. Each process has its own count, and a child continues its parent's with a start of its
+ * own. */
 #include "preload.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
-/* A number for a file's bytes; 0 for one that cannot be read. */
+/* Returns a number that depends on a file's bytes; 0 if it cannot be read. */
 static uint64_t file_number(const char *path) {
     unsigned char data[1024];
     uint64_t number = 0;
@@ -50,7 +51,7 @@ void draw(void *buffer, size_t length) {
     }
 }
 
-/* From the seed, or from the kernel where there is none. */
+/* Fills a buffer from the seed, or from the kernel if there is no seed. */
 static void fill(void *buffer, size_t length) {
     unsigned char *at = buffer;
     if (seed_is_set()) draw(buffer, length);
@@ -59,7 +60,7 @@ static void fill(void *buffer, size_t length) {
             n = kernel(SYS_getrandom, (long)at, (long)length, 0, 0);
 }
 
-/* A number below that, each as likely. */
+/* Returns a uniformly distributed number below `limit`. */
 uint32_t draw_below(uint32_t limit) {
     if (limit < 2) return 0;
     uint32_t number, least = -limit % limit;
@@ -74,7 +75,7 @@ EXPORT(ssize_t, getrandom, void *buffer, size_t length, unsigned flags) {
     draw(buffer, length);
     if (length == sizeof before && draws_the_same()) {
         count = before;
-        ((unsigned char *)buffer)[7] &= 0x7f; /* of use in any case */
+        ((unsigned char *)buffer)[7] &= 0x7f; /* so that mktemp accepts it */
     }
     return (ssize_t)length;
 }

@@ -1,4 +1,4 @@
-/* What time it is. */
+/* The time of day. */
 #include "preload.h"
 
 #include <linux/stat.h>
@@ -49,7 +49,7 @@ EXPORT(int, ftime, struct timeb *now) {
     return 0;
 }
 
-/* Programs that go past the C library's functions, through its `syscall`. */
+/* Programs that bypass the C library's functions by its `syscall`. */
 
 enum { FUTEX_WAIT_UNTIL = 9, FUTEX_BY_REALTIME = 256 };
 

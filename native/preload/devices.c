@@ -1,6 +1,6 @@
 /* /dev/urandom and /dev/random, and the kernel's new UUIDs.
  *
- * Who opens a device gets it; what is read of it then comes from the seed. Reads are looked at more closely only in
+ * A program that opens a device gets it; what it reads from it then comes from the seed. Reads are checked only in
  * processes that have such a device: they have opened it, or were started with it. */
 #include "preload.h"
 
@@ -37,7 +37,7 @@ void note_device(const char *path) {
     if (path && (equal_texts(path, "/dev/urandom") || equal_texts(path, "/dev/random")) && seed_is_set()) devices = HAS_DEVICE;
 }
 
-/* A file with a UUID in place of the kernel's, which makes another for each that opens it; -1 for any other path. */
+/* Returns a file with a UUID that replaces the kernel's, which has a new one for each open(); -1 for any other path. */
 int chance_file(const char *path) {
     static const char digits[] = "0123456789abcdef";
     unsigned char bytes[16];
@@ -67,7 +67,7 @@ int chance_file(const char *path) {
         return NEXT(name) arguments;                                    \
     }
 
-/* Not variadic in here: the mode is where it would be, and of no meaning where it was not given. */
+/* Not variadic here: the mode is passed in the same register, and has no effect if it was not given. */
 OPENING(open, path, (path, flags, mode), const char *path, int flags, mode_t mode)
 OPENING(open64, path, (path, flags, mode), const char *path, int flags, mode_t mode)
 OPENING(openat, path, (at, path, flags, mode), int at, const char *path, int flags, mode_t mode)

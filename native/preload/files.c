@@ -23,7 +23,7 @@ void show_statx(struct statx *about) {
     if (about->stx_mask & STATX_BTIME) show_one(&about->stx_btime);
 }
 
-/* On 64-bit machines `struct stat64` is the same, and of the versions of __xstat there is one. */
+/* On 64-bit machines `struct stat64` is the same as `struct stat`, and __xstat has only one version. */
 #define SHOWN(name, about, arguments, ...)         \
     EXPORT(int, name, __VA_ARGS__) {               \
         int result = NEXT(name) arguments;         \
@@ -56,7 +56,7 @@ EXPORT(int, statx, int at, const char *path, int flags, unsigned mask, struct st
     return result;
 }
 
-/* Setting them: what a program has been shown must come back as what it was. */
+/* Setting times: a time that a program was shown must be converted back to the real one. */
 
 static const struct timespec *as_real(const struct timespec shown[2], struct timespec real[2]) {
     if (!shown) return NULL;

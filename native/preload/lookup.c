@@ -1,5 +1,5 @@
-/* Finds functions in the objects that were loaded after this one, as dlsym(RTLD_NEXT, ...) does: not every program has
- * dlsym, which was in a library of its own before glibc 2.34. */
+/* Finds functions in the objects that were loaded after this one, like dlsym(RTLD_NEXT, ...): not every program has
+ * dlsym, which was in a separate library before glibc 2.34. */
 #include "preload.h"
 
 #include <elf.h>
@@ -10,7 +10,7 @@
 struct search {
     const char *name;
     uint32_t hash;
-    bool passed; /* this object was met */
+    bool passed; /* this object was reached */
     void *found;
 };
 
@@ -38,7 +38,7 @@ static const ElfW(Phdr) * segment(const struct dl_phdr_info *object, ElfW(Word) 
     return NULL;
 }
 
-/* glibc has turned these into addresses, musl leaves them relative. */
+/* glibc has converted these into addresses, musl leaves them relative. */
 static const void *address(const struct dl_phdr_info *object, ElfW(Addr) value) {
     return (const void *)(value < object->dlpi_addr ? object->dlpi_addr + value : value);
 }
@@ -58,7 +58,7 @@ static bool read_tables(const struct dl_phdr_info *object, struct tables *t) {
     return t->symbols && t->names && (t->gnu || t->old);
 }
 
-/* The function's address, if that symbol is a function of that name, in the version that new programs get. */
+/* Returns the address if that symbol is a function of that name, in the version that new programs get. */
 static void *as_function(const struct dl_phdr_info *object, const struct tables *t, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &t->symbols[index];
     if (symbol->st_shndx == SHN_UNDEF || !equal_texts(t->names + symbol->st_name, name)) return NULL;
@@ -124,7 +124,7 @@ long missing(void) {
     return -1;
 }
 
-/* A system call of up to four arguments; returns what the kernel does, an error as a negative number. */
+/* Makes a system call of up to four arguments; returns the kernel's result, with an error as a negative number. */
 long kernel(long number, long a, long b, long c, long d) {
 #if defined __x86_64__
     long result;

@@ -1,6 +1,7 @@
-/* mktemp of GNU coreutils 9.1 draws its first ten letters from an address and a clock, and all others by
- * getrandom. So the names that may have such letters are taken, as it is told. One time in 23 it finds the first ten of no
- * use and has ten others at once: until the first name that counts, all tens are the same, so that this does not show. */
+/* mktemp of GNU coreutils 9.1 draws its first ten letters from an address and a clock, and all others by getrandom.
+ * So it is told that all names which may have such letters exist already. One time in 23 it rejects the first ten
+ * letters and draws ten others at once: until the first name that counts, all groups of ten are the same, so that
+ * this makes no difference. */
 #include "preload.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@ enum { TAKEN = 11, SAME = 64 };
 static int asked, answered;
 
 static bool is_mktemp(void) {
-    static int known; /* 0: not yet */
+    static int known; /* 0: not checked yet */
     if (!known) {
         const char *path = (const char *)getauxval(AT_EXECFN), *name = path ? path : "";
         for (; path && *path; path++)

@@ -1,4 +1,4 @@
-/* Names of temporary files: the C library's functions draw them without calling one that we could replace. */
+/* Names of temporary files: the C library's functions draw them without calling one that could be replaced. */
 #include "preload.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static long make(const char *path, int kind, int flags) {
     return there == 0 ? -EEXIST : there == -ENOENT ? 0 : there;
 }
 
-/* Replaces the six X before the suffix until what results is new; returns what `make` did, or -1 and sets errno. */
+/* Replaces the six X before the suffix until the name is new; returns the result of `make`, or -1 and sets errno. */
 static int make_named(char *template, size_t suffix, int kind, int flags) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     size_t length = length_of(template);

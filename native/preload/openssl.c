@@ -1,4 +1,4 @@
-/* OpenSSL stirs addresses and the time into what it has from the kernel: it is given a generator of ours instead. */
+/* OpenSSL mixes addresses and the time into the kernel's randomness, so it gets our own generator instead. */
 #include "preload.h"
 
 static int bytes(unsigned char *buffer, int length) {
@@ -28,7 +28,7 @@ static const struct {
     int (*status)(void);
 } method = {seeded, bytes, NULL, added, bytes, status};
 
-/* Where the program is linked with it; what loads it later calls the functions below, but OpenSSL itself does not. */
+/* For programs that are linked with it; programs that load it later call the functions below, but OpenSSL does not. */
 __attribute__((constructor)) static void give_generator(void) {
     int (*set_method)(const void *) = seed_is_set() ? next_symbol("RAND_set_rand_method") : NULL;
     if (set_method) set_method(&method);

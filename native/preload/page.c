@@ -1,12 +1,12 @@
-/* What the host says: when the clock began, and the seed. One file, mapped by each process (fixed.py writes it).
+/* The host's parameters: when the clock began, and the seed. One file, mapped by each process (fixed.py writes it).
  *
- * Times that the kernel tells are turned into those to be shown by a list of spans. Each begins when the sandbox, or the
- * state that it was forked from, began to run on some machine: `real` is the kernel's time of that moment and `shown`
- * what the sandbox's clock stood at. So time that passed between a snapshot and a fork is left out, and what was written
- * before the fork keeps the times that it was seen with. The host adds a span while no process of the sandbox runs.
+ * The kernel's times are converted to the shown ones by a list of spans. Each begins when the sandbox, or the state
+ * that it was forked from, began to run on some machine: `real` is the kernel's time then, and `shown` the time of
+ * the sandbox's clock. So the time between a snapshot and a fork is left out, and files written before the fork keep
+ * the times that they were seen with. The host adds a span while no process of the sandbox runs.
  *
- * What is older than the first span is the image's, and keeps its time; but where that is later than the clock's start,
- * it is shown as one within the hour before, in the same order: nothing is to come from the future. */
+ * Times before the first span are the image's, and unchanged; but one that is later than the clock's start is shown
+ * within the hour before it, in the same order, so that nothing comes from the future. */
 #include "preload.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 enum { VERSION = 1, SIZE = 65536, CLOCK = 1, SEED = 2 };
 #define WINDOW (3600 * SECOND)
-#define WINDOW_SHIFT 19 /* 60 years become an hour */
+#define WINDOW_SHIFT 19 /* 60 years are compressed into an hour */
 
 struct span {
     int64_t real, shown;
@@ -50,7 +50,7 @@ static const struct page *page(void) {
     const struct page *known = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);
     if (known) return known;
     known = map();
-    __atomic_store_n(&mapped, known, __ATOMIC_RELEASE); /* two threads may come to map it twice, which does no harm */
+    __atomic_store_n(&mapped, known, __ATOMIC_RELEASE); /* two threads may both map it, which does no harm */
     return known;
 }
 
@@ -60,7 +60,7 @@ uint64_t seed(void) { return page()->seed; }
 
 static size_t spans(void) { return __atomic_load_n(&page()->count, __ATOMIC_ACQUIRE); }
 
-/* The last span that begins at `time` or before it, by one of the two clocks; the first has. */
+/* Returns the last span that begins at or before `time`, by one of the two clocks; the first span if there is none. */
 static size_t span_of(int64_t time, bool shown) {
     const struct span *all = page()->spans;
     size_t low = 0, high = spans();
@@ -100,7 +100,7 @@ static struct timespec timespec(int64_t time) {
     return (struct timespec){.tv_sec = seconds, .tv_nsec = time - seconds * SECOND};
 }
 
-/* Times beyond those that fit into 64 bits of nanoseconds are nobody's clock. */
+/* Times that do not fit into 64 bits of nanoseconds are not converted. */
 static bool fits(struct timespec t) { return t.tv_sec > -9000000000LL && t.tv_sec < 9000000000LL; }
 
 struct timespec shown_timespec(struct timespec real) {
@@ -111,8 +111,8 @@ struct timespec real_timespec(struct timespec shown) {
     return clock_is_set() && fits(shown) ? timespec(real_time(nanoseconds(shown))) : shown;
 }
 
-/* Whether a deadline of which nobody says by which clock it is, is by this one: clocks that count from a machine's start
- * do not come near it. */
+/* Whether a deadline by an unknown clock is by this one: clocks that count from a machine's boot have much smaller
+ * values. */
 bool is_of_shown_clock(const struct timespec *deadline) {
     return clock_is_set() && deadline->tv_sec > page()->spans[0].shown / SECOND / 2;
 }

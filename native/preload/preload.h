@@ -1,10 +1,10 @@
 /* The library that gives a sandbox's programs a clock with a fixed start and randomness with a fixed seed.
  *
- * The loader loads it into every dynamically linked program (/etc/ld.so.preload), before the C library, so that what it
- * defines is called in its place. It needs no C library of its own and works with glibc and musl: what it calls is looked
- * up in whatever the program has loaded (lookup.c).
+ * The loader loads it into every dynamically linked program (/etc/ld.so.preload), before the C library, so that its
+ * functions replace the C library's. It is not linked with a C library, and works with glibc and musl: the functions
+ * that it calls are looked up in whatever the program has loaded (lookup.c).
  *
- * What it is to do is in a file that the host writes (page.c). Without that file, all functions do what they always do.
+ * Its parameters are in a file that the host writes (page.c). Without that file, all functions work as usual.
  */
 #ifndef PRELOAD_H
 #define PRELOAD_H
@@ -17,13 +17,13 @@
 #include <sys/time.h>
 #include <time.h>
 
-/* Defines a function that programs call in place of the C library's; `own_NAME` is its name in here. */
+/* Defines a function that replaces the C library's; `own_NAME` is its name in this library. */
 #define EXPORT(result, name, ...)                                                           \
     result own_##name(__VA_ARGS__) __asm__(#name) __attribute__((visibility("default"))); \
     result own_##name(__VA_ARGS__)
 
-/* The C library's function of that name, with the type of the one in here. A program that asks whether there is one finds
- * ours: where an older C library has none, what is called says ENOSYS. */
+/* The C library's function of that name, with the type of the one here. A program that tests whether the function
+ * exists finds ours; if an older C library has none, calls fail with ENOSYS. */
 #define NEXT(name)                                            \
     ({                                                        \
         static void *found;                                   \

@@ -1,4 +1,4 @@
-/* Waiting until some time of day: the kernel waits by its own clock. */
+/* Waiting until a time of day: the kernel waits by its own clock. */
 #include "preload.h"
 
 #include <mqueue.h>
@@ -6,7 +6,7 @@
 #include <semaphore.h>
 #include <sys/timerfd.h>
 
-/* A deadline by the kernel's clock: by what `id` says, or by the looks of it where that is -1. */
+/* Converts a deadline to the kernel's clock: if `id` is the time of day, or if that is -1 and its value looks so. */
 static const struct timespec *deadline(clockid_t id, const struct timespec *shown, struct timespec *real) {
     if (!shown || (id != CLOCK_REALTIME && (id != -1 || !is_of_shown_clock(shown)))) return shown;
     *real = real_timespec(*shown);
@@ -52,7 +52,7 @@ EXPORT(int, clock_nanosleep, clockid_t clock, int flags, const struct timespec *
     return NEXT(clock_nanosleep)(clock, flags, wait, left);
 }
 
-/* What a timer is set to, by the kernel's clock where it is a time of day. */
+/* Converts a timer's setting to the kernel's clock if it is a time of day. */
 static const struct itimerspec *as_real_timer(bool absolute, const struct itimerspec *set, struct itimerspec *real) {
     if (!absolute || !set || !is_of_shown_clock(&set->it_value)) return set;
     *real = (struct itimerspec){set->it_interval, real_timespec(set->it_value)};

@@ -29,7 +29,7 @@ enum {
     MEMBARRIER_GET_REGISTRATIONS = 512,
 };
 
-enum { OUT = -1 }; /* of an argument: room for what the call has to say */
+enum { OUT = -1 }; /* stands for an argument: a buffer for the call's output */
 enum { LAST = -1 };
 enum { KERNEL_SIGACTION = 32, SIGNALS = 64, MOST_QUESTIONS = 112, MOST_SAID = 2 * PAGE };
 
@@ -38,13 +38,14 @@ struct question {
     size_t says; /* bytes that it writes to OUT */
 };
 
-/* As the program below reads them. */
+/* In the format that the program below reads. */
 struct order {
     long call, arguments[6], result;
 };
 
-/* But for the end of the heap and handlers of signals, which are asked first. Those that the kernel does not know or refuses say that. The last one
- * ends that calls are dispatched to a program of its own (kept.c): before Linux 6.4, nobody can tell whether they are. */
+/* All questions except those for the end of the heap and for signal handlers, which come first. If the kernel does
+ * not know one, or refuses it, the error is the answer. The last one switches off syscall user dispatch (kept.c):
+ * before Linux 6.4, nothing shows whether it is on. */
 static const struct question QUESTIONS[] = {
     {SYS_sigaltstack, {0, OUT}, sizeof(stack_t)},
     {SYS_getitimer, {ITIMER_REAL, OUT}, sizeof(struct itimerval)},
@@ -78,7 +79,8 @@ static const struct question QUESTIONS[] = {
     {SYS_prctl, {SYSCALL_USER_DISPATCH, 0}, 0},
 };
 
-/* A program that a process runs for us: it makes the calls of a list of orders, at r12, and stops after the last. */
+/* A program that a process executes for us: it makes the calls of a list of orders, at r12, and stops after the
+ * last. */
 extern const char tvsnap_asking[], tvsnap_asked[];
 __asm__(".pushsection .rodata\n"
         "tvsnap_asking:\n"
@@ -99,7 +101,7 @@ __asm__(".pushsection .rodata\n"
         "tvsnap_asked:\n"
         ".popsection\n");
 
-/* What lies in the memory that the process gets for it. */
+/* The contents of the memory that the process gets for this. */
 struct sheet {
     char program[PAGE];
     struct order orders[MOST_QUESTIONS];
@@ -108,8 +110,8 @@ struct sheet {
 
 static size_t room_taken(const struct sheet *sheet) { return (sizeof *sheet + PAGE - 1) / PAGE * PAGE; }
 
-/* Writes down questions, the first of them for the end of the heap, for a sheet at `place`: all but the last if `told`. Returns how many, and how many bytes the answers
- * take. */
+/* Writes questions, the first of them for the end of the heap, into a sheet at `place`; the last one is omitted if
+ * `told`. Returns how many there are, and how many bytes the answers take. */
 static size_t write_orders(struct sheet *sheet, unsigned long place, bool told, size_t *said) {
     size_t count = 0, questions = sizeof QUESTIONS / sizeof *QUESTIONS - told;
     unsigned long out = place + offsetof(struct sheet, said);
@@ -130,15 +132,15 @@ static size_t write_orders(struct sheet *sheet, unsigned long place, bool told, 
 }
 _Static_assert(1 + SIGNALS + sizeof QUESTIONS / sizeof *QUESTIONS < MOST_QUESTIONS, "each question has a place");
 
-/* Lines of /proc/PID/status that say what it may do, and what it does about signals. */
+/* Lines of /proc/PID/status on permissions and signal handling. */
 static const char *const STATUS[] = {
     "Umask", "Tgid", "NStgid", "Uid", "Gid", "Groups", "NSpid", "NSpgid", "NSsid", "VmLck", "VmPin",
     "Threads", "SigPnd", "ShdPnd", "SigIgn", "SigCgt", "Cap", "NoNewPrivs", "Seccomp", "Speculation",
     "Cpus_allowed:", "Mems_allowed:", "THP_enabled", "untag_mask", "x86_Thread", "CoreDumping", "FDSize",
 };
 
-/* Adds its status. How much of its memory is locked tells whether all that is to come shall be (mlockall), now that it has
- * got more. */
+/* Adds the status. As the process has just got more memory, how much is locked shows whether all future memory is to be
+ * locked (mlockall). */
 static bool add_status(struct text *to, const struct process *p) {
     struct text all = {0};
     bool good = add_file(&all, p->directory, "status") && all.data;
@@ -154,7 +156,7 @@ static bool add_status(struct text *to, const struct process *p) {
     return good;
 }
 
-/* Whether it neither blocks nor ignores SIGTRAP: the kernel would make that the default when we have it stop. */
+/* Whether it neither blocks nor ignores SIGTRAP: the kernel would reset that to the default when we make it stop. */
 static bool may_be_stepped(const struct process *p) { return !((p->blocks | p->ignores) >> (SIGTRAP - 1) & 1); }
 
 static bool run_program(struct process *p, const struct user_regs_struct *at, unsigned long place) {
@@ -189,7 +191,7 @@ bool add_answers(struct text *to, struct process *p, const struct user_regs_stru
     struct sheet *sheet = calloc(1, sizeof *sheet);
     long place = -1, result = -1, length = sheet ? (long)room_taken(sheet) : 0;
     bool good = sheet && may_be_stepped(p) &&
-                call(p, at, SYS_mmap, 0, length, 7, 0x22, &place) && place >= 0; /* private, of no file */
+                call(p, at, SYS_mmap, 0, length, 7, 0x22, &place) && place >= 0; /* private, anonymous */
     if (good) {
         good = add_status(to, p) && ask(to, p, at, (unsigned long)place, sheet, heap_end);
         good = call(p, at, SYS_munmap, place, length, 0, 0, &result) && result == 0 && good;

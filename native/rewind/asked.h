@@ -1,4 +1,4 @@
-/* What only a process itself can tell of what the kernel keeps of it: asked by system calls that it makes for us. */
+/* Kernel state of a process that only the process itself can read, by system calls that it makes for us. */
 #ifndef TVSNAP_REWIND_ASKED_H
 #define TVSNAP_REWIND_ASKED_H
 

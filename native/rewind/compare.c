@@ -12,7 +12,7 @@
 enum { AT_ONCE = 16 }; /* pages */
 static const char EMPTY[PAGE];
 
-/* Keeps what the pages of its own hold. */
+/* Saves the contents of the process' own pages. */
 static bool keep_pages(struct process *p) {
     size_t length = p->was.owns * PAGE;
     if (length > p->data_room) {
@@ -55,18 +55,18 @@ static bool add_other(struct process *p, uint64_t address, const char *wanted) {
     return true;
 }
 
-/* Whether a page lies where the process may write; addresses are asked for in their order. */
+/* Whether a page is in a writable mapping; addresses must be passed in ascending order. */
 static bool is_writable(const struct layout *layout, size_t *at, uint64_t address) {
     while (*at < layout->count && layout->mappings[*at].end <= address) ++*at;
     return *at < layout->count && layout->mappings[*at].writable;
 }
 
-/* The pages that a process had and has, gone through side by side. */
+/* The old and the new pages of a process, compared in parallel. */
 struct comparison {
     struct process *p;
     struct reason *why;
-    size_t old;           /* the first that it had and that is yet to be compared */
-    size_t was_in, is_in; /* mappings, as is_writable has it */
+    size_t old;           /* the first old page that was not compared yet */
+    size_t was_in, is_in; /* mappings, for is_writable */
 };
 
 static bool has_written(const struct comparison *c, uint64_t address) {
@@ -78,7 +78,7 @@ static bool take_other(const struct comparison *c, uint64_t address, const char 
     return add_other(c->p, address, wanted) || fail(c->why, "there is no memory to compare process %d in", c->p->pid);
 }
 
-/* Takes down those of the pages that it had up to an address that it has no more: they are empty. */
+/* Records those old pages up to an address that are gone: now they are empty. */
 static bool compare_gone(struct comparison *c, uint64_t end) {
     const struct layout *was = &c->p->was;
     for (; c->old < was->owns && was->own[c->old] < end; c->old++) {
@@ -89,7 +89,7 @@ static bool compare_gone(struct comparison *c, uint64_t end) {
     return true;
 }
 
-/* Compares one that it has with what was there: it was empty if it was none of its own. */
+/* Compares a present page with its old contents: it was empty if it was not the process' own. */
 static bool compare_there(struct comparison *c, uint64_t address, const char *there) {
     const struct layout *was = &c->p->was;
     bool known = c->old < was->owns && was->own[c->old] == address;
@@ -99,7 +99,7 @@ static bool compare_there(struct comparison *c, uint64_t address, const char *th
     return same || take_other(c, address, wanted);
 }
 
-/* Finds the pages that hold something else than they did. False, too, if the process may only read one of them. */
+/* Finds the pages whose contents differ. Also returns false if the process may only read one of them. */
 bool find_others(struct process *p, struct reason *why) {
     struct comparison c = {.p = p, .why = why};
     char there[AT_ONCE * PAGE];
@@ -115,7 +115,7 @@ bool find_others(struct process *p, struct reason *why) {
     return compare_gone(&c, UINT64_MAX);
 }
 
-/* Compares those mappings that cannot be set: all but plain ones. */
+/* Compares the mappings that cannot be restored: all except plain ones. */
 bool same_fixed(const struct process *p, struct reason *why) {
     if (!same_text(why, p->pid, &p->was.fixed, &p->is.fixed)) return false;
     size_t old = 0, new = 0;
@@ -129,12 +129,12 @@ bool same_fixed(const struct process *p, struct reason *why) {
     return true;
 }
 
-/* Compares what can only be compared, and has the heap end no earlier than it did. */
+/* Compares what can only be compared, and moves the heap's end up to where it was if it is lower. */
 bool compare_process(struct process *p, struct reason *why) {
     struct user_regs_struct at;
     bool good = (get_registers(p, &at) && waits(p, &at)) || fail(why, "process %d does not wait", p->pid);
     good = good && see_facts(p, &at, &p->facts_now, why) && same_text(why, p->pid, &p->facts, &p->facts_now);
-    if (good && p->heap_end < p->was.heap_end) good = set_heap_end(p, &at, why); /* what is above it is of no use to anybody */
+    if (good && p->heap_end < p->was.heap_end) good = set_heap_end(p, &at, why); /* nothing above it is in use */
     begin_layout(&p->is, p->was.heap_end, p->was.stack_start);
     good = good && read_layout(p, &p->is, why) && same_fixed(p, why) && find_others(p, why);
     return set_registers(p, &at) && good;

@@ -1,4 +1,4 @@
-/* Takes down what a process is, and compares it with that. */
+/* Records the state of a process, and compares it later. */
 #ifndef TVSNAP_REWIND_COMPARE_H
 #define TVSNAP_REWIND_COMPARE_H
 

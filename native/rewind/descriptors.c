@@ -44,7 +44,7 @@ static bool add_attributes(struct text *to, int fd) {
     return good;
 }
 
-/* What an open file is set to and, of a terminal or a pipe, holds. */
+/* The settings of an open file, and the amount of unread data of a terminal or a pipe. */
 static bool add_open_file(struct text *to, int fd, const struct stat *about, bool in_memory) {
     struct f_owner_ex owner = {0};
     struct termios modes;
@@ -64,7 +64,7 @@ static bool add_open_file(struct text *to, int fd, const struct stat *about, boo
     return good && add(to, &owner, sizeof owner) && add_line(to, " %d %d\n", unread, fcntl(fd, F_GETSIG));
 }
 
-/* All of fdinfo but the position: a command's text is read on from where it stands, and of others the shell's state tells. */
+/* All of fdinfo except the position: a command's text is read on from there, and the shell's state covers others. */
 static bool add_info(struct text *to, const struct process *p, int number) {
     char path[64];
     struct text all = {0};
@@ -81,7 +81,7 @@ static bool add_info(struct text *to, const struct process *p, int number) {
 
 static bool add_target(struct text *to, const struct process *p, const char *name, char target[PATH_MAX]) {
     ssize_t n = readlinkat(p->directory, name, target, PATH_MAX - 1);
-    if (n < 0) return true; /* namespaces of another kernel */
+    if (n < 0) return true; /* a namespace that this kernel lacks */
     target[n] = 0;
     return add_line(to, "%s %s\n", name, target);
 }
@@ -95,14 +95,14 @@ static bool add_identity(struct text *to, const struct stat *about) {
     return add_line(to, "%lu:%lu\n", (unsigned long)about->st_dev, (unsigned long)about->st_ino);
 }
 
-/* Adds what a link of /proc/PID leads to, and which file that is. */
+/* Adds the target of a link in /proc/PID, and the identity of that file. */
 bool add_place(struct text *to, const struct process *p, const char *name) {
     struct stat about;
-    /* Not by the C library's name for it, which only those of 2021 and later have. */
+    /* The system call, since only C libraries of 2021 and later have fstatat under one name. */
     return add_link(to, p, name) && syscall(SYS_newfstatat, p->directory, name, &about, 0) == 0 && add_identity(to, &about);
 }
 
-/* Adds all that is known of a descriptor, by one that is borrowed from the process. */
+/* Adds all that is known of a descriptor, by a duplicate of it. */
 static bool add_descriptor(struct text *to, const struct process *p, int number) {
     char name[64], target[PATH_MAX] = "";
     struct stat about;

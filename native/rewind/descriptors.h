@@ -1,4 +1,4 @@
-/* What a process has open: what each descriptor leads to, how it is set, and what others can set of it. */
+/* The open files of a process: the target of each descriptor, its settings, and what others can set of it. */
 #ifndef TVSNAP_REWIND_DESCRIPTORS_H
 #define TVSNAP_REWIND_DESCRIPTORS_H
 

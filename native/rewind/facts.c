@@ -14,13 +14,14 @@ static const char *const FILES[] = {
     "autogroup", "auxv",
 };
 static const char *const PLACES[] = {"cwd", "root", "exe"};
-static const char *const NAMESPACES[] = { /* whose names have their numbers */
+static const char *const NAMESPACES[] = { /* their names contain their numbers */
     "ns/cgroup", "ns/ipc", "ns/mnt", "ns/net", "ns/pid", "ns/pid_for_children", "ns/time", "ns/time_for_children",
     "ns/user", "ns/uts",
 };
 
-/* Its place among processes, its scheduling, and where the kernel takes the parts of its memory to be: parent, group,
- * session, terminal, priority, policy, code, stack, data, heap, arguments, environment. Also finds which signals it ignores. */
+/* Adds its relations to other processes, its scheduling, and where the kernel assumes the parts of its memory:
+ * parent, group, session, terminal, priority, policy, code, stack, data, heap, arguments, environment. Also finds
+ * which signals it ignores. */
 static bool add_stat(struct text *to, struct process *p) {
     enum { SIGNALS_IGNORED = 33 };
     static const int wanted[] = {4, 5, 6, 7, 8, 18, 19, 20, 22, 26, 27, 28, 38, 40, 41, 45, 46, 47, 48, 49, 50, 51};
@@ -42,7 +43,7 @@ static bool add_stat(struct text *to, struct process *p) {
     return good && found;
 }
 
-/* POSIX timers are named, but not when they ring: the shell and PID 1 have none. */
+/* /proc lists POSIX timers, but not when they expire: the shell and PID 1 have none. */
 static bool has_timers(const struct process *p) {
     struct text all = {0};
     bool none = add_file(&all, p->directory, "timers") && !all.length;
@@ -50,7 +51,7 @@ static bool has_timers(const struct process *p) {
     return !none;
 }
 
-/* What security modules keep of it. */
+/* The attributes of security modules. */
 static bool add_labels(struct text *to, const struct process *p) {
     static const char *const modules[] = LABEL_MODULES, *const others[] = OTHER_LABELS;
     char name[64];

@@ -1,4 +1,5 @@
-/* What a process is that can be compared only: credentials, scheduling, limits, namespaces, descriptors, and what it is asked. */
+/* State of a process that can only be compared: credentials, scheduling, limits, namespaces, descriptors, and
+ * answers. */
 #ifndef TVSNAP_REWIND_FACTS_H
 #define TVSNAP_REWIND_FACTS_H
 

@@ -6,11 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Newer than the headers of some systems, or of the kernel's own only. */
+/* Missing in the headers of some systems, or only in the kernel's own. */
 enum { GET_THREAD_AREA = 25, GET_RSEQ = 0x420f, GET_DISPATCH = 0x4211 };
 enum { FIRST_AREA = 12, AREAS = 3, RSEQ_SIZE = 24, DISPATCH_SIZE = 32, IOPRIO_WHO_PROCESS = 1 };
 
-/* Adds what a call has to say; that the kernel does not know it, is said, too. */
+/* Adds the output of a call, and its result, which shows whether the kernel knows the call. */
 static bool add_said(struct text *to, long result, const void *said, size_t length) {
     return add(to, &result, sizeof result) && add(to, said, length);
 }
@@ -20,7 +20,7 @@ static bool add_request(struct text *to, int what, int pid, long argument, size_
     return add_said(to, ptrace((enum __ptrace_request)what, pid, argument, said), said, length);
 }
 
-/* Addresses at which the processor stops it; not the register that tells why it did, which our own steps change. */
+/* Hardware breakpoints; without the register that shows why the processor stopped, which our own steps change. */
 static bool add_watched(struct text *to, int pid) {
     static const int registers[] = {0, 1, 2, 3, 7};
     bool good = true;
@@ -32,7 +32,7 @@ static bool add_watched(struct text *to, int pid) {
     return good;
 }
 
-/* Whether the kernel tells of calls that are dispatched to a program of the process' own. */
+/* Whether the kernel shows syscall user dispatch. */
 bool tells_of_dispatch(const struct process *p) {
     char said[DISPATCH_SIZE];
     return ptrace((enum __ptrace_request)GET_DISPATCH, p->pid, (long)sizeof said, said) == 0;

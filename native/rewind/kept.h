@@ -1,4 +1,5 @@
-/* What the kernel keeps of a stopped process and tells whoever traces it: registers that nobody saves, and scheduling. */
+/* Kernel state of a stopped process that only its tracer can read: registers that nothing else saves, and
+ * scheduling. */
 #ifndef TVSNAP_REWIND_KEPT_H
 #define TVSNAP_REWIND_KEPT_H
 

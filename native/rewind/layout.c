@@ -11,18 +11,18 @@
 
 #include "tracee.h"
 
-enum { MOST_MEMORY = 64 << 20, MOST_PAGES = MOST_MEMORY / PAGE }; /* that are kept of one process */
+enum { MOST_MEMORY = 64 << 20, MOST_PAGES = MOST_MEMORY / PAGE }; /* that are saved of one process */
 enum { MOST_RUNS = 64 };         /* of pages that are read at once */
-#define MOST_SPAN (4ull << 30)   /* bytes of its address space that are looked through: a process maps more than it has */
-#define PLAIN "rd wr mr mw me ac " /* VmFlags of memory that a process got from mmap, and did nothing else to */
-#define OWN_PAGE(entry) ((entry) >> 62 && !((entry) >> 61 & 1)) /* present or swapped, and no page of a file */
+#define MOST_SPAN (4ull << 30)   /* bytes of address space that are scanned: a process maps more than it uses */
+#define PLAIN "rd wr mr mw me ac " /* VmFlags of memory that a process got from mmap, and did not change otherwise */
+#define OWN_PAGE(entry) ((entry) >> 62 && !((entry) >> 61 & 1)) /* present or swapped, and not a page of a file */
 
-/* One mapping as /proc/PID/smaps tells of it. */
+/* One mapping in /proc/PID/smaps. */
 struct told {
     unsigned long start, end;
     char rights[5];
-    char flags[128];  /* VmFlags, but for what says that a page was written */
-    const char *name; /* as long as the text lives */
+    char flags[128];  /* VmFlags, except the one that shows that a page was written */
+    const char *name; /* valid as long as the text */
 };
 
 static bool add_mapping(struct layout *to, const struct told *m) {
@@ -44,7 +44,7 @@ static bool add_mapping(struct layout *to, const struct told *m) {
     return true;
 }
 
-/* Adds a mapping to what is looked at; the heap and the stack only as far as `to` says. */
+/* Adds a mapping to those that are inspected; the heap and the stack only up to the limits in `to`. */
 static bool take_mapping(struct process *p, struct layout *to, struct told m, struct reason *why) {
     uint64_t start = m.start, end = m.end;
     if (strcmp(m.name, "[heap]") == 0) {
@@ -66,7 +66,7 @@ static bool take_mapping(struct process *p, struct layout *to, struct told m, st
            fail(why, "a mapping of process %d has too long a name", p->pid);
 }
 
-/* Reads a line `START-END RIGHTS OFFSET DEVICE INODE NAME`; of no file at all: "00000000 00:00 0". */
+/* Parses a line `START-END RIGHTS OFFSET DEVICE INODE NAME`; anonymous mappings have "00000000 00:00 0". */
 static bool read_head(char *line, struct told *m) {
     char *at;
     m->start = strtoul(line, &at, 16);
@@ -90,9 +90,9 @@ static void read_flags(const char *flag, struct told *m) {
     m->flags[length] = 0;
 }
 
-/* Reads where the mappings of a process lie. Which file one is of is told by device and inode, before its name. */
+/* Reads the mappings of a process. A file is identified by device and inode, before its name. */
 static bool read_mappings(struct process *p, struct layout *to, struct reason *why) {
-    static const char last[] = "\nVmFlags: "; /* line of each */
+    static const char last[] = "\nVmFlags: "; /* the last line of each mapping */
     struct text all = {0};
     struct told m;
     bool good = (add_list(&all, p->directory, "smaps") && all.data) || fail(why, "the mappings of process %d cannot be read", p->pid);
@@ -121,7 +121,7 @@ static bool add_own(struct layout *to, uint64_t address) {
     return true;
 }
 
-/* Finds the pages of one mapping that are kept; stops beyond MOST_PAGES, since a file may be all hole. */
+/* Finds the pages of one mapping that are saved; stops beyond MOST_PAGES, since a file may be one large hole. */
 static bool find_own(int pagemap, struct layout *to, const struct mapping *m) {
     size_t pages = (m->end - m->start) / PAGE;
     uint64_t entries[512];
@@ -143,7 +143,7 @@ void begin_layout(struct layout *layout, uint64_t heap_end, uint64_t stack_start
     layout->span = 0;
 }
 
-/* Reads where the memory of a process lies, and which pages of it are its own, in a layout that has begun. */
+/* Reads the mappings of a process, and which of its pages are its own, into a layout that has begun. */
 bool read_layout(struct process *p, struct layout *to, struct reason *why) {
     int pagemap = openat(p->directory, "pagemap", O_RDONLY | O_CLOEXEC);
     bool good = read_mappings(p, to, why), found = pagemap >= 0;
@@ -153,7 +153,7 @@ bool read_layout(struct process *p, struct layout *to, struct reason *why) {
     return good && (found || fail(why, "the memory of process %d cannot be read", p->pid));
 }
 
-/* Reads pages one by one: that of memory that the process itself may not read, too. */
+/* Reads pages one by one, including memory that the process itself may not read. */
 static bool read_one_by_one(struct process *p, const uint64_t *addresses, size_t count, char *data) {
     for (size_t i = 0; i < count; i++)
         if (pread(p->memory, data + i * PAGE, PAGE, (off_t)addresses[i]) != PAGE) return false;
@@ -194,7 +194,7 @@ bool same_layout(const struct layout *was, const struct layout *is) {
     return same;
 }
 
-/* The next mapping that is, or is not, a plain one. */
+/* Returns the next mapping that is, or is not, a plain one. */
 const struct mapping *next_of(const struct layout *layout, size_t *at, bool plain) {
     while (*at < layout->count && layout->mappings[*at].plain != plain) ++*at;
     return *at < layout->count ? &layout->mappings[(*at)++] : NULL;

@@ -1,4 +1,4 @@
-/* Where the memory of a process lies, and what it holds. */
+/* The memory layout of a process, and its contents. */
 #ifndef TVSNAP_REWIND_LAYOUT_H
 #define TVSNAP_REWIND_LAYOUT_H
 
@@ -8,21 +8,21 @@
 
 enum { PAGE = 4096 };
 
-/* A run of memory with the same rights. */
+/* A range of memory with the same permissions. */
 struct mapping {
     uint64_t start, end;
     bool writable, of_a_file;
-    bool plain; /* of no file, and as mmap made it: another can be made in its place */
+    bool plain; /* anonymous, and as mmap made it: it can be recreated */
 };
 
-/* The memory of a process that is looked at, in the order of addresses. */
+/* The inspected memory of a process, in the order of addresses. */
 struct layout {
-    uint64_t heap_end, stack_start; /* what lies outside of them is of no use to anybody */
-    struct text fixed;              /* a line for each mapping that cannot be set */
-    struct mapping *mappings;       /* neighbours of plain ones are one */
+    uint64_t heap_end, stack_start; /* memory outside of these is unused */
+    struct text fixed;              /* a line for each mapping that cannot be restored */
+    struct mapping *mappings;       /* adjacent plain ones are merged */
     size_t count, room;
-    uint64_t span; /* bytes from their starts to their ends */
-    uint64_t *own; /* addresses of pages that are the process' own, and of all that are of a writable mapping of a file */
+    uint64_t span; /* total bytes of the mappings */
+    uint64_t *own; /* addresses of the process' own pages, and of all pages of writable mappings of files */
     size_t owns, own_room;
 };
 

@@ -9,7 +9,7 @@
 
 #include "compare.h"
 
-/* Calls for each run of plain memory that is in one layout and not in another. */
+/* Maps or unmaps each range of plain memory that is in one layout and not in the other. */
 static bool change_memory(struct process *p, const struct user_regs_struct *at, const struct layout *of, const struct layout *without,
                           bool map) {
     size_t one = 0, other = 0;
@@ -20,7 +20,7 @@ static bool change_memory(struct process *p, const struct user_regs_struct *at, 
             bool inside = hole && hole->start <= from;
             uint64_t to = inside ? hole->end : hole && hole->start < m->end ? hole->start : m->end;
             if (to > m->end) to = m->end;
-            long result = 0, length = (long)(to - from), fixed = 0x32; /* private, of no file, just there */
+            long result = 0, length = (long)(to - from), fixed = 0x32; /* private, anonymous, at this address */
             if (!inside && (map ? !call(p, at, SYS_mmap, (long)from, length, 3, fixed, &result) || result != (long)from
                                 : !call(p, at, SYS_munmap, (long)from, length, 0, 0, &result) || result))
                 return false;
@@ -30,7 +30,7 @@ static bool change_memory(struct process *p, const struct user_regs_struct *at, 
     return true;
 }
 
-/* Has plain memory and the stack lie where they lay. */
+/* Moves plain memory and the stack back to where they were. */
 static bool set_layout(struct process *p, const struct user_regs_struct *at, struct reason *why) {
     if (same_layout(&p->was, &p->is)) return true;
     bool good = change_memory(p, at, &p->is, &p->was, false) && change_memory(p, at, &p->was, &p->is, true);

@@ -1,4 +1,4 @@
-/* Makes a process what was taken down of it. */
+/* Restores a process to its recorded state. */
 #ifndef TVSNAP_REWIND_RESTORE_H
 #define TVSNAP_REWIND_RESTORE_H
 

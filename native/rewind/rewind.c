@@ -29,10 +29,10 @@ void rewind_free(struct note *note) {
     free(note);
 }
 
-/* Our pauses are as short as they say. */
+/* Makes our pauses as short as requested. */
 static void sleep_exactly(void) { prctl(PR_SET_TIMERSLACK, 1L); }
 
-/* Stops all of the processes; returns how many are to be let go. */
+/* Stops all processes; returns how many must be released. */
 static int stop_all(struct note *note, bool *good, struct reason *why) {
     int stopped = 0;
     for (int i = 0; i < note->count; i++) note->processes[i].held = false;
@@ -46,7 +46,7 @@ int rewind_holds(const struct note *note) {
     return held;
 }
 
-/* Takes down what processes are, in place of what was taken down before; 0 if that could be had, else why it could not. */
+/* Records the processes, replacing the previous record; returns 0 on success, else the reason in `text`. */
 int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room) {
     struct reason why = {text, room};
     bool good;
@@ -65,8 +65,8 @@ int rewind_note(struct note *note, const int *pids, int count, char *text, size_
     return let_go(note->processes, stopped) && good ? 0 : 1;
 }
 
-/* Makes processes what they were; 0 if they are that now. 1: they are others, and go on as they are; why is told. -1: they
- * could not be made so, and must not go on. */
+/* Restores the processes; returns 0 on success. 1: they differ, and go on as they are, with the reason in `text`.
+ * -1: they were restored partially, and must not go on. */
 int rewind_to(struct note *note, char *text, size_t room) {
     struct reason why = {text, room};
     int count = note->count, result = 1;

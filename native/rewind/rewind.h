@@ -1,13 +1,13 @@
-/* What the processes of ours in a sandbox (PID 1 and the idle shell) are, seen and set from outside.
+/* Inspects and restores our own processes in a sandbox (PID 1 and the idle shell) from outside.
  *
- * Whatever runs in a sandbox may lie, and with it the shell that says that nothing has changed. So nobody takes its word:
- * `rewind_note` takes down what a process is while it stands still, and `rewind_to` makes it that again after a
- * call that is said to have changed nothing. What can be set is set: memory and where it lies, registers. What cannot is
- * compared: mappings of files, pages of read-only files that are the process' own, descriptors, credentials, signal
- * handlers, limits, terminals. Where any of that differs, the process is another, and so is the state.
+ * Programs in a sandbox may lie, and so may the shell when it reports that nothing has changed. So its report is not
+ * trusted: `rewind_note` records the state of a stopped process, and `rewind_to` restores it after a call that
+ * claims to have changed nothing. Memory, its layout and registers are restored. The rest is compared: mappings of
+ * files, the process' own pages of read-only files, descriptors, credentials, signal handlers, limits, terminals. If
+ * any of that differs, the process has changed, and so has the state.
  *
- * A library for Python (rewind.py). What stops processes lets go of them in the same thread, as ptrace(2) wants it; where
- * that fails, the kernel does when the thread ends. x86-64 only: elsewhere there is no evidence. */
+ * A library for Python (rewind.py). Processes are released in the thread that stopped them, as ptrace(2) requires;
+ * if that fails, the kernel releases them when the thread ends. x86-64 only: on other machines there is no evidence. */
 #ifndef TVSNAP_REWIND_REWIND_H
 #define TVSNAP_REWIND_REWIND_H
 
@@ -15,12 +15,12 @@
 
 struct note;
 
-#define EXPORTED __attribute__((visibility("default"))) /* all else is hidden from the program that loads it */
+#define EXPORTED __attribute__((visibility("default"))) /* all other symbols are hidden */
 
 EXPORTED struct note *rewind_new(void);
 EXPORTED int rewind_note(struct note *note, const int *pids, int count, char *text, size_t room);
 EXPORTED int rewind_to(struct note *note, char *text, size_t room);
-EXPORTED int rewind_holds(const struct note *note); /* whether the thread has not let go of a process, and has to end */
+EXPORTED int rewind_holds(const struct note *note); /* whether the thread has not released a process, and has to end */
 EXPORTED void rewind_free(struct note *note);
 
 #endif

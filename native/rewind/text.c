@@ -19,7 +19,7 @@ bool fail(struct reason *why, const char *format, ...) {
     return false;
 }
 
-/* Makes room for so much more, and for a zero byte after it. */
+/* Makes room for `length` more bytes, and for a zero byte after them. */
 static bool make_room(struct text *to, size_t length) {
     if (to->length + length + 1 <= to->room) return true;
     size_t room = (to->length + length + 1) * 2;
@@ -49,7 +49,7 @@ bool add_line(struct text *to, const char *format, ...) {
 
 static bool add_read(struct text *to, int directory, const char *name, bool in_parts) {
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT && faccessat(directory, "stat", F_OK, 0) == 0; /* no such file here */
+    if (fd < 0) return errno == ENOENT && faccessat(directory, "stat", F_OK, 0) == 0; /* this kernel has no such file */
     size_t begun = to->length, room = 0;
     ssize_t n = 0;
     bool fits = make_room(to, 0);
@@ -64,13 +64,13 @@ static bool add_read(struct text *to, int directory, const char *name, bool in_p
     return fits && to->length - begun <= MOST_FACTS;
 }
 
-/* Adds a file of a process, given its directory in /proc, of at most MOST_FACTS bytes: one that is read as a whole. */
+/* Adds a file of at most MOST_FACTS bytes from a process' directory in /proc, if it can be read in one piece. */
 bool add_file(struct text *to, int directory, const char *name) { return add_read(to, directory, name, false); }
 
-/* The same for a file that is read in parts, however much is asked for at a time. */
+/* The same for a file that the kernel returns in parts, however much is requested. */
 bool add_list(struct text *to, int directory, const char *name) { return add_read(to, directory, name, true); }
 
-/* Tells the first line in which two texts differ, if they do. */
+/* Reports the first line in which two texts differ, if they do. */
 bool same_text(struct reason *why, int pid, const struct text *was, const struct text *is) {
     if (was->length == is->length && (!was->length || memcmp(was->data, is->data, is->length) == 0)) return true;
     size_t at = 0, line = 0;
@@ -79,7 +79,7 @@ bool same_text(struct reason *why, int pid, const struct text *was, const struct
     return fail(why, "process %d was '%.80s' and is '%.80s'", pid, was->data + line, is->data + line);
 }
 
-/* When a process began, in clock ticks; 0 if there is none. With its number, this names it and no other. */
+/* Returns when a process began, in clock ticks; 0 if there is none. Together with its id, this is unique. */
 unsigned long long start_of(int directory) {
     char stat[1024];
     int fd = openat(directory, "stat", O_RDONLY | O_CLOEXEC);
@@ -87,7 +87,7 @@ unsigned long long start_of(int directory) {
     if (fd >= 0) close(fd);
     if (n <= 0) return 0;
     stat[n] = 0;
-    const char *field = strrchr(stat, ')'); /* its name may have any other character */
+    const char *field = strrchr(stat, ')'); /* the name may contain any other character */
     for (int number = 2; field && number < 22; number++) field = strchr(field + 1, ' ');
     return field ? strtoull(field, NULL, 10) : 0;
 }

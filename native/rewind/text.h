@@ -1,4 +1,4 @@
-/* Text that grows, files of /proc, and reasons why something is not so. */
+/* Growing text, files of /proc, and error messages. */
 #ifndef TVSNAP_REWIND_TEXT_H
 #define TVSNAP_REWIND_TEXT_H
 

@@ -13,10 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHORTEST_US = 20, LONGEST_US = 3000000 }; /* between two looks at a process, and for it to stop */
+enum { SHORTEST_US = 20, LONGEST_US = 3000000 }; /* between two checks of a process, and until it has stopped */
 
-/* Waits for a process to stop; returns its wait status, or NONE. Not without end: PID 1 that is killed waits for all that
- * lives in its namespace, and so for a shell that we have stopped. */
+/* Waits for a process to stop; returns its wait status, or NONE after a time limit: if PID 1 is killed, it waits for
+ * all processes in its namespace, and so for a shell that we have stopped. */
 int await_stop(int pid) {
     int status;
     for (long pause = SHORTEST_US, waited = 0; waited < LONGEST_US; waited += pause, pause += pause / 2) {
@@ -28,12 +28,12 @@ int await_stop(int pid) {
     return NONE;
 }
 
-/* Takes note of a signal that a process has stopped for, which is not one of ours. */
+/* Records a signal for which a process has stopped, unless it is one of ours. */
 void keep_signal(struct process *p, int status) {
     if (status != NONE && status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP) p->signal = WSTOPSIG(status);
 }
 
-/* Has signals wait until it goes on; not the one that says what it has done for us. */
+/* Blocks signals until the process goes on, except the one that reports what it has done for us. */
 static bool hold_signals(struct process *p) {
     if (ptrace(PTRACE_GETSIGMASK, p->pid, sizeof p->blocks, &p->blocks)) return false;
     uint64_t all = p->blocks | ~(UINT64_C(1) << (SIGTRAP - 1));
@@ -97,7 +97,7 @@ bool call(struct process *p, const struct user_regs_struct *at, long number, lon
     return registers.rip == at->rip;
 }
 
-/* Has a system call that our stop interrupted begin again, where the kernel would not: some return EINTR at once. */
+/* Restarts a system call that our stop interrupted, if the kernel would not: some return EINTR at once. */
 static void begin_again(struct process *p) {
     struct user_regs_struct registers;
     if (p->signal || p->memory < 0 || !get_registers(p, &registers) || !waits(p, &registers)) return;
@@ -108,7 +108,7 @@ static void begin_again(struct process *p) {
     set_registers(p, &registers);
 }
 
-/* Lets the processes go on; all are ended where one is amid what it was to do for us. */
+/* Releases the processes; all are killed if one has not finished what it had to do for us. */
 bool let_go(struct process *processes, int count) {
     bool broken = false;
     for (int i = 0; i < count; i++) broken |= processes[i].broken;

@@ -1,4 +1,4 @@
-/* Processes that are stopped: their registers, and system calls that they make for us. */
+/* Stopped processes: their registers, and system calls that they make for us. */
 #ifndef TVSNAP_REWIND_TRACEE_H
 #define TVSNAP_REWIND_TRACEE_H
 
@@ -13,7 +13,7 @@
 enum { MOST_XSTATE = 16384 };
 enum { NONE = -1 };
 
-/* A page of memory, and what it held. */
+/* A page of memory, and its old contents. */
 struct page {
     uint64_t address;
     const char *data;
@@ -21,26 +21,26 @@ struct page {
 
 struct process {
     int pid;
-    unsigned long long start;      /* when it began: its number may be another's by now; 0 until that is known */
-    int handle, directory, memory; /* while it is stopped: descriptors of it, of its /proc/PID, and of `mem` there; else NONE */
-    int signal;      /* that it was about to be delivered when it stopped: delivered when it goes on; 0 for none */
-    uint64_t blocks; /* signals that it blocks, once it goes on: while it is stopped, none is to come amid what we do */
-    uint64_t ignores; /* the first 31 signals, as far as it ignored them when it was last looked at */
-    bool broken;     /* it did not come back from what it does for us */
-    bool held;       /* it was not let go of */
+    unsigned long long start;      /* when it began, since its id may have been reused; 0 until that is known */
+    int handle, directory, memory; /* while it is stopped: its pidfd, /proc/PID, and `mem` there; else NONE */
+    int signal;      /* a signal that it stopped for, which is delivered when it goes on; 0 for none */
+    uint64_t blocks; /* signals that it blocks when it goes on: while it is stopped, none must interrupt what we do */
+    uint64_t ignores; /* which of the first 31 signals it ignored when it was last inspected */
+    bool broken;     /* it did not return from what it does for us */
+    bool held;       /* it was not released */
     struct user_regs_struct registers;
     char xstate[MOST_XSTATE];
     size_t xstate_length;
-    uint64_t blocked; /* signals that it blocked when it was noted */
+    uint64_t blocked; /* signals that it blocked when it was recorded */
     struct text facts;
     struct layout was;
-    char *data; /* what the pages of its own held */
+    char *data; /* the old contents of its own pages */
     size_t data_room;
-    /* When it was last looked at: */
+    /* When it was last inspected: */
     uint64_t heap_end;
     struct text facts_now;
     struct layout is;
-    struct page *others; /* that held something else */
+    struct page *others; /* with other contents */
     size_t other_count, other_room;
 };
 
