@@ -90,19 +90,19 @@ class SandboxPool:
 
     @property
     def memory(self) -> int:
-        """The memory that they take, in bytes, as far as it was measured."""
+        """The memory that the sandboxes take, in bytes, as far as it was measured."""
         with self._lock:
             return self._weight()
 
     @property
     def parked(self) -> int:
-        """How many of them are parked."""
+        """How many sandboxes are parked."""
         with self._lock:
             return len(self._parked)
 
     @property
     def ready(self) -> int:
-        """How many of them are ready."""
+        """How many sandboxes are ready."""
         with self._lock:
             return len(self._ready)
 

@@ -105,7 +105,7 @@ class Preforker:
         return None
 
     def _begin(self, live: LiveSandbox, recipe: Recipe) -> Check:
-        """Lets a ready sandbox run; returns whether it is as it was when it was made."""
+        """Starts a ready sandbox; returns whether it is unchanged since it was made."""
         if live.staged is None:
             return self._pool.check(live, recipe.environment.observe)
         try:

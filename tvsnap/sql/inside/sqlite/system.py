@@ -236,7 +236,7 @@ class SQLite(DatabaseSystem):
 
     @contextlib.contextmanager
     def _loading(self, name: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        """A block with a connection for statements that are not the session's."""
+        """Opens a connection for the block, for statements that do not belong to the session."""
         try:
             connection = open_database(self._path(name), mode)
             connection.execute("PRAGMA synchronous = OFF")
