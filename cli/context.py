@@ -59,7 +59,7 @@ def open_cache(*, prefork: int | None = 0, **settings: Any) -> Iterator[Cache]:
 
 
 def connected() -> Client | None:
-    """Returns a client of the server that was chosen; None where a data directory of this machine is to be used."""
+    """Returns a client of the chosen server, or None if no server is chosen and a local data directory is used."""
     url = os.environ.get(options.URL_VARIABLE)
     if not url:
         return None
@@ -70,7 +70,7 @@ def connected() -> Client | None:
 
 @contextlib.contextmanager
 def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> Iterator[AnyCache]:
-    """A block with an open cache: that of a server, where one was chosen, or of the data directory."""
+    """Opens the cache of the chosen server for the block, or else that of the data directory."""
     client = connected()
     if client is None:
         with open_cache(policy=policy, budget=budget) as cache:
@@ -86,7 +86,7 @@ def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> 
 
 @contextlib.contextmanager
 def any_graph() -> Iterator[AnyGraph]:
-    """A block with a graph to be looked at: that of a server, where one was chosen, or of the data directory."""
+    """Opens the graph of the chosen server for reading in the block, or else that of the data directory."""
     client = connected()
     if client is None:
         with open_graph() as graph:

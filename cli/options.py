@@ -150,11 +150,11 @@ def verb(
     """Declares a verb: a function whose docstring, completed with a table of exit statuses, is its help.
 
     Args:
-        usual: the exit statuses of which the help tells the usual meaning, a digit each.
-        home: it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
-        backend: it has the option `--backend`, which sets `BACKEND_VARIABLE`.
-        url: it has the option `--url`, which sets `URL_VARIABLE`.
-        own: as `s0="the command's own"`: exit statuses that have a meaning of their own.
+        usual: the exit statuses that have their usual meaning, one digit each.
+        home: whether it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
+        backend: whether it has the option `--backend`, which sets `BACKEND_VARIABLE`.
+        url: whether it has the option `--url`, which sets `URL_VARIABLE`.
+        own: exit statuses with a special meaning, as in `s0="the command's own"`.
     """
     meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
     table = [

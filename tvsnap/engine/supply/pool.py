@@ -83,7 +83,7 @@ class SandboxPool:
 
     @property
     def in_use(self) -> int:
-        """How many of them cannot be closed to make room for others."""
+        """How many sandboxes cannot be closed to make room for others."""
         with self._lock:
             spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
             return len(self._live) - spare
