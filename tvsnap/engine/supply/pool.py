@@ -151,7 +151,7 @@ class SandboxPool:
             return live in self._live and live not in self._closing
 
     def park(self, live: LiveSandbox) -> None:
-        """Parks a sandbox for rollouts that come to its state.
+        """Parks a sandbox for rollouts that reach its state.
 
         Closes the least recently used ones if there are too many.
         """

@@ -258,7 +258,7 @@ class Preforker:
             if live is None:
                 return False
             kept = self._keep_if_fit(live, recipe)
-        except (SnapshotUnusable, NotRestorable):  # a rollout that comes to its state will find out, and handle it
+        except (SnapshotUnusable, NotRestorable):  # a rollout that reaches its state will detect and handle that
             self._note_mistake(recipe.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):

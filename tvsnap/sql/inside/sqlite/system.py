@@ -81,7 +81,7 @@ class SQLite(DatabaseSystem):
                 pass
         self._in_use = self._in_use or next(iter(there), "")
         if self._in_use in there:
-            with contextlib.suppress(StatementFailed):  # a file that is none of SQLite's; statements will report that
+            with contextlib.suppress(StatementFailed):  # not a file of SQLite; statements will report that
                 self.schema("", "")
 
     def stop(self) -> None:
