@@ -1,1 +1,1 @@
-"""The command line: one file a verb, each with `register(app)`."""
+"""The command line: one file per verb, named after it or, for larger verbs, with its name as prefix."""

@@ -1,4 +1,4 @@
-"""How a build of an image looks while it runs: live on a terminal, a line a step in a log."""
+"""Progress of an image build: live on a terminal, one line per step in a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .text import visible
 
 @contextlib.contextmanager
 def watched(verbose: bool) -> Iterator[BuildProgress]:
-    """A block in which a build is shown on standard error; of a step that failed, what it printed too."""
+    """Shows a build on standard error while the block runs, and the output of a step that failed."""
     console = context.console(stderr=True, soft_wrap=True)
     try:
         if not console.is_terminal:
@@ -41,7 +41,7 @@ def watched(verbose: bool) -> Iterator[BuildProgress]:
 
 
 class _PlainProgress:
-    """A line a step, for logs; with `verbose` the steps' output as well."""
+    """Prints one line per step, for logs, and with `verbose` also the output of the steps."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
@@ -57,11 +57,11 @@ class _PlainProgress:
         print(f"note: {visible(text)}", file=sys.stderr, flush=True)
 
     def fraction(self, done: float | None) -> None:
-        """Not shown."""
+        """Does nothing: a log shows no measure of progress."""
 
 
 class _LiveProgress:
-    """The step under way with a spinner, a bar where there is a measure, its time, and the last line it printed."""
+    """Shows the current step with a spinner, a bar if its progress is known, its time, and its last output line."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
         self._console = console

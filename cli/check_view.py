@@ -1,4 +1,4 @@
-"""What is shown of recorded calls that were made again: by `verify`, and by audits."""
+"""Printing of the results of recorded calls that were executed again, by `verify` and by audits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIFF_LINES = 6
 
 
 def print_findings(report: CheckReport, console: Console) -> None:
-    """Prints the calls that came to something else, and those that could not be made again."""
+    """Prints the calls whose results differ, and those that could not be executed again."""
     width = console.width
     for difference in report.differences:
         edge = difference.edge
@@ -45,7 +45,7 @@ def short_diff(recorded: str, seen: str) -> list[str]:
 
 
 def check_data(report: CheckReport) -> dict[str, Any]:
-    """Returns a report as JSON has it."""
+    """Returns a report as plain JSON."""
     from .show import edge_data
 
     return {

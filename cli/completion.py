@@ -1,4 +1,4 @@
-"""What the shell offers after TAB. It must be quick, and it must never fail: on any trouble it offers nothing."""
+"""Completions for the shell's TAB key: quick, and on any error an empty list instead of an exception."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tasks(incomplete: str) -> list[str]:
 
 
 def images(incomplete: str) -> list[str]:
-    """Offers the images that are built."""
+    """Offers the names of the images that are built."""
     with contextlib.suppress(Exception):
         from tvsnap.host.home import resolve_home
         from tvsnap.images import ImageStore
@@ -46,7 +46,7 @@ def states(incomplete: str) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _graph() -> Iterator[Graph]:
-    """Opens the graph if there is one; makes nothing."""
+    """Opens the graph if its file exists, and creates nothing."""
     from tvsnap.graph import Graph
     from tvsnap.host.home import resolve_home
 

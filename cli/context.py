@@ -1,4 +1,4 @@
-"""What the verbs work with: the cache, the graph, and where they print."""
+"""What the verbs share: access to the cache and the graph, and printing."""
 
 from __future__ import annotations
 
@@ -38,17 +38,15 @@ GRAPH_FILE = "tvsnap.db"
 
 
 def backend_name() -> str:
-    """Returns the name of the backend that was chosen."""
+    """Returns the name of the chosen backend."""
     return os.environ.get(options.BACKEND_VARIABLE) or options.DEFAULT_BACKEND
 
 
 @contextlib.contextmanager
 def open_cache(*, prefork: int | None = 0, **settings: Any) -> Iterator[Cache]:
-    """A block with an open cache. Its end, however it comes, ends all sandboxes and cannot be interrupted.
+    """Opens a cache for a block; its end, also by an exception, ends all sandboxes and cannot be interrupted.
 
-    Args:
-        prefork: how many sandboxes to keep ready; None to let the cache decide, for verbs that run many rollouts.
-        settings: others of `Cache`.
+    `prefork` is how many sandboxes to keep ready; with None, the cache decides, for verbs that run many rollouts.
     """
     from tvsnap.cache import Cache
 
@@ -61,7 +59,7 @@ def open_cache(*, prefork: int | None = 0, **settings: Any) -> Iterator[Cache]:
 
 
 def connected() -> Client | None:
-    """Returns a client of the server that was chosen; None where a data directory of this machine is to be used."""
+    """Returns a client of the chosen server, or None if no server is chosen and a local data directory is used."""
     url = os.environ.get(options.URL_VARIABLE)
     if not url:
         return None
@@ -72,7 +70,7 @@ def connected() -> Client | None:
 
 @contextlib.contextmanager
 def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> Iterator[AnyCache]:
-    """A block with an open cache: that of a server, where one was chosen, or of the data directory."""
+    """Opens the cache of the chosen server for the block, or else that of the data directory."""
     client = connected()
     if client is None:
         with open_cache(policy=policy, budget=budget) as cache:
@@ -88,7 +86,7 @@ def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> 
 
 @contextlib.contextmanager
 def any_graph() -> Iterator[AnyGraph]:
-    """A block with a graph to be looked at: that of a server, where one was chosen, or of the data directory."""
+    """Opens the graph of the chosen server for reading in the block, or else that of the data directory."""
     client = connected()
     if client is None:
         with open_graph() as graph:
@@ -99,7 +97,7 @@ def any_graph() -> Iterator[AnyGraph]:
 
 
 class Parts(NamedTuple):
-    """The parts of a data directory, opened without tidying up."""
+    """The parts of a data directory, opened without cleaning up."""
 
     home: Path
     graph: Graph
@@ -108,7 +106,7 @@ class Parts(NamedTuple):
 
 @contextlib.contextmanager
 def open_parts(backend: str | None = None) -> Iterator[Parts]:
-    """A block with the graph and the backend open, for verbs that run nothing: opening a cache would tidy up."""
+    """Opens the graph and the backend for a block, for verbs that run nothing: opening a cache would clean up."""
     from tvsnap.graph import Graph
     from tvsnap.host.owners import Owner
     from tvsnap.sandboxes import open_backend
@@ -123,7 +121,7 @@ def open_parts(backend: str | None = None) -> Iterator[Parts]:
 
 @contextlib.contextmanager
 def open_graph() -> Iterator[Graph]:
-    """A block with the graph open, for verbs that need no sandbox."""
+    """Opens the graph for a block, for verbs that need no sandbox."""
     from tvsnap.graph import Graph
 
     path = resolve_home()
@@ -133,7 +131,7 @@ def open_graph() -> Iterator[Graph]:
 
 
 def _clean_up_after_the_dead(path: Path) -> None:
-    """Takes away what a killed process left behind: the next command does that, whichever it is."""
+    """Removes what a killed process left behind, so that any next command cleans up."""
     from tvsnap.host import owners
 
     if not owners.dead_owners(path):
@@ -145,7 +143,7 @@ def _clean_up_after_the_dead(path: Path) -> None:
 
 
 def open_images() -> ImageStore:
-    """Returns the images of the data directory."""
+    """Returns the image store of the data directory."""
     from tvsnap.images import ImageStore
 
     return ImageStore(resolve_home())
@@ -153,7 +151,7 @@ def open_images() -> ImageStore:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A block that Ctrl-C does not interrupt: cleaning up is short, and half of it is of no use."""
+    """Ignores Ctrl-C during the block: cleaning up is short, and useless if only half of it is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -165,9 +163,9 @@ def uninterrupted() -> Iterator[None]:
 
 
 def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """Returns where results go: standard output; or where progress and remarks go: standard error.
+    """Returns a console on standard output, for results, or on standard error, for progress and remarks.
 
-    With `soft_wrap`, lines longer than the terminal is wide are left to it, so that they can be copied.
+    With `soft_wrap`, the terminal itself wraps long lines, so that they can be copied.
     """
     from rich.console import Console
 
@@ -175,7 +173,7 @@ def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
 
 
 def table(*headings: str, left: int = 1, **style: Any) -> Table:
-    """Returns an empty table without lines; of its columns, the first `left` are texts and the others figures."""
+    """Returns an empty table without lines, whose first `left` columns hold text and the others figures."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, **{"padding": (0, 2, 0, 0), "header_style": "dim", **style})
@@ -185,7 +183,7 @@ def table(*headings: str, left: int = 1, **style: Any) -> Table:
 
 
 def grid(rows: Iterable[Sequence[str]], width: int = 3) -> Table:
-    """Returns a table of labels, figures and words about them; cells that a row lacks at its end are empty."""
+    """Returns a table of labels, figures and remarks; rows may be shorter than `width`."""
     from rich.table import Table
 
     made = Table.grid(padding=(0, 2))
@@ -199,12 +197,12 @@ def grid(rows: Iterable[Sequence[str]], width: int = 3) -> Table:
 
 
 def print_json(data: Any) -> None:
-    """Prints JSON; all but ASCII is escaped, so that nothing in it can act upon a terminal."""
+    """Prints JSON with everything but ASCII escaped, so that it cannot contain control characters of terminals."""
     typer.echo(json.dumps(data, indent=2))
 
 
 def answer(data: Any, *, as_json: bool, show: Callable[[], object]) -> None:
-    """Prints what a verb found: `data` as JSON, or else by `show`, for people."""
+    """Prints the result of a verb: `data` as JSON, or with `show` for people."""
     if as_json:
         print_json(data)
     else:
@@ -213,7 +211,7 @@ def answer(data: Any, *, as_json: bool, show: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows on standard error that something takes a while, where a person looks at it."""
+    """Shows on standard error, if that is a terminal, that something takes a while."""
     shown = console(stderr=True)
     with shown.status(what) if shown.is_terminal else contextlib.nullcontext():
         yield
@@ -221,7 +219,7 @@ def waiting(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(total: float, *columns: ProgressColumn) -> Iterator[Callable[..., None] | None]:
-    """A block with a bar on standard error, moved by what it gives (see `Progress.update`); None if no person looks."""
+    """Shows a bar on standard error during the block and yields its `update`, or None if that is no terminal."""
     from rich.progress import BarColumn, Progress
 
     shown = console(stderr=True)
@@ -233,5 +231,5 @@ def progress(total: float, *columns: ProgressColumn) -> Iterator[Callable[..., N
 
 
 def is_terminal() -> bool:
-    """Whether a person types and reads."""
+    """Returns whether standard input and standard output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()

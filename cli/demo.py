@@ -1,4 +1,4 @@
-"""`tvsnap demo`: a small task, six rollouts of it, without and then with the cache."""
+"""`tvsnap demo`: six rollouts of a small task, without and then with the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 IMAGE = "terminal"
 PARALLEL = 3
 SALT = "demo-"
-"""What the salts of demonstrations begin with."""
+"""The prefix of the salts of demonstrations."""
 LABELS = ("without the cache", "with the cache", "the next epoch")
 
 
@@ -42,7 +42,7 @@ def demo(as_json: options.AsJson = False) -> None:
     console.print("six agents, one task", style="bold")
     console.print(_INTRODUCTION, style="dim")
     forget_earlier()
-    salt = f"{SALT}{time.time_ns():x}"  # of which the cache knows nothing yet
+    salt = f"{SALT}{time.time_ns():x}"  # a new salt, so that the cache starts empty
     reports: list[ReplayReport] = []
     for number, label in enumerate(LABELS):
         console.print(f"\n{number + 1}. {label}", style="bold")
@@ -75,7 +75,7 @@ _STEPS = (
 
 
 def ensure_image(console: Console) -> None:
-    """Builds the image unless it is there."""
+    """Builds the image unless it exists."""
     try:
         context.open_images().get(IMAGE)
     except NotFound:
@@ -87,7 +87,7 @@ def ensure_image(console: Console) -> None:
 
 
 def forget_earlier() -> None:
-    """Deletes what earlier demonstrations left, so that they do not pile up."""
+    """Deletes the states of earlier demonstrations, so that they do not accumulate."""
     from tvsnap.upkeep.maintenance import delete_files
 
     with context.open_parts() as parts:
@@ -102,7 +102,7 @@ def _run(rollouts: list[Any], salt: str, *, cached: bool) -> ReplayReport:
     from .replay_view import progress
 
     with (
-        context.open_cache(policy="eager", use_cache=cached) as cache,  # to show every state, however short its call
+        context.open_cache(policy="eager", use_cache=cached) as cache,  # shows every state, however short its call
         progress(sum(len(rollout.calls) for rollout in rollouts)) as listener,
     ):
         return Replay(cache, rollouts, ReplayOptions(IMAGE, PARALLEL, salt=salt), listener).run()

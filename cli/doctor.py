@@ -1,4 +1,4 @@
-"""`tvsnap doctor`: what works on this machine, what each lack costs, how to mend it; and the self-test."""
+"""`tvsnap doctor`: what works on this machine, the cost and remedy of what does not, and the self-test."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def doctor(
 
 
 def _self_test(image: str | None, as_json: bool) -> None:
-    """Makes the self-test, each check shown as it ends."""
+    """Runs the self-test and shows each check when it ends."""
     from tvsnap.self_test import self_test
 
     results: list[Result] = []
@@ -140,7 +140,7 @@ def _mark(check: Check) -> Text:
 
 
 def _finding(check: Check) -> Text:
-    """Returns what was found and, of a lack, its cost and its remedy below."""
+    """Returns the finding of a check and, if it failed, its cost and remedy below."""
     text = Text(check.detail)
     if not check.ok:
         text.append(f"\ncosts: {check.cost}", "dim")

@@ -1,4 +1,4 @@
-"""Where the `tvsnap` command begins: Ctrl-C ends it quietly also while it is still being imported."""
+"""Entry point of the `tvsnap` command, which ends quietly on Ctrl-C also while it is being imported."""
 
 from __future__ import annotations
 

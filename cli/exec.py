@@ -1,4 +1,4 @@
-"""`tvsnap exec`: one command in a throw-away fork of a state."""
+"""`tvsnap exec`: runs one command in a throw-away fork of a state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .text import visible
 if TYPE_CHECKING:
     from tvsnap.model.observations import Outcome
 
-# What comes after STATE is the command's, also where it looks like an option.
+# Everything after STATE belongs to the command, even if it looks like an option.
 SETTINGS = {"allow_interspersed_args": False}
 TIMED_OUT = 124
 NOT_RUN = 125
@@ -72,7 +72,7 @@ def exec(
 
 
 def print_output(data: bytes) -> None:
-    """Prints what a command printed: as it is, but made harmless where it goes to a terminal."""
+    """Prints a command's output: unchanged, or made harmless if it goes to a terminal."""
     if sys.stdout.isatty():
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
@@ -83,7 +83,7 @@ def print_output(data: bytes) -> None:
 
 
 def exit_status(outcome: Outcome) -> int:
-    """Returns the exit status that stands for a command's outcome."""
+    """Returns the exit status that represents a command's outcome."""
     if outcome.timed_out:
         return TIMED_OUT
     return NOT_RUN if outcome.exit_code is None else outcome.exit_code

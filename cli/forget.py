@@ -81,7 +81,7 @@ def _print(planned: Forgotten, freed: int, *, dry_run: bool) -> None:
 
 
 def _person() -> bool:
-    """Whether there is a person to ask."""
+    """Returns whether a person can be asked."""
     return sys.stdin.isatty()
 
 
@@ -99,7 +99,7 @@ def _forget(
 
 
 def describe(forgotten: Forgotten, size_of_snapshots: int) -> str:
-    """Returns what is deleted, in words."""
+    """Returns a description of what is deleted."""
     words = [count(forgotten.states, "state"), count(forgotten.edges, "call")]
     words += [count(forgotten.rollouts, "rollout")] if forgotten.rollouts else []
     if forgotten.snapshots:

@@ -1,4 +1,4 @@
-"""`tvsnap gc`: frees what nothing needs."""
+"""`tvsnap gc`: frees what is not needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tvsnap image`: what is done with environment images. The larger of its verbs have a module each."""
+"""`tvsnap image`: the verbs for environment images; the larger ones have modules of their own."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def show(
 
 
 def _task_rows(task: Task) -> dict[str, str]:
-    """Returns what a task says of its parts, in words, without the values of variables, which may be long."""
+    """Returns a description of a task's parts, without the values of variables, which may be long."""
     phases = {"agent": task.agent, "verifier": task.verifier, "solution": task.solution}
     steps = []
     for step in task.steps:
@@ -120,7 +120,7 @@ def _print(image: Image, manifest: Mapping[str, Any], contents: Iterable[str], l
         "files": "\n".join(map(str, image.layers)),
         "build log": log,
     }
-    console = context.console(soft_wrap=True)  # digests and paths are there to be copied
+    console = context.console(soft_wrap=True)  # so that digests and paths can be copied
     width = max(map(len, rows)) + 2
     for label, value in rows.items():
         for number, line in enumerate(value.splitlines()):
@@ -146,7 +146,7 @@ def rm(
       tvsnap image rm 3968f8 mine
     """
     store = context.open_images()
-    for name in names:  # nothing is removed unless all of them are there
+    for name in names:  # removes nothing unless all of them exist
         store.get(name)
     removed = [store.remove(name) for name in names]
     data = {"removed": [{"name": image.name, "digest": image.digest} for image in removed]}

@@ -1,4 +1,4 @@
-"""`tvsnap image base`: a Debian system under a public image's name, where no registry is in reach."""
+"""`tvsnap image base`: builds a Debian system under a public image's name, for use without a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tvsnap image build`: builds an image, showing how it goes."""
+"""`tvsnap image build`: builds an image and shows the progress."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def build(
             allow=allow,
             from_dockerfile=from_dockerfile,
         )
-    # An image that was built anew and came out the same keeps its date, and is not built for the user either.
+    # An image that was rebuilt with the same content keeps its date; for the user, it was not built.
     built = image.created >= started
     seconds = time.time() - started
     _tell_of_network(image)
@@ -134,7 +134,7 @@ def build(
 
 
 def _tell_of_network(image: Image) -> None:
-    """Says what network sandboxes of an image have that asks for one, or that they cannot have it on this machine."""
+    """Says which network the sandboxes of an image have if it asks for one, or why this machine cannot give it."""
     if not image.network.attached:
         return
     told = f"it asks for the network: its sandboxes have {image.network}"
@@ -146,9 +146,9 @@ def _tell_of_network(image: Image) -> None:
 
 
 def _warm(image: Image) -> float | None:
-    """Starts an image's server and snapshots it; returns how long that took, in seconds.
+    """Starts an image's server, if it has one, and snapshots it; returns how many seconds that took.
 
-    Nothing happens for an image without a server. Where a running server cannot be snapshotted, a line says so.
+    If a running server cannot be snapshotted, prints a note.
     """
     console = context.console(stderr=True, soft_wrap=True)
     started, otherwise = time.monotonic(), ""
@@ -160,7 +160,7 @@ def _warm(image: Image) -> float | None:
             cache.warm(image)
     except (UsageError, MachineLacks, NotCheckpointable) as error:
         if isinstance(error, UsageError) and otherwise:
-            raise  # else the environment is another package's, which is not installed here
+            raise  # otherwise the environment belongs to a package that is not installed
         console.print(Text.assemble(("note: ", "yellow"), f"not warmed up: {visible(str(error))}{otherwise}"))
         return None
     seconds = round(time.monotonic() - started, 3)
@@ -169,12 +169,12 @@ def _warm(image: Image) -> float | None:
 
 
 def image_data(image: Image) -> dict[str, Any]:
-    """Returns an image as the JSON of all verbs has it."""
+    """Returns an image as plain JSON, the same for all verbs."""
     said = {"limits": image.limits.said(), "timeouts": image.timeouts.said()}
     places = {"rootfs": str(image.rootfs), "below": [str(tree) for tree in image.below]}
     return {**asdict(image), **places, **said}
 
 
 def size_text(size: int) -> str:
-    """Returns a number of bytes for people: `3.4 MiB`, `120 MiB`."""
+    """Returns a readable number of bytes: `3.4 MiB`, `120 MiB`."""
     return f"{size / MIB:.1f} MiB" if size < 10 * MIB else f"{size / MIB:.0f} MiB"

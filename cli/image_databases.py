@@ -1,4 +1,4 @@
-"""`--database` of `tvsnap image build`: an image that is another one with databases in it."""
+"""`--database` of `tvsnap image build`: builds an image from another one and databases."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def with_databases(
     dialect: str | None,
     allow: Sequence[Path] = (),
 ) -> ImageSpec:
-    """Returns what is to be built.
+    """Returns the description of the image to build.
 
     Args:
-        store: where images are.
+        store: the image store.
         source: an image's name, or a folder that describes one.
-        name: for the image.
-        given: as `[NAME=]FILE`, in the order of loading.
-        dialect: of the scripts; None to tell by their looks.
+        name: the name of the new image.
+        given: `[NAME=]FILE`, in the order of loading.
+        dialect: the dialect of the scripts; None detects it from their content.
         allow: see `load_source`.
     """
     files = [split(text) for text in given]
@@ -41,14 +41,14 @@ def with_databases(
     if name is None:
         raise UsageError(f"an image with these databases needs a name other than {source}: add --name NAME")
     try:
-        check_data(environment, data)  # before what it starts from is built, which takes minutes
+        check_data(environment, data)  # before the base is built, which takes minutes
     except UsageError as error:
         raise ImageSpecError(f"image {name}: {error}") from None
     return ImageSpec(files[0][1], name, "", ImageBase(source), hostname="", data=data)
 
 
 def _loader(environment: str) -> ImageLoader:
-    """Returns the loader of an environment, or any where it has none or is not known yet: `check_data` sees to that."""
+    """Returns an environment's loader, or any loader if it has none or is unknown: `check_data` reports that later."""
     found = loader(environment) or next(iter(loaders().values()), None)
     if found is None:
         raise UsageError("--database: no package is installed that loads databases into images")
@@ -56,16 +56,12 @@ def _loader(environment: str) -> ImageLoader:
 
 
 def _is_folder(source: str) -> bool:
-    """Whether a source is one by its looks: then what is wrong with it as a folder is what to complain of."""
+    """Returns whether a source looks like a folder, so that errors are reported about the folder and not a name."""
     return "/" in source or Path(source).exists()
 
 
 def split(text: str) -> tuple[str | None, Path]:
-    """Returns the name, if there is one, and the file of `[NAME=]FILE`.
-
-    Raises:
-        UsageError: there is no such file.
-    """
+    """Returns the name, if there is one, and the file of `[NAME=]FILE`; raises `UsageError` if the file is missing."""
     path, name = Path(text).expanduser(), None
     if "=" in text and not path.exists():
         name, _, rest = text.partition("=")

@@ -1,4 +1,4 @@
-"""`tvsnap image export`: the files of a state or an image, for someone with plain Docker."""
+"""`tvsnap image export`: writes the files of a state or an image, for use with plain Docker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STATE_LABEL = "tvsnap.state"
 IMAGE_LABEL = "tvsnap.image"
-"""On states that were rebuilt by a replay that printed something else than was recorded: `false`."""
+"""Set to `false` on states that were rebuilt by a replay whose output differed from the recorded one."""
 
 LOOK_TIMEOUT = 20.0  # seconds
 
@@ -94,7 +94,7 @@ def export(
         short = _hash(source)[:12]
         target, tag = output or f"tvsnap-{short}.tar", tag or Tag("tvsnap", short)
         with layout.opened(target, force) as place, _started(cache, source) as sandbox:
-            about, expected = _describe(sandbox, source), max(sandbox.image.size, 1)  # but a guess
+            about, expected = _describe(sandbox, source), max(sandbox.image.size, 1)  # an estimate
             with (
                 context.progress(expected, DownloadColumn(), TextColumn("written"), TransferSpeedColumn()) as update,
                 sandbox.archive() as files,
@@ -128,7 +128,7 @@ def _print(target: str, data: dict[str, Any], format: Format) -> None:
 
 
 def _format(name: str | None, output: str | None) -> Format:
-    """Returns the format that is meant; raises `UsageError` if there is no such one, or the output is none for it."""
+    """Returns the chosen format; raises `UsageError` if it is unknown or does not fit the output."""
     directory = output is not None and layout.is_directory(output)
     if name == "oci" or (name is None and directory):
         return "oci"
@@ -140,7 +140,7 @@ def _format(name: str | None, output: str | None) -> Format:
 
 
 def _find(cache: Cache, name: str) -> State | Image:
-    """Returns what a person means; an image's name comes before all hashes. Raises `NotFound`, also if it is both."""
+    """Returns the image or state of a name, with image names before hashes; raises `NotFound` if it could be both."""
     image = None
     with contextlib.suppress(NotFound):
         image = cache.images.get(name)
@@ -158,7 +158,7 @@ def _find(cache: Cache, name: str) -> State | Image:
 
 
 def _started(cache: Cache, source: State | Image) -> AbstractContextManager[Sandbox]:
-    """Returns a block with a throw-away sandbox: in a state, or as an image is when it is freshly started."""
+    """Returns a block with a throw-away sandbox in a state, or freshly started from an image."""
     if isinstance(source, Image):
         return contextlib.closing(cache.backend.start(source, cache.limits_for(source)))
     return cache.materialise(source.hash)
@@ -182,7 +182,7 @@ def _hash(source: State | Image) -> str:
 
 
 def _working_directory(sandbox: Sandbox) -> str | None:
-    """Returns where the shell stands; None if that cannot be told, is gone, or is no text."""
+    """Returns the shell's working directory; None if it is unknown, deleted, or not valid text."""
     where = sandbox.shell_state().get("cwd", "")
     if not where.startswith("/"):
         return None

@@ -1,4 +1,4 @@
-"""The `tvsnap` command: its verbs, and how every error becomes one line and an exit status."""
+"""The `tvsnap` command: its verbs, and the conversion of every error to one line and an exit status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERBS = {
     "gc": "Free what nothing needs.",
     "forget": "Delete a branch, or what a task did: calls, states, snapshots.",
 }
-"""The verbs in the order of the help. Each is a module beside this one, imported only when it is used."""
+"""The verbs in the order of the help; each is a module of this package, imported only when it is used."""
 
 DEBUG_VARIABLE = "TVSNAP_DEBUG"
 
@@ -64,20 +64,20 @@ TVSNAP_DEBUG=1 shows where an error came from.
 
 
 class CommandLine(TyperGroup):
-    """The verbs together; what they raise ends as one line on standard error."""
+    """The group of all verbs, which reports their exceptions as one line on standard error."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names of the verbs."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns a verb; None if there is none of this name."""
+        """Returns a verb, or None if the name is unknown."""
         if cmd_name not in VERBS:
             return None
         return get_group(verb_app(cmd_name)).commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the list of verbs, for which none needs to be imported."""
+        """Writes the list of verbs without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
@@ -100,7 +100,7 @@ class CommandLine(TyperGroup):
 
 
 def verb_app(name: str) -> typer.Typer:
-    """Returns a command line with one verb: what its module has under the verb's name, with the module's `SETTINGS`."""
+    """Returns a command line with one verb, from its module's function of that name and its `SETTINGS`."""
     module = importlib.import_module(f".{name}", __package__)
     app, found = typer.Typer(rich_markup_mode=None), getattr(module, name)
     if isinstance(found, typer.Typer):
@@ -111,7 +111,7 @@ def verb_app(name: str) -> typer.Typer:
 
 
 def complain(message: str, error: BaseException | None = None, status: int = options.FAILED) -> int:
-    """Prints an error as one line on standard error, and where it came from if that is asked for; returns `status`."""
+    """Prints an error as one line on standard error, with a traceback if that is asked for; returns `status`."""
     if error is not None and os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
         import traceback
 
@@ -123,8 +123,8 @@ def complain(message: str, error: BaseException | None = None, status: int = opt
 
 
 def _complain_of_usage(error: Exception) -> int | None:
-    """Reports what is wrong with the command line itself; returns None if `error` is about something else."""
-    # The class for this has moved between versions of Typer, its shape has not.
+    """Reports an error of the command line's syntax; returns None if `error` is of another kind."""
+    # The class of these errors has moved between versions of Typer, but its attributes have stayed the same.
     if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
         return None
     context = getattr(error, "ctx", None)
@@ -153,7 +153,7 @@ def _begin(
     backend: str | None = Option(None, metavar="NAME", help="What runs the sandboxes (env: TVSNAP_BACKEND)."),
     version: bool = Option(False, "--version", help="Print the version."),
 ) -> None:
-    """Does what the options before the verb say; what is wrong with them is told by verbs that need none, too."""
+    """Applies the options before the verb; reports errors in them also for verbs that do not use them."""
     if version:
         from importlib.metadata import version as version_of
 

@@ -1,4 +1,4 @@
-"""`tvsnap mcp`: a server of the Model Context Protocol for one rollout."""
+"""`tvsnap mcp`: serves one rollout with the Model Context Protocol."""
 
 from __future__ import annotations
 

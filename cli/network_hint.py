@@ -1,4 +1,4 @@
-"""Says once that a call lacked a network that its sandbox was not given: on standard error, not in its output."""
+"""A hint on standard error, printed once, that a call failed because its sandbox has no network."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from tvsnap.model.network import Network, lacks_network
 
 
 class NetworkHint:
-    """Looks at what calls print, until one of them lacked a network that its sandbox was not given."""
+    """Examines the output of calls until one of them failed because its sandbox has no network."""
 
     def __init__(self) -> None:
         self._given = False
 
     def look(self, output: str, image: str, network: Network) -> None:
-        """Prints the hint if this is the first such call.
-
-        Args:
-            output: what it printed.
-            image: the name of its image.
-            network: what its sandbox may reach.
-        """
+        """Prints the hint if this is the first such call; `network` is what its sandbox may reach."""
         if self._given or network.attached or not lacks_network(output):
             return
         self._given = True

@@ -1,4 +1,4 @@
-"""What verbs are declared with: options that several have, and the table of exit statuses that ends their help."""
+"""What declares verbs: shared options, and the table of exit statuses at the end of their help."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_home(path: str | None) -> str | None:
 
 
 def check_backend(name: str) -> str:
-    """Returns the name of a backend; raises `UsageError` if there is no such one."""
+    """Returns the name of a backend; raises `UsageError` if it is unknown."""
     from tvsnap import sandboxes as backends
 
     try:
@@ -99,10 +99,10 @@ UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 
 
 def input_lines() -> Iterator[str]:
-    """Yields the lines of standard input, each as soon as it is there, without its line feed.
+    """Yields each line of standard input as soon as it is complete, without its line feed.
 
     Raises:
-        UsageError: one is no text, or cannot be a command's.
+        UsageError: a line is not UTF-8, or holds a NUL character, which no command can contain.
     """
     for number, line in enumerate(typer.get_binary_stream("stdin"), 1):
         try:
@@ -118,7 +118,7 @@ def input_lines() -> Iterator[str]:
 
 
 def seconds(default: float, name: str, help: str, *, least: float | None = None) -> Any:
-    """Returns an option that is a number of seconds; see `check_seconds`."""
+    """Returns an option whose value is a number of seconds; see `check_seconds`."""
 
     def check(value: float) -> float:
         from tvsnap.model.arguments import check_seconds
@@ -130,7 +130,7 @@ def seconds(default: float, name: str, help: str, *, least: float | None = None)
 
 @contextlib.contextmanager
 def environment(home: str | None, backend: str | None, url: str | None = None) -> Iterator[None]:
-    """A block in which the variables say what the options do that are given; those hold for every verb."""
+    """Sets the environment variables of the given options during the block, so that they hold for every verb."""
     given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend, URL_VARIABLE: url}
     before = {name: os.environ.get(name) for name, value in given.items() if value is not None}
     os.environ.update({name: value for name, value in given.items() if value is not None})
@@ -147,14 +147,14 @@ def environment(home: str | None, backend: str | None, url: str | None = None) -
 def verb(
     usual: str = "", *, home: bool = True, backend: bool = False, url: bool = False, **own: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declares a verb: a function whose docstring is its help, here completed with a table of exit statuses.
+    """Declares a verb: a function whose docstring, completed with a table of exit statuses, is its help.
 
     Args:
-        usual: the exit statuses of which the help tells the usual meaning, a digit each.
-        home: it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
-        backend: it has the option `--backend`, which sets `BACKEND_VARIABLE`.
-        url: it has the option `--url`, which sets `URL_VARIABLE`.
-        own: as `s0="the command's own"`: exit statuses that have a meaning of their own.
+        usual: the exit statuses that have their usual meaning, one digit each.
+        home: whether it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
+        backend: whether it has the option `--backend`, which sets `BACKEND_VARIABLE`.
+        url: whether it has the option `--url`, which sets `URL_VARIABLE`.
+        own: exit statuses with a special meaning, as in `s0="the command's own"`.
     """
     meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
     table = [
@@ -196,7 +196,7 @@ def verb(
 def budget(
     max_disk: str | None, max_snapshots: int | None, max_memory: str | None, max_sandboxes: int | None
 ) -> Budget:
-    """Returns the budget that the options of these names ask for."""
+    """Returns the budget that these options ask for."""
     from tvsnap.model.limits import Budget
 
     return Budget(
@@ -208,7 +208,7 @@ def budget(
 
 
 def parse_size(text: str) -> int:
-    """Returns a number of bytes written as `500M`, `2G`, `1048576`; raises `UsageError` if it is none."""
+    """Returns the number of bytes of `500M`, `2G`, `1048576`; raises `UsageError` for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise UsageError(f'"{text}" is no size; write it as 500M or 2G')
@@ -216,10 +216,10 @@ def parse_size(text: str) -> int:
 
 
 def network(hosts: list[str] | None) -> str | list[str] | None:
-    """Returns what the values of `--network` stand for, see `tvsnap.Network`; None where it was not given.
+    """Returns the network that the values of `--network` mean (see `tvsnap.Network`), or None without a value.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: the values contradict each other.
     """
     if not hosts:
         return None

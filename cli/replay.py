@@ -1,4 +1,4 @@
-"""`tvsnap replay`: runs rollout files through the cache, and tells what that saved."""
+"""`tvsnap replay`: runs rollout files through the cache, and prints what it saved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 
 SWITCH_S = 2e-4
-"""Seconds after which a thread lets others run: at Python's 5 ms, a hit of some 20 µs waits for its neighbours."""
+"""Python's thread switch interval in seconds: with the default of 5 ms, a hit of some 20 µs waits for other threads."""
 
 BROKEN_SHOWN = 10
 
@@ -142,11 +142,11 @@ def replay(
 def check_rollouts(
     rollouts: Sequence[PlannedRollout], default: str | None, images: ImageSource
 ) -> tuple[list[PlannedRollout], list[BrokenLine]]:
-    """Returns the rollouts whose calls are calls of tools that there are, and the lines of the others.
+    """Returns the rollouts whose calls all name existing tools and fit them, and the lines of the others.
 
     Raises:
         UsageError: a rollout names no image and there is no default.
-        NotFound: no such image.
+        NotFound: an image does not exist.
     """
     from tvsnap.environments import environment_of
     from tvsnap.upkeep.rollout_files import BrokenLine
@@ -168,7 +168,7 @@ def check_rollouts(
 
 
 def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
-    """Returns what is wrong with the first call that is none of a tool that there is; empty if all are good."""
+    """Returns what is wrong with the first call that fits no tool; empty if all calls are valid."""
     from tvsnap.environments.tools import check_call
 
     for index, step in enumerate(rollout.calls):
@@ -180,7 +180,7 @@ def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
 
 
 def report_broken(broken: Sequence[BrokenLine], *, keep_going: bool) -> None:
-    """Tells which lines are no rollouts; raises `UsageError` if there are any, unless `keep_going` is set."""
+    """Prints which lines are not valid rollouts; raises `UsageError` if there are any, unless `keep_going` is set."""
     if not broken:
         return
     ordered = sorted(broken, key=lambda line: (line.file, line.line))

@@ -1,4 +1,4 @@
-"""What `tvsnap replay` shows: progress while it runs, and the figures at its end."""
+"""What `tvsnap replay` shows: progress while it runs, and the figures at the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _TimeLeft(ProgressColumn):
 
 
 class _Shown:
-    """A listener that shows how far a replay is."""
+    """A listener that shows the progress of a replay."""
 
     def __init__(self, update: Callable[..., None]) -> None:
         self._update = update
@@ -63,14 +63,14 @@ class _Shown:
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Listener | None]:
-    """A block with a progress bar on standard error, if that is a terminal."""
+    """Shows a progress bar on standard error during the block, if that is a terminal."""
     words = TextColumn("{task.fields[words]}", style="green")
     with context.progress(total, MofNCompleteColumn(), TextColumn("calls"), _Rate(), words, _TimeLeft()) as update:
         yield None if update is None else _Shown(update)
 
 
 def print_report(report: ReplayReport, console: Console, *, cached: bool) -> None:
-    """Prints the figures of a replay; `cached` is whether the cache was used."""
+    """Prints the figures of a replay; `cached` says whether the cache was used."""
     data = report.data()
     if report.interrupted:
         console.print("interrupted: this is what was done so far\n", style="yellow")

@@ -1,4 +1,4 @@
-"""Files that a verb writes its results to."""
+"""Files for the results of a verb."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tvsnap.model.errors import UsageError
 
 @contextlib.contextmanager
 def result_file(path: Path | None) -> Iterator[TextIO | None]:
-    """A block with a file to write results to, None without a path.
+    """Opens a file for results, or yields None without a path.
 
-    It is opened at once, so that a lack of rights shows before the work and not after it; what it held before is
-    replaced when the block's end writes to it, and left alone if the block raises.
+    It is opened at once, so that missing rights are reported before the work. Earlier content is replaced when the
+    block writes at its end, and kept if the block raises.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     if path is None:
         yield None

@@ -1,4 +1,4 @@
-"""`tvsnap run`: one rollout by hand."""
+"""`tvsnap run`: runs one rollout by hand."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run(
 
 
 def _calls_of_standard_input() -> Iterator[str]:
-    """Returns the lines of standard input that are not blank, as soon as the first, which must be, is there."""
+    """Returns the lines of standard input that are not blank, once the first one is read; there must be one."""
     lines = (line for line in options.input_lines() if line.strip())
     first = next(lines, None)
     if first is None:
@@ -107,7 +107,7 @@ def _calls_of_standard_input() -> Iterator[str]:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Returns a tool's arguments, given as JSON; raises `UsageError` if that is no object."""
+    """Returns a tool's arguments, given as JSON; raises `UsageError` if they are not a JSON object."""
     try:
         arguments = json.loads(text)
     except ValueError as error:
@@ -118,7 +118,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 class _Session:
-    """Makes calls and prints what they return; `made` are those made, as plain JSON."""
+    """Makes calls, prints their results, and collects them in `made` as plain JSON."""
 
     def __init__(self, rollout: AnyRollout, timeout: float, image: str, network: Network, *, as_json: bool) -> None:
         self.made: list[dict[str, Any]] = []
@@ -131,12 +131,12 @@ class _Session:
         self._console = context.console(soft_wrap=True)
 
     def parse(self, line: str) -> tuple[str, dict[str, Any]]:
-        """Returns the call that a line typed by a person means."""
+        """Returns the tool and the arguments of a line that a person typed."""
         if not line.startswith(":"):
             return "bash", {"command": line}
         name, _, text = line[1:].partition(" ")
         if name not in self._rollout.tools:
-            return name, {}  # the call says which there are
+            return name, {}  # the call fails and lists the tools
         wanted: list[str] = list(self._rollout.tools[name].parameters.get("required", ()))
         if text and not text.startswith("{") and len(wanted) == 1:
             return name, {wanted[0]: text}
@@ -168,7 +168,7 @@ class _Session:
         self._hint.look(result.output, self._image, self._network)
 
     def prompt(self) -> None:
-        """Reads calls from a person until the end of input (Ctrl-D). Ctrl-C gives up a line, or a call under way."""
+        """Reads calls from a person until the end of input (Ctrl-D); Ctrl-C drops a line or cancels a running call."""
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  (gives `input` editing and history)
 

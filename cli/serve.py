@@ -1,4 +1,4 @@
-"""`tvsnap serve`: the HTTP server."""
+"""`tvsnap serve`: runs the HTTP server."""
 
 from __future__ import annotations
 
@@ -102,5 +102,5 @@ def serve(
         else:
             with listening(settings) as sockets:
                 asyncio.run(go(sockets, None, lambda: tell([address_of(one) for one in sockets])))
-    except KeyboardInterrupt:  # the server has stopped in order by then
+    except KeyboardInterrupt:  # by then, the server has stopped cleanly
         raise typer.Exit(0) from None

@@ -69,7 +69,7 @@ def setup(
 
 
 def _confirm(steps: list[Step], *, yes: bool, as_json: bool) -> None:
-    """Tells what will be done and asks whether it may be, unless that was said."""
+    """Shows what will be done and asks for permission, unless `--yes` was given."""
     if not steps or yes:
         return
     if as_json or not context.is_terminal():
@@ -79,9 +79,9 @@ def _confirm(steps: list[Step], *, yes: bool, as_json: bool) -> None:
 
 
 def _lacks() -> list[Check]:
-    """Returns what is missing now, without Docker, which it does not install.
+    """Returns the failed checks, except for Docker, which `setup` does not install.
 
-    Nothing without root's rights: most checks fail for their lack then, whatever the machine has.
+    Without root's rights the list is empty, because most checks would then fail on any machine.
     """
     if os.geteuid() != 0:
         return []

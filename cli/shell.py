@@ -1,4 +1,4 @@
-"""`tvsnap shell`: walk into any state of any rollout."""
+"""`tvsnap shell`: opens a shell in any state of any rollout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNK = 65536
 LINE_TIMEOUT = 3600.0  # seconds for a command read from standard input
 TRANSCRIPT_LIMIT = 1024 * 1024
 RESET = b"\x1b[0m\x1b[?25h\x1b[?1l\x1b[?1000l\x1b[?2004l\x1b[?1049l"
-"""Puts a terminal in order that a program in the sandbox may have left otherwise."""
+"""Resets terminal modes that a program in the sandbox may have changed."""
 
 
 @options.verb("0125", backend=True, s3="no such state, or a prefix that fits several")
@@ -68,7 +68,7 @@ def shell(
 
 
 def _session(sandbox: Sandbox, state: str, *, quiet: bool) -> bytes:
-    """Lets a person, or what standard input holds, work in a sandbox; returns the transcript."""
+    """Runs a person's input, or that of standard input, in a sandbox; returns the transcript."""
     if context.is_terminal():
         typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
         return _interact(sandbox)
@@ -87,7 +87,7 @@ def _read_commands(sandbox: Sandbox, *, quiet: bool) -> bytes:
 
 
 def _interact(sandbox: Sandbox) -> bytes:
-    """Joins this terminal to the sandbox's until the person leaves or its shell ends; returns the transcript."""
+    """Connects this terminal to the sandbox's until the person leaves or its shell ends; returns the transcript."""
     columns, rows = shutil.get_terminal_size()
     transcript = bytearray()
     with contextlib.closing(sandbox.attach(columns, rows)) as stream, _raw_terminal():
@@ -99,7 +99,7 @@ def _interact(sandbox: Sandbox) -> bytes:
 
 
 def _exchange(stream: socket.socket) -> Iterator[bytes]:
-    """Carries bytes both ways, yielding those that came from the sandbox."""
+    """Copies bytes in both directions, and yields those from the sandbox."""
     keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
     with selectors.PollSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -131,14 +131,14 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """A block in which each key goes through as it is typed."""
+    """Sets the terminal to raw mode during the block, so that each key is passed on immediately."""
     import termios
     import tty
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor, termios.TCSADRAIN)  # what was typed ahead is kept
+        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps what was already typed
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

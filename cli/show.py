@@ -1,4 +1,4 @@
-"""`tvsnap show`: one state, with all that is known of it."""
+"""`tvsnap show`: prints all that is known of one state."""
 
 from __future__ import annotations
 
@@ -176,12 +176,12 @@ class _View:
 
 
 def refusals_of(lineage: list[Edge]) -> dict[str, str]:
-    """Returns why the state at the end of a lineage could not be checkpointed, by backend; empty if it could be."""
+    """Returns, by backend, why the last state of a lineage could not be checkpointed; empty if it could be."""
     return dict(lineage[-1].refusals) if lineage else {}
 
 
 def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
-    """Returns a recorded call as plain JSON, with its output if that is wanted."""
+    """Returns a recorded call as plain JSON, optionally with its output."""
     return {
         **call_data(edge),
         "state": edge.state,

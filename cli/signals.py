@@ -1,4 +1,4 @@
-"""Signals that end a command are acted upon whatever the main thread waits for."""
+"""Handling of the signals that end a command, whatever the main thread waits for."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from types import FrameType
 from typing import NoReturn
 
 _AGAIN = (0.05, 0.2, 1.0)
-"""Seconds after a signal at which the main thread is interrupted."""
+"""How many seconds after a signal the main thread is interrupted."""
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 def arrange() -> None:
-    """Lets signals end the process by way of everything that cleans up; begins a thread that sees to it.
+    """Makes signals end the process with all its cleanup, and starts a thread that enforces this.
 
-    Python acts upon a signal in the main thread, between two instructions. A signal that comes after the last of these
-    and just before a system call, or that the kernel gives to another thread, does not interrupt that call, and is
-    acted upon when the call ends: never, if it waits for an engine that has nothing to say. So the main thread is
-    interrupted once more, by a signal that has no other effect.
+    Python handles a signal in the main thread, between two instructions. A signal that arrives after the last
+    instruction before a system call, or that the kernel delivers to another thread, does not interrupt that call, and
+    is handled only when the call ends. That may be never, if the call waits for an engine that sends nothing. So the
+    thread interrupts the main thread again, with a signal that has no other effect.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)

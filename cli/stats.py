@@ -1,4 +1,4 @@
-"""`tvsnap stats`: hit rates, time saved, and what is in use."""
+"""`tvsnap stats`: prints hit rates, saved time, and resources in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for terminals: what comes out of a sandbox made harmless, and quantities made readable."""
+"""Text for terminals: makes output of sandboxes harmless, and quantities readable."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NEWLINE = "⏎"
 ELLIPSIS = "…"
 TIMES = "\u00d7"
 
-# What a terminal would act upon, and what makes text look other than it is: controls but for tab and line feed, marks
-# of writing direction, invisible separators and tags, surrogates. Joiners stay: scripts and emoji need them.
+# Characters that control a terminal or that make text look different from what it is: control characters except tab and
+# line feed, direction marks, invisible separators and tags, surrogates. Joiners are kept: scripts and emoji need them.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -33,7 +33,7 @@ def _show(match: re.Match[str]) -> str:
         return "^" + chr(code + 0x40)
     if code == 0x7F:
         return "^?"
-    if 0xDC80 <= code <= 0xDCFF:  # stands for a byte that is no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as a surrogate
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
@@ -62,7 +62,7 @@ def first_lines(text: str, limit: int) -> tuple[str, int]:
 
 
 def seconds(value: float) -> str:
-    """Returns a duration as people say it: `34 µs`, `12 ms`, `2.1 s`, `3m 05s`, `2h 10m`."""
+    """Returns a readable duration: `34 µs`, `12 ms`, `2.1 s`, `3m 05s`, `2h 10m`."""
     if value < 0:
         return "-" + seconds(-value)
     if value < 0.0009995:
@@ -81,7 +81,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Returns a number of bytes as people say it, in powers of 1024: `812 B`, `4.0 kB`, `1.2 MB`, `34 GB`."""
+    """Returns a readable number of bytes, in powers of 1024: `812 B`, `4.0 kB`, `1.2 MB`, `34 GB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(value) < 999.5:
             return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 9.95 else f"{value:.1f} {unit}"
@@ -90,7 +90,7 @@ def size(value: float) -> str:
 
 
 def ago(then: float) -> str:
-    """Returns a moment, given in seconds since the epoch, as people say it: `3 min ago`, `2025-08-07 20:46`."""
+    """Returns a readable time, given in seconds since the epoch: `3 min ago`, `2025-08-07 20:46`."""
     age = time.time() - then
     if age < 60:
         return "just now"
@@ -107,7 +107,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Returns a share: `93.1 %`; `-` of nothing."""
+    """Returns a share as `93.1 %`, or `-` if the whole is zero."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
@@ -125,7 +125,7 @@ def call_line(call: ToolCall) -> str:
 
 
 def call_text(call: ToolCall) -> str:
-    """Returns a tool call in full, harmless, over as many lines as it has."""
+    """Returns a full tool call as harmless text, with as many lines as it has."""
     arguments = dict(call.arguments)
     if call.name == "bash" and set(arguments) == {"command"}:
         return visible(str(arguments["command"]))

@@ -1,4 +1,4 @@
-"""`tvsnap tree`: the tree of states, with calls, hits, forks, durations and snapshots."""
+"""`tvsnap tree`: prints the tree of states, with calls, hits, forks, durations and snapshots."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _print(
 
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:
-    """Returns those of `nodes` (parents before children) that are `top` or descend from it."""
+    """Returns those of `nodes` (parents before children) that are `top` or its descendants."""
     kept = {top}
     below = []
     for node in nodes:

@@ -1,6 +1,6 @@
-"""The tree of states as lines of text, for terminals of 80 columns and graphs of hundreds of states.
+"""Renders the tree of states as lines of text, for terminals of 80 columns and graphs of hundreds of states.
 
-Only a state with several children moves its children to the right; a chain of single children goes straight down.
+Only the children of a state with several children are indented; a chain of single children goes straight down.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HASH_DIGITS = 8
 CHAIN_HEAD, CHAIN_TAIL = 3, 2
 """How many states of a long chain are shown at its beginning and at its end."""
 BRANCHES = 8
-"""How many branches of one state are shown."""
+"""How many branches of one state are shown at most."""
 NARROWEST_TEXT = 16
-"""Cells that a call's text has at least; where the tree would leave less, it is cut."""
+"""The minimal width of a call's text, in cells; where the tree would leave less, its branches are folded."""
 TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 11
 COLUMNS = TIME + HITS + FORKS + SNAPSHOT
 
@@ -36,13 +36,13 @@ LEGEND = (
 
 @dataclass
 class Branch:
-    """A state with all that came of it.
+    """A state with all its descendants.
 
     Attributes:
         node: the state.
-        above: the branch that it is a child of, if that is listed.
-        children: oldest first.
-        calls: how many calls are recorded in it and below.
+        above: its parent's branch, if that is listed.
+        children: the branches of its children, oldest first.
+        calls: how many calls are recorded in the state and below.
         hits: how many calls those answered.
     """
 
@@ -54,33 +54,33 @@ class Branch:
 
     @property
     def hash(self) -> str:
-        """The state's short name."""
+        """The state's shortened hash."""
         return self.node.state.hash[:HASH_DIGITS]
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What makes a branch worth showing: how much it was used, and how much came of it."""
+        """How much the branch is worth showing: how many calls it answered, then how many it holds."""
         return self.hits + (self.node.made_by.hits if self.node.made_by else 0), self.calls
 
     @property
     def above_private(self) -> bool:
-        """Whether the state above is in a private branch already."""
+        """Whether the parent already belongs to a private branch."""
         return self.above is not None and bool(self.above.node.state.private)
 
     @property
     def active(self) -> str | None:
-        """Why the state may change by itself; None if it may not."""
+        """Why the state may change on its own; None if it cannot."""
         return self.node.made_by.active if self.node.made_by else None
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why the state, which has no snapshot, could not be checkpointed."""
+        """Why the state could not be checkpointed; empty if it has a snapshot."""
         made_by = self.node.made_by
         return () if self.node.snapshots or made_by is None else tuple(dict.fromkeys(made_by.refusals.values()))
 
 
 def _build(nodes: Iterable[TreeNode]) -> list[Branch]:
-    """Returns the topmost states of a listing, joined to trees; `nodes` has parents before children."""
+    """Builds trees from `nodes`, which lists parents before children, and returns their topmost states."""
     branches: dict[str, Branch] = {}
     for node in nodes:
         above = branches.get(node.state.parent or "")
@@ -106,10 +106,10 @@ def print_trees(
 
     Args:
         nodes: the listing, parents before their children.
-        roots: what is known of roots, by hash.
-        rollouts: those that began at them.
-        console: where to.
-        everything: fold nothing.
+        roots: the roots' information, by hash.
+        rollouts: the rollouts that began at these roots.
+        console: where to print.
+        everything: whether to fold nothing.
     """
     begun: dict[str, list[RolloutRecord]] = defaultdict(list)
     for rollout in rollouts:
@@ -137,7 +137,7 @@ class _TreeView:
         return Text(labels.rjust(self._width), "dim")
 
     def tree(self, top: Branch, info: RootInfo | None, rollouts: Sequence[RolloutRecord]) -> Iterator[Text]:
-        """Yields the lines of one tree, or of the part of it below any state."""
+        """Yields the lines of one tree, or of the subtree of any state."""
         yield self._line("", top) if info is None else self._root_line(top, info, rollouts)
         yield from self._notes("", top)
         yield from self._children("", top)
@@ -159,7 +159,7 @@ class _TreeView:
         return line
 
     def _children(self, prefix: str, branch: Branch) -> Iterator[Text]:
-        """Yields the lines of all that is below a state whose own line has been yielded."""
+        """Yields the lines of all descendants of a state; its own line precedes them."""
         shown, rest = self._choose(branch.children)
         if len(branch.children) == 1:
             yield from self._chain(prefix, shown[0])
@@ -192,7 +192,7 @@ class _TreeView:
         return Text(f"{prefix}{what} ({', '.join(details)})", "dim")
 
     def _chain(self, prefix: str, first: Branch) -> Iterator[Text]:
-        """Yields the lines of a chain of single children, the middle of a long one folded, and of what ends it."""
+        """Yields the lines of a chain of single children, with the middle of a long one folded, and of its subtree."""
         chain = [first]
         while len(chain[-1].children) == 1:
             chain.append(chain[-1].children[0])
@@ -227,11 +227,11 @@ class _TreeView:
         return self._columns(line, [node.made_by] if node.made_by else [], node.snapshots)
 
     def _notes(self, prefix: str, branch: Branch) -> Iterator[Text]:
-        """Yields what there is to say about a state below its line."""
+        """Yields the remarks about a state, which stand below its line."""
         node, call = branch.node, branch.node.made_by
         bar = prefix + ("│ " if len(branch.children) > 1 else "  ")
         if call is not None and not branch.above_private and not _served(call):
-            yield self._note(bar, f"! {_unserved(call)}", "magenta")  # here the branch stops being shared
+            yield self._note(bar, f"! {_unserved(call)}", "magenta")  # here the shared part of the branch ends
         if call is not None and call.result.strain:
             yield self._note(bar, f"% {call.result.strain}", "yellow")
         if call is not None and call.asked:
@@ -258,7 +258,7 @@ class _TreeView:
             strained = [call.result.strain for call in node.unchanging if call.result.strain]
             if strained:
                 yield self._note(bar, f"% {len(strained)} of them under strain: one {strained[0]}", "yellow")
-            if not node.state.private:  # else it has been said that nothing is shared from here on
+            if not node.state.private:  # otherwise a line above says that nothing is shared from here on
                 unserved = Counter(_unserved(call) for call in node.unchanging if not _served(call))
                 for reason, number in sorted(unserved.items()):
                     yield self._note(bar, f"! {number} of them {reason}", "magenta")
@@ -268,7 +268,7 @@ class _TreeView:
         return line.append(cut(one_line(text), self._width - line.cell_len), style)
 
     def _columns(self, line: Text, calls: Sequence[Edge], snapshots: Sequence[Snapshot] = ()) -> Text:
-        """Returns a line with what calls took and answered, and the snapshots of what they led to, at its end."""
+        """Returns a line with its columns: duration and hits of the calls, forks and sizes of the snapshots."""
         line.truncate(self._width - COLUMNS, overflow="ellipsis", pad=True)
         duration, hits = sum(call.result.duration for call in calls), sum(call.hits for call in calls)
         heat = "dim" if duration < 0.1 else "" if duration < 5 else "red"

@@ -1,4 +1,4 @@
-"""`tvsnap verify`: makes recorded calls again, and compares."""
+"""`tvsnap verify`: executes recorded calls again and compares the results."""
 
 from __future__ import annotations
 

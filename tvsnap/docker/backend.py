@@ -176,7 +176,7 @@ class DockerBackend:
     def _new(
         self, image: Image, limits: Limits, reference: str, depth: int, snapshot: Path | None = None
     ) -> Iterator[DockerSandbox]:
-        """A block in which a container is started; it is removed if that fails."""
+        """Yields a sandbox in a new container, for the block to start; closes it if the block raises."""
         id = f"{self._owner}.{next(self._numbers)}"
         container = self.containers.create(id, image, reference, limits, bare=snapshot is not None)
         try:

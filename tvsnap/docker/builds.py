@@ -179,7 +179,7 @@ class EngineTool:
 
     @contextlib.contextmanager
     def container(self, image: str) -> Iterator[str]:
-        """A block with a container of an image that is not started; yields its id."""
+        """Creates a container of an image for the block, without starting it, and yields its id."""
         made = self.engine.do(
             "making a container",
             self._api.create_container,
@@ -195,7 +195,7 @@ class EngineTool:
 
     @contextlib.contextmanager
     def exported(self, container: str) -> Iterator[Iterator[bytes]]:
-        """A block that reads a container's files as a tar, in chunks."""
+        """Yields a container's files as a tar, in chunks."""
         with self.engine.turn("an export"), contextlib.ExitStack() as stack:
             response = self._api._get(self._api._url("/containers/{0}/export", container), stream=True)
             stack.callback(response.close)

@@ -341,7 +341,7 @@ class Containers:
 
     @contextlib.contextmanager
     def paused(self, container: str) -> Iterator[None]:
-        """A block in which nothing in a container runs."""
+        """Pauses a container during the block."""
         with _alive(container):
             self._pause(container)
         try:

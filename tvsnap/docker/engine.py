@@ -108,7 +108,7 @@ class Engine:
 
     @contextlib.contextmanager
     def turn(self, what: str) -> Iterator[None]:
-        """A block in which one call is made, at most `IN_FLIGHT` of them at a time; errors as in `do`."""
+        """Limits the calls in flight to `IN_FLIGHT`; the block makes one call, and its errors are those of `do`."""
         with self._slots:
             try:
                 yield

@@ -288,7 +288,7 @@ class InnerFiles(Files):
 
 @contextlib.contextmanager
 def opened(root: Path, path: str) -> Iterator[int]:
-    """A block with an open directory of a container: whatever its links contain, none leads out of it."""
+    """Opens a directory of a container for the block; no link in its path can lead out of the container."""
     try:
         top = paths.directory(root)
     except OSError as error:

@@ -91,7 +91,7 @@ class EngineImages:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """A block that only one process on the data directory at a time enters, so that no image is made twice."""
+        """Locks the data directory's images against other processes during the block, so that none is made twice."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         with paths.closing(os.open(self._lock_file, flags, 0o600)) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -157,7 +157,7 @@ def _files(image: Image) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _counting_here(archive: IO[bytes] | None, image: Image) -> AbstractContextManager[IO[bytes]]:
-    """A block with an image's archive in which file capabilities, if any, are valid without a user namespace."""
+    """Returns a context with an image's archive, whose file capabilities are valid without a user namespace."""
     assert archive is not None
     files = (path for path, info in _files(image) if stat.S_ISREG(info.st_mode))
     if not any(CAPABILITY_XATTR in os.listxattr(path, follow_symlinks=False) for path in files):

@@ -125,7 +125,7 @@ class SnapshotStore:
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[Unfinished]:
-        """A block in which a snapshot is taken; if it is not completed in it, it is deleted afterwards."""
+        """Deletes the snapshot that the block takes unless the block completes it."""
         id = f"{self._whose.owner}.{secrets.token_hex(8)}"
         unfinished = Unfinished(id, self._unfinished / id)
         try:

@@ -371,7 +371,7 @@ class RolloutEngine:
 
     @property
     def has_sandbox(self) -> bool:
-        """Whether it has a sandbox of its own."""
+        """Whether the rollout has its own sandbox."""
         return not self._own.absent
 
     def sandbox(self) -> Sandbox:

@@ -411,7 +411,7 @@ def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: boo
 
 
 def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
-    """Makes a retired edge answer again, with the result of a later execution that came to the same state."""
+    """Makes a retired edge answer again, with the result of a later execution that reached the same state."""
     cursor.execute(_REINSTATE, (*row[_AFTER_CALL:], edge.id))
     if not row.proven and comparable and row.created - edge.created >= PROOF_APART:
         cursor.execute(_PROVE, (edge.id,))

@@ -20,7 +20,7 @@ def checked(result: int, what: str) -> int:
 
 @contextlib.contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """A block with a descriptor, which is closed at its end."""
+    """Yields a descriptor, and closes it at the end of the block."""
     try:
         yield descriptor
     finally:

@@ -311,7 +311,7 @@ class _Extraction:
 
     @contextlib.contextmanager
     def _opened(self, parts: Sequence[str]) -> Iterator[int]:
-        """A block with a directory below the root, opened without following links."""
+        """Opens a directory below the root for the block, without following links."""
         here = os.dup(self._root)
         try:
             for part in parts:

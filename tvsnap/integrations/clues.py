@@ -43,7 +43,7 @@ def reads_agent_logs(what: str | Path) -> bool:
 
 
 def lacking_network(output: str) -> str | None:
-    """Returns the first line of a command's output that says that there is no network; None if none does."""
+    """Returns the first line of a command's output that reports a missing network, or None."""
     found = _NO_NETWORK.search(output)
     if found is None:
         return None

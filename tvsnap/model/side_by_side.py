@@ -1,4 +1,4 @@
-"""Calls of `exec_all`, by which several commands run side by side: what they say, and what came of them."""
+"""Arguments and results of calls of `exec_all`, which run several commands at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvsnap.model.observations import Command
 
 
 def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> Mapping[str, Any]:
-    """Returns the arguments of a call of `exec_all`; those that are as usual are left out."""
+    """Returns the arguments of a call of `exec_all`, without those that have their default values."""
     told = []
     for each in commands:
         one = Command(each) if isinstance(each, str) else each
@@ -22,11 +22,7 @@ def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> M
 
 
 def results_of(result: ToolResult) -> list[ToolResult]:
-    """Returns what the commands of a call of `exec_all` came to, each as a call of `exec` would have returned it.
-
-    Args:
-        result: of the call.
-    """
+    """Returns the results of a call's commands, each as a call of `exec` would have returned it."""
     if result.parts[0].media_type != JSON:
         raise UsageError(
             f"what an environment's own tool exec_all returned is no list of results: {result.output[:60]!r}"

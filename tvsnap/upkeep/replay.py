@@ -86,7 +86,7 @@ class RolloutRun:
     repeat: int  # in which pass, from 0 on
     calls: list[CallRecord] = field(default_factory=list)  # the calls made so far
     error: str = ""  # why it ended early, if tvsnap itself failed; else empty
-    finished: bool = False  # it came to its end
+    finished: bool = False  # it reached its end
 
 
 class Listener(Protocol):
@@ -96,7 +96,7 @@ class Listener(Protocol):
         """A call was answered."""
 
     def ended(self, run: RolloutRun) -> None:
-        """A rollout came to its end, or tvsnap itself failed in it."""
+        """A rollout reached its end, or tvsnap itself failed in it."""
 
 
 @dataclass(frozen=True, slots=True)

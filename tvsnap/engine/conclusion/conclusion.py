@@ -79,7 +79,7 @@ class Conclusions:
             began = time.thread_time()
             self._context.snapshotter.worked(executed.result.duration)
             if self._recorder.answers_nobody(executed):
-                self._release(executed)  # whoever waits for the result need not wait for the observation
+                self._release(executed)  # a caller that waits for the result need not wait for the observation
             looked = time.monotonic()
             observation = self._observe_after(live, executed)
             usable = observation is not None or not executed.looked_at or _left_alone(executed)

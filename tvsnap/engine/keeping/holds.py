@@ -32,19 +32,19 @@ _COUNT = struct.Struct("<Q")
 
 
 class Hold:
-    """The place where one rollout publishes the state it stands at, and the one that it is about to come to."""
+    """The place where one rollout publishes the state it stands at, and the one that it is about to reach."""
 
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
         self._memory = memory
         self._offset = offset
 
     def stand(self, state: str) -> None:
-        """Publishes the state that the rollout stands at; it is about to come to no other."""
+        """Publishes the state that the rollout stands at, and that it is about to reach no other."""
         self._write(0, bytes.fromhex(state))
         self._write(1, NOTHING)
 
     def approach(self, state: str) -> None:
-        """Publishes the state that the rollout is about to come to."""
+        """Publishes the state that the rollout is about to reach."""
         self._write(1, bytes.fromhex(state))
 
     def release(self) -> None:
@@ -122,7 +122,7 @@ class Holds:
             os.close(descriptor)
 
     def held(self) -> frozenset[str]:
-        """Returns the states that rollouts of live processes stand at, or are about to come to, as of now."""
+        """Returns the states that rollouts of live processes stand at or are about to reach now."""
         states: set[str] = set()
         for memory in self._unseen:
             states |= _states(memory[:])

@@ -102,7 +102,7 @@ class Snapshotter:
         return self._policy.should_checkpoint(_SHORT, self._costs)
 
     def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
-        """Takes a snapshot of the state that a sandbox has just come to by a call, if the policy wants one.
+        """Takes a snapshot of the state that a call has just led a sandbox to, if the policy wants one.
 
         Args:
             live: the sandbox.

@@ -83,26 +83,26 @@ class SandboxPool:
 
     @property
     def in_use(self) -> int:
-        """How many of them cannot be closed to make room for others."""
+        """How many sandboxes cannot be closed to make room for others."""
         with self._lock:
             spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
             return len(self._live) - spare
 
     @property
     def memory(self) -> int:
-        """The memory that they take, in bytes, as far as it was measured."""
+        """The memory that the sandboxes take, in bytes, as far as it was measured."""
         with self._lock:
             return self._weight()
 
     @property
     def parked(self) -> int:
-        """How many of them are parked."""
+        """How many sandboxes are parked."""
         with self._lock:
             return len(self._parked)
 
     @property
     def ready(self) -> int:
-        """How many of them are ready."""
+        """How many sandboxes are ready."""
         with self._lock:
             return len(self._ready)
 
@@ -151,7 +151,7 @@ class SandboxPool:
             return live in self._live and live not in self._closing
 
     def park(self, live: LiveSandbox) -> None:
-        """Parks a sandbox for rollouts that come to its state.
+        """Parks a sandbox for rollouts that reach its state.
 
         Closes the least recently used ones if there are too many.
         """

@@ -105,7 +105,7 @@ class Preforker:
         return None
 
     def _begin(self, live: LiveSandbox, recipe: Recipe) -> Check:
-        """Lets a ready sandbox run; returns whether it is as it was when it was made."""
+        """Starts a ready sandbox; returns whether it is unchanged since it was made."""
         if live.staged is None:
             return self._pool.check(live, recipe.environment.observe)
         try:
@@ -258,7 +258,7 @@ class Preforker:
             if live is None:
                 return False
             kept = self._keep_if_fit(live, recipe)
-        except (SnapshotUnusable, NotRestorable):  # a rollout that comes to its state will find out, and handle it
+        except (SnapshotUnusable, NotRestorable):  # a rollout that reaches its state will detect and handle that
             self._note_mistake(recipe.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):

@@ -98,7 +98,7 @@ temp_store threads trusted_schema user_version wal_autocheckpoint writable_schem
 """SQLite's pragmas that change nothing without an argument."""
 
 PRAGMA_LOOKUPS = _READING_PRAGMAS
-"""Those that change nothing with an argument in parentheses."""
+"""SQLite's pragmas that change nothing with an argument in parentheses."""
 
 _POSTGRES = _names("""
 abbrev abs aclcontains acldefault aclexplode acos acosd acosh age area array_agg array_append array_cat array_dims

@@ -95,7 +95,7 @@ _FORMATS: Dict[str, Callable[[DatabaseSystem, str, str, Dict[str, Any]], str]] =
 
 @contextlib.contextmanager
 def _unpacked(path: str) -> Iterator[str]:
-    """A block with a file, temporarily unpacked if it is compressed."""
+    """Yields a file, temporarily unpacked if it is compressed."""
     if not path.endswith(".gz"):
         yield path
         return

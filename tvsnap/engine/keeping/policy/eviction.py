@@ -73,7 +73,7 @@ class Kept(NamedTuple):
 
     @property
     def way_s(self) -> float:
-        """Seconds that it costs to come to its state without it."""
+        """How many seconds it costs to reach its state without it."""
         return self.rebuild_s + (0.0 if self.proven else UNPROVEN_S)
 
     def demand(self, now: float) -> float:

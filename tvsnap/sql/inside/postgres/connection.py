@@ -266,7 +266,7 @@ class Connection:
         answer.error = f"{answer.error}\n{text}".lstrip()
         answer.code = answer.code or code
         answer.timed_out = self._cancelled and code == "57014"
-        # An error of the parser about the text as it came, not about one that a function has assembled.
+        # An error of the parser about the text as received, not about one that a function has assembled.
         answer.unparsed = (
             code in _UNREAD
             and not tags

@@ -101,7 +101,7 @@ class Server:
 
     @property
     def pid(self) -> Optional[int]:
-        """The server's first process, whoever started it; None if none runs."""
+        """The server's first process, regardless of what started it; None if no server runs."""
         if self._child is not None and self._child.poll() is not None:
             self._child = None
         pid, _ = _said_by_server()

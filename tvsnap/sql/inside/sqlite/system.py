@@ -81,7 +81,7 @@ class SQLite(DatabaseSystem):
                 pass
         self._in_use = self._in_use or next(iter(there), "")
         if self._in_use in there:
-            with contextlib.suppress(StatementFailed):  # a file that is none of SQLite's; statements will report that
+            with contextlib.suppress(StatementFailed):  # not a file of SQLite; statements will report that
                 self.schema("", "")
 
     def stop(self) -> None:
@@ -236,7 +236,7 @@ class SQLite(DatabaseSystem):
 
     @contextlib.contextmanager
     def _loading(self, name: str, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        """A block with a connection for statements that are not the session's."""
+        """Opens a connection for the block, for statements that do not belong to the session."""
         try:
             connection = open_database(self._path(name), mode)
             connection.execute("PRAGMA synchronous = OFF")
