@@ -136,3 +136,13 @@ def test_reexecuting_records_nothing(cache: Cache) -> None:
     assert remade.difference(edges[0]) is None
     assert cache.graph.out_edges(state) == edges
     assert cache.stats().executed == 3
+
+
+def test_a_rollout_whose_state_was_snapshotted_for_others_makes_room(tmp_path: Path) -> None:
+    budget = Budget(sandboxes=1, parked=0)
+    with open_cache(tmp_path, policy="never", budget=budget) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo a > f")
+        settle(rollout)
+        with cache.materialise(rollout.state) as sandbox:
+            assert sandbox.run("cat f", timeout=5.0).output == b"a\n"
+        assert bash(rollout, "cat f").output == "a\n"

@@ -15,12 +15,14 @@ from tvsnap.cache import Cache
 from tvsnap.engine.supply import companions
 from tvsnap.model.errors import ForkFailed
 
-LONG = 5 * (companions.THINKING + companions.LOOK_AGAIN)
+THINKING = companions.THINKING
+LONG = 5 * (THINKING + companions.LOOK_AGAIN)
 
 
 @pytest.fixture(autouse=True)
-def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def idle(none_made_while_models_think: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with nothing else to do."""
+    monkeypatch.setattr(companions, "THINKING", THINKING)
     monkeypatch.setattr(companions, "running", lambda: 0)
 
 
@@ -52,7 +54,7 @@ def test_who_is_answered_at_once_again_is_given_none(cache: Cache) -> None:
         began = time.monotonic()
         for command in commands:
             assert bash(rollout, command).source == "hit"
-        if time.monotonic() - began < companions.THINKING:
+        if time.monotonic() - began < THINKING:
             assert made_ahead(cache) == 0
 
 

@@ -413,8 +413,10 @@ class RolloutEngine:
             if live is not None:
                 with self._looking_again(live):
                     self._context.snapshotter.take(live)
+                live.expendable = not self._own.exposed
             return live is not None
         finally:
+            self._rest()
             self._turn.release()
 
     def fork_if_idle(self, state: str) -> LiveSandbox | None:
@@ -438,7 +440,13 @@ class RolloutEngine:
             with self._looking_again(live):
                 return self._context.acquirer.fork_beside(live, self.recipe)
         finally:
+            self._rest()
             self._turn.release()
+
+    def _rest(self) -> None:
+        """Lets its own sandbox, if it has one at hand, make room for others again, between two calls."""
+        if self._own.live is not None:
+            self._context.pool.rest(self._own.live)
 
     def begin_in(self, live: LiveSandbox | None) -> None:
         """Gives a sandbox that stands at the rollout's state to a rollout that has made no call."""

@@ -34,6 +34,7 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox
 LONG_REBUILD = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be taking a snapshot of its state
 POLL = 0.02  # seconds
+DIGEST_ATTEMPTS = 10  # until it is taken for one that cannot be computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,15 +352,28 @@ class Acquirer:
             earlier = edge
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.add(replayed=1, replay_time_s=seconds)
-            same = result.same_value(edge.result)
+            same, known = result.same_value(edge.result), True
             if edge.digest and not (same and edge.proven and edge is not edges[-1]):
                 # Then its output does not count: a time of day, for example, is not part of a state.
-                same = live.sandbox.digest() == edge.digest
+                same, known = _leaves(live.sandbox, edge.digest)
             if not same:
                 words = difference(edge.result, result)
-                if edge.proven and edge.shared:  # it was relied on
+                if known and edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
                 raise RebuildDiffered(state, edge, result, words)
             # Equal answers of the network do not prove that later ones will be equal.
             if not (edge.proven or edge.asked) and edge.shared and time.time() - edge.created >= PROOF_APART:
                 self._graph.prove(edge)
+
+
+def _leaves(sandbox: Sandbox, digest: str) -> tuple[bool, bool]:
+    """Returns whether a sandbox has a digest, and whether it could be computed.
+
+    For a moment after a call it may not be: the shell still holds a pipe, for instance.
+    """
+    for _ in range(DIGEST_ATTEMPTS):
+        found = sandbox.digest()
+        if found is not None:
+            return found == digest, True
+        time.sleep(POLL)
+    return False, False

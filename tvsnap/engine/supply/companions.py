@@ -24,6 +24,7 @@ from tvsnap.model.errors import TvsnapError
 PATIENCE = 0.25  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
 THINKING = 0.02  # seconds after which a model is assumed to think, where a sandbox only saves a fork
 LIKELY = 0.25  # chance of a new call from which on a fork, most of which idle processors do, is worth it
+LAST_FORK = 5.0  # seconds that closing waits for the sandbox that is being made
 LOOK_AGAIN = 0.01  # seconds between two checks which rollouts are due
 
 
@@ -70,7 +71,7 @@ class Companions:
             self._closed.set()
             self._wanted.set()
         if self._worker is not None:
-            self._worker.join()
+            self._worker.join(LAST_FORK)  # one that waits for room ends when the pool is closed
 
     def _wake(self) -> None:
         with self._lock:
@@ -87,7 +88,8 @@ class Companions:
             self._serve()  # holds no reference to a rollout while it waits for more
 
     def _serve(self) -> None:
-        for rollout, state, stirs in self._due():
+        # Where something runs by itself, what a call sees depends on its sandbox being there in time.
+        for rollout, state, stirs in sorted(self._due(), key=lambda due: not due[2]):
             if (stirs or self._is_likely(state)) and not self._closed.is_set():
                 with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
                     rollout.make_companion(state)
