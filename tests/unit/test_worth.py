@@ -13,7 +13,7 @@ from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Balance, BreakEven
 from tvsnap.engine.keeping.policy.snapshotting import RECORD_SHARE
-from tvsnap.engine.keeping.worth import LONGEST, MOST_TRIAL, REMEMBERED, TRIAL, UNPROFITABLE, Worth
+from tvsnap.engine.keeping.worth import LONGEST, LOOK_AGAIN, MOST_TRIAL, REMEMBERED, TRIAL, UNPROFITABLE, Worth
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, StateLost, TvsnapError
 
@@ -94,8 +94,10 @@ def test_a_busy_machine_makes_nothing_look_longer() -> None:
 @pytest.mark.parametrize(("crowding", "brings"), [(1.0, 4.0), (1.5, 0.2 + 3.7 * 0.5), (3.0, 0.2)])
 def test_on_a_busy_machine_an_answer_to_a_call_that_only_waits_brings_little(crowding: float, brings: float) -> None:
     """Then the processors decide how many rollouts there are in a second, and such a call takes no part of them."""
-    its = worth(crowding=crowding, computed=0.2)
+    clock = Clock()
+    its = worth(clock, crowding=crowding, computed=0.2)
     its.add("image", executed_s=4.0)
+    clock.now += 2 * LOOK_AGAIN
     its.add("image", answered_s=4.0)
     assert its._balances["image"].answered_s == pytest.approx(brings)
 

@@ -12,6 +12,8 @@ from tvsnap.wire.errors import KeyReused
 
 T = TypeVar("T")
 LONGEST_KEY = 200
+MOST_REFUSED = 1000
+"""Keys that are remembered for requests that have not come: a client may name any number of them."""
 
 
 class Once(Generic[T]):
@@ -27,7 +29,7 @@ class Once(Generic[T]):
         self._most_keys = keys
         self._requests: dict[str, int] = {}
         self._kept: OrderedDict[str, asyncio.Future[T]] = OrderedDict()
-        self._refused: set[str] = set()
+        self._refused: OrderedDict[str, None] = OrderedDict()
 
     def seen(self, key: str, request: int) -> asyncio.Future[T] | None:
         """Returns the answer to a request that has come before, which may be under way; None if it has not.
@@ -82,8 +84,10 @@ class Once(Generic[T]):
             Whether it is refused; False where it has been begun.
         """
         if key not in self._requests:
-            self._refused.add(key)
-        return key in self._refused
+            self._refused[key[: LONGEST_KEY + 1]] = None  # a longer one is refused anyway
+            while len(self._refused) > MOST_REFUSED:
+                self._refused.popitem(last=False)
+        return key not in self._requests
 
     async def do(self, key: str | None, request: int, work: Callable[[], Awaitable[T]]) -> T:
         """Does what a request asks for, or waits for what the same request came to before.

@@ -17,6 +17,7 @@ from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, Ro
 from tvsnap.server.held import HeldRollout
 from tvsnap.server.http import KEY_HEADER, Operation, decode, json_response, read_body, request_mark
 from tvsnap.server.service import Service
+from tvsnap.wire.errors import Busy
 from tvsnap.wire.values import to_data
 
 _OPEN = bodies.decoder(bodies.OpenRollout)
@@ -152,7 +153,7 @@ class RolloutRoutes:
             try:
                 return await self._make(held, call, began)
             except BaseException as error:
-                if key is not None and type(error).__name__ == "Busy":
+                if key is not None and isinstance(error, Busy):
                     held.answers.forget(key)
                 raise
 

@@ -60,6 +60,7 @@ class Worth:
         self._looked, self._crowded = -math.inf, 1.0
         self._processors = len(os.sched_getaffinity(0))
         self._executed_s = 0.0
+        self._computing = 1.0  # seconds of a processor for each second of calls, when last looked at
         self._computed = computed
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
@@ -124,11 +125,12 @@ class Worth:
         now = self._clock()
         if now - self._looked > LOOK_AGAIN:
             self._looked, self._crowded = now, self._crowding()
+            if self._executed_s > LEAST_EXECUTED:
+                self._computing = self._computed() / self._executed_s
         crowding = self._crowded
         with self._lock:
             self._executed_s += executed_s
-            share = self._computed() / self._executed_s if self._executed_s > LEAST_EXECUTED else 1.0
-            computing = min(1.0, share * crowding)  # the other part of a call's time it only waits
+            computing = min(1.0, self._computing * crowding)  # the other part of a call's time it only waits
             weight = computing / crowding + (1.0 - computing) * max(0.0, SATURATED - crowding)
             before = self._balances.pop(image, Balance())
             part = 0.5 if before.recording_s + before.reaching_s > LONGEST else 1.0

@@ -357,7 +357,7 @@ class Acquirer:
                 # Then its output does not count: a time of day, for example, is not part of a state.
                 same, known = _leaves(live.sandbox, edge.digest)
             if not same:
-                words = difference(edge.result, result)
+                words = difference(edge.result, result) if known else "left behind what cannot be compared at present"
                 if known and edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
                 raise RebuildDiffered(state, edge, result, words)
