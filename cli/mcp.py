@@ -22,7 +22,7 @@ def mcp(
     task: str = Option("", metavar="TASK", help="The task that the rollout is of."),
     network: options.Network = None,
     timeout: float = options.seconds(120.0, "--timeout", "Seconds for each call."),
-    policy: str = Option("eager", metavar="NAME", help="When to snapshot: eager, break-even or never."),
+    policy: str = Option("eager", metavar="NAME", help="When to snapshot: eager, break-even, record-all or never."),
 ) -> None:
     """Serve the tools of a sandbox to an agent over MCP.
 

@@ -52,7 +52,9 @@ def replay(
     task: list[str] | None = Option(None, metavar="GLOB", help="Only these tasks, as in 'fix-*'."),
     think: float = options.seconds(0.0, "--think", "Seconds between calls, as a model would think.", least=0),
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for calls that name none."),
-    policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
+    policy: str = Option(
+        "break-even", metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."
+    ),
     prefork: int | None = Option(
         None, metavar="N", min=0, help="Keep N sandboxes ready for hot states; else only where forks are slow."
     ),

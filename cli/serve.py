@@ -39,7 +39,9 @@ def serve(
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,
     max_sandboxes: options.MaxSandboxes = None,
-    policy: str = Option("break-even", metavar="NAME", help="When to snapshot: break-even, eager or never."),
+    policy: str = Option(
+        "break-even", metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."
+    ),
 ) -> None:
     """Serve rollouts, states and images to clients over HTTP.
 

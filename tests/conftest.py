@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
+from tvsnap.engine.keeping import worth
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
@@ -159,6 +160,12 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two executions of a call prove that it is reproducible however soon one follows the other."""
     for user in ("graph.edges", "engine.supply.acquire", "engine.auditing.checking"):
         monkeypatch.setattr(f"tvsnap.{user}.PROOF_APART", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def all_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the default policy record all calls, though calls of tests are short, and what records them is busy."""
+    monkeypatch.setattr(worth, "TRIAL", 1e6)
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.protocol import Backend, Sandbox
+from tvsnap.sandboxes.protocol import Backend, Metering, Sandbox
 
 GRAPH_FILE = "tvsnap.db"
 
@@ -188,7 +188,9 @@ class Cache:
             tidy(self.home, self.graph, self.backend)
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
-        self._costs = Costs(self.backend.name, self._totals)
+        metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}
+        self._worth = Worth(chosen, always=same_ids, **metered)
+        self._costs = Costs(self.backend.name, self._totals, busy=lambda: self._worth.busy)
         self._meter = Meter()
         self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
@@ -219,7 +221,7 @@ class Cache:
             meter=self._meter,
             claims=self._claims,
             snapshotter=self._snapshotter,
-            worth=Worth(chosen, always=same_ids),
+            worth=self._worth,
             acquirer=self._acquirer,
             companions=self._companions,
             audit=self.audit,

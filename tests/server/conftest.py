@@ -44,6 +44,7 @@ def start(home: Path, *options: str, socket: str = "server.sock") -> Server:
     """Starts a server on a data directory."""
     path = home / socket
     command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "serve", "--port", "0"]
+    command += ["--policy", "record-all"]  # calls of tests are short
     process = subprocess.Popen(
         [*command, "--socket", str(path), *options],
         stdout=subprocess.PIPE,

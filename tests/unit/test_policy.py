@@ -19,7 +19,7 @@ def test_policies_by_name() -> None:
     assert isinstance(policy("break-even"), BreakEven)
     assert isinstance(policy("eager"), Eager)
     assert isinstance(policy("never"), Never)
-    with pytest.raises(UsageError, match='policy "often" not found; have: break-even, eager, never'):
+    with pytest.raises(UsageError, match='policy "often" not found; have: break-even, eager, never, record-all'):
         policy("often")
 
 

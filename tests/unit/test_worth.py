@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,16 @@ from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Balance, BreakEven
 from tvsnap.engine.keeping.policy.snapshotting import RECORD_SHARE
-from tvsnap.engine.keeping.worth import LONGEST, LOOK_AGAIN, MOST_TRIAL, REMEMBERED, TRIAL, UNPROFITABLE, Worth
+from tvsnap.engine.keeping.worth import (
+    BESIDE,
+    LEAST_EXECUTED,
+    MEMORY,
+    REMEMBERED,
+    STEADY,
+    TRIAL,
+    UNPROFITABLE,
+    Worth,
+)
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, StateLost, TvsnapError
 
@@ -45,85 +56,131 @@ class Choosy(BreakEven):
         return self.records
 
 
-def worth(clock: Callable[[], float] | None = None, crowding: float = 2.0, computed: float = 1e9) -> Worth:
-    return Worth(BreakEven(), crowding=lambda: crowding, clock=clock or Clock(), computed=lambda: computed)
+@pytest.fixture(autouse=True)
+def all_is_recorded() -> None:
+    """Here, trials are as short as they are."""
+
+
+class Machine:
+    """A machine with a clock, whose processors are as busy as they are told to be."""
+
+    def __init__(self, used: float = 0.0, crowding: float = 1.0, computing: float = 1.0) -> None:
+        self.clock = Clock()
+        self.used = used
+        self.crowding = crowding
+        self.busy_s = self.computed_s = 0.0
+        self.its = Worth(
+            BreakEven(),
+            crowding=lambda: self.crowding,
+            busy_seconds=lambda: self.busy_s,
+            computed=lambda: self.computed_s,
+            clock=self.clock,
+        )
+        self.its.executed(2 * LEAST_EXECUTED)
+        self.computed_s = 2 * LEAST_EXECUTED * computing
+
+    def go_on(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.busy_s += seconds * self.used * (os.cpu_count() or 1)
+
+    @contextlib.contextmanager
+    def calls(self, count: int) -> Iterator[Worth]:
+        """A block in which so many calls are being made, and have been for a while."""
+        with contextlib.ExitStack() as calls:
+            for _ in range(count):
+                calls.enter_context(self.its.making_call())
+            for _ in range(20):
+                self.go_on(STEADY)
+                self.its.balance("another")
+            yield self.its
+
+
+PROCESSORS = len(os.sched_getaffinity(0))
 
 
 def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
     policy = BreakEven()
     assert policy.should_record(Balance())
-    assert policy.should_record(Balance(recording_s=1.0, reaching_s=1.0, answered_s=2.0))
-    assert policy.should_record(Balance(recording_s=1.0, executed_s=1.001 / RECORD_SHARE))
-    assert not policy.should_record(Balance(recording_s=1.0, executed_s=0.999 / RECORD_SHARE))
-    assert not policy.should_record(Balance(reaching_s=1.0))
-    assert policy.should_record(Balance(reaching_s=1.0, trial_s=0.001)), "it is still tried"
+    assert policy.should_record(Balance(cost_s=2.0, spared_s=2.0))
+    assert policy.should_record(Balance(cost_s=1.0, lasted_s=1.001 / RECORD_SHARE))
+    assert not policy.should_record(Balance(cost_s=1.0, lasted_s=0.999 / RECORD_SHARE))
+    assert not policy.should_record(Balance(cost_s=1.0))
+    assert policy.should_record(Balance(cost_s=1.0, trial_s=1.0)), "it is still tried"
 
 
-def test_a_trial_takes_its_share_of_the_processors_time() -> None:
-    clock = Clock()
-    its = worth(clock)
-    while its.is_given("short"):
-        its.add("short", executed_s=0.002, recording_s=0.01)
-    spent = its._balances["short"].recording_s
-    assert TRIAL <= spent <= 1.5 * TRIAL
-    assert its.is_given("another"), "nothing was lost by that one"
-    its.add("another", recording_s=0.01)
-    assert not its.is_given("another"), "all that there was for trials is spent"
-    clock.now += 3600.0
-    assert its.is_given("short")
-    its.add("short", recording_s=0.99 * MOST_TRIAL)
-    assert its.is_given("short")
-    its.add("short", recording_s=0.02 * MOST_TRIAL)
-    assert not its.is_given("short"), "no more is saved up"
+def test_a_trial_is_a_quarter_of_a_second_for_each_call_at_once() -> None:
+    machine = Machine()
+    with machine.calls(1) as its:
+        assert its.balance("image").trial_s == TRIAL
+    with machine.calls(8) as its:
+        assert its.balance("image").trial_s == 8 * TRIAL
+    with machine.calls(1) as its:
+        assert TRIAL < its.balance("image").trial_s < 8 * TRIAL, "these were there just now"
+    machine.go_on(10 * MEMORY)
+    with machine.calls(1) as its:
+        assert its.balance("image").trial_s == TRIAL
 
 
-def test_what_pays_goes_on() -> None:
-    its = worth()
-    for _ in range(1000):
-        its.add("long", executed_s=1.0, recording_s=0.04)
-        assert its.is_given("long")
-    assert its._balances["long"].recording_s < 2 * LONGEST, "what was long ago counts less"
+def test_who_waits_where_processors_are_idle_is_held_up() -> None:
+    machine = Machine()
+    with machine.calls(8) as its:
+        its.add("image", waiting_s=3.0, lasted_s=4.0, working_s=5.0, acquiring_s=6.0)
+        its.answered("image", 0.5, waiting_s=0.1, lasted_s=1.0)
+        balance = its.balance("image")
+    assert (balance.cost_s, balance.spared_s, balance.lasted_s) == pytest.approx((3.1, 0.5, 5.0))
+    assert not BreakEven().should_record(balance)
 
 
-def test_a_busy_machine_makes_nothing_look_longer() -> None:
-    its = worth(crowding=4.0)
-    its.add("image", executed_s=4.0, reaching_s=4.0, answered_s=4.0, recording_s=4.0)
-    assert its._balances["image"] == Balance(executed_s=1.0, reaching_s=1.0, answered_s=1.0, recording_s=4.0)
+def test_where_processors_are_busy_work_holds_all_up() -> None:
+    machine = Machine(used=1.0, crowding=2.0, computing=0.25)
+    with machine.calls(1 + 3 * PROCESSORS) as its:
+        its.add("image", waiting_s=3.0, working_s=5.0, acquiring_s=6.0)
+        its.answered("image", 4.0, waiting_s=0.1, lasted_s=1.0)
+        balance = its.balance("image")
+    assert balance.cost_s == pytest.approx(3 * (5.0 + BESIDE * 6.0 / 2.0), rel=1e-3), "three calls want each processor"
+    assert balance.spared_s == pytest.approx(3 * 0.25 * 4.0, rel=1e-3), "a processor would have worked a quarter of it"
 
 
-@pytest.mark.parametrize(("crowding", "brings"), [(1.0, 4.0), (1.5, 0.2 + 3.7 * 0.5), (3.0, 0.2)])
-def test_on_a_busy_machine_an_answer_to_a_call_that_only_waits_brings_little(crowding: float, brings: float) -> None:
-    """Then the processors decide how many rollouts there are in a second, and such a call takes no part of them."""
-    clock = Clock()
-    its = worth(clock, crowding=crowding, computed=0.2)
-    its.add("image", executed_s=4.0)
-    clock.now += 2 * LOOK_AGAIN
-    its.add("image", answered_s=4.0)
-    assert its._balances["image"].answered_s == pytest.approx(brings)
+def test_a_rollout_by_itself_is_held_up_by_its_waits_only() -> None:
+    machine = Machine(used=1.0)
+    with machine.calls(1) as its:
+        its.add("image", waiting_s=3.0, working_s=5.0)
+        assert its.balance("image").cost_s == pytest.approx(3.0)
+        assert its.busy == 0.0
+
+
+def test_what_was_long_ago_counts_less() -> None:
+    machine = Machine()
+    with machine.calls(1) as its:
+        its.add("image", waiting_s=1.0, lasted_s=1.0)
+        assert not its.is_given("image")
+        machine.go_on(10 * MEMORY)
+        assert its.is_given("image")
 
 
 def test_who_begins_with_an_answer_is_spared_a_start() -> None:
-    its = worth(crowding=1.0)
-    its.answered("image", 0.01)
-    its.answered("image", 0.01, spared_s=0.1)
-    assert its._balances["image"].answered_s == pytest.approx(0.12), "the usual start: none was seen yet"
+    its = Machine().its
+    its.answered("image", 0.01, waiting_s=0.0, lasted_s=0.0)
+    its.answered("image", 0.01, waiting_s=0.0, lasted_s=0.0, spared_s=0.1)
+    assert its.balance("image").spared_s == pytest.approx(0.12), "the usual start: none was seen yet"
     its.started("image", 0.5)
-    its.answered("image", 0.01, spared_s=0.1)
-    assert its._balances["image"].answered_s == pytest.approx(0.63)
+    its.answered("image", 0.01, waiting_s=0.0, lasted_s=0.0, spared_s=0.1)
+    assert its.balance("image").spared_s == pytest.approx(0.63)
 
 
 def test_what_holds_nobody_up_is_recorded() -> None:
-    its = worth(crowding=1.0)
-    for _ in range(100):
-        its.add("short", recording_s=1.0)
-        assert its.is_given("short"), "there are processors to spare"
+    machine = Machine()
+    with machine.calls(8) as its:
+        for _ in range(100):
+            its.add("short", working_s=1.0, acquiring_s=1.0)
+            assert its.is_given("short"), "there are processors to spare"
 
 
 def test_images_of_long_ago_are_forgotten() -> None:
-    its = worth()
+    its = Machine().its
     for number in range(2 * REMEMBERED):
-        its.add(str(number), executed_s=1.0)
-    assert len(its._balances) == REMEMBERED
+        its.add(str(number), lasted_s=1.0)
+    assert len(its._sums) == REMEMBERED
 
 
 def test_a_policy_that_says_nothing_of_it_records_all(tmp_path: Path) -> None:
@@ -282,11 +339,10 @@ def test_what_it_costs_is_accounted_for(cache: Cache, choosy: Choosy) -> None:
         bash(rollout, "sleep 0.2; echo 1 > f")
         bash(rollout, "echo 2 > f")
         settle(rollout)
-    balance = cache._context.worth._balances[IMAGE.digest]
-    assert balance.executed_s > 0
-    assert balance.recording_s > 0
-    assert balance.reaching_s > 0, "the fork that the answer made necessary"
-    assert balance.answered_s > 0
+    balance = cache._context.worth.balance(IMAGE.digest)
+    assert balance.lasted_s > 0
+    assert balance.cost_s > 0, "the fork that the answer made necessary, at least"
+    assert balance.spared_s > 0.2
 
 
 def test_tools_that_change_nothing_are_recorded_in_any_case(cache: Cache, choosy: Choosy) -> None:

@@ -106,6 +106,7 @@ class RolloutEngine:
         self._cursor = Cursor(context, recipe, at)
         self._turn = threading.RLock()
         self._calls = 0
+        self._accounted = time.perf_counter()  # when its time was last accounted for
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
         self._counts_changes = context.counts_changes(recipe.image)
@@ -142,7 +143,8 @@ class RolloutEngine:
                 self._under_way = cancellation
                 try:
                     cancellation.check()
-                    return self._make(call, timeout, after, deadline, cancellation, grading)
+                    with self._context.worth.making_call():
+                        return self._make(call, timeout, after, deadline, cancellation, grading)
                 finally:
                     self._under_way = None
         finally:
@@ -202,10 +204,9 @@ class RolloutEngine:
             self._abandon(claim, untouched=isinstance(error, CallCancelled))
             self._cursor.stand_at(stood_at)
             raise
-        if way is not None:
-            self._account_for_sandbox(executed)
-        self._calls += 1
         seconds = time.perf_counter() - began
+        self._account(executed, way, seconds)
+        self._calls += 1
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         if why:
             sandbox = "the rollout's sandbox" if way is None else f"a sandbox that was {way}"
@@ -235,13 +236,25 @@ class RolloutEngine:
             return False
         return tool.read_only or self._context.worth.is_given(self.recipe.image.digest)
 
-    def _account_for_sandbox(self, executed: Executed) -> None:
-        """Accounts for the time that it took to get a sandbox: without the cache, only the first call needs one."""
-        image = self.recipe.image.digest
-        if self._calls:
-            self._context.worth.add(image, reaching_s=executed.reaching_s)
-        elif executed.at.state == self.root:
-            self._context.worth.started(image, executed.reaching_s)
+    def _account(self, executed: Executed, way: Way | None, seconds: float) -> None:
+        """Accounts for what a call took beyond its execution, of `seconds` in all.
+
+        Without the cache, the first call needs a sandbox, too.
+        """
+        image, worth = self.recipe.image.digest, self._context.worth
+        waiting_s, acquiring_s = seconds - executed.result.duration, 0.0 if way is None else executed.reaching_s
+        if acquiring_s and not self._calls:
+            if executed.at.state == self.root:
+                worth.started(image, acquiring_s)
+            waiting_s, acquiring_s = waiting_s - acquiring_s, 0.0
+        if not executed.looked_at:
+            waiting_s = acquiring_s = 0.0
+        worth.add(image, waiting_s=max(0.0, waiting_s), acquiring_s=acquiring_s, lasted_s=self._lasted())
+
+    def _lasted(self) -> float:
+        """Returns how many seconds have passed since the last call of this method, or since the rollout began."""
+        before, self._accounted = self._accounted, time.perf_counter()
+        return self._accounted - before
 
     def _is_answered_by(self, edge: Edge, call: ToolCall) -> bool:
         """Returns whether a call is to be answered by its record.
@@ -571,9 +584,10 @@ class RolloutEngine:
         context.audit.answered(edge)
         begins = self._calls == 0 and edge.state == self.root
         spared_s = context.acquirer.first_s(self.recipe) if begins else 0.0
-        context.worth.answered(self.recipe.image.digest, edge.result.duration, spared_s=spared_s)
-        self._calls += 1
         seconds = time.perf_counter() - began
+        image, lasted_s = self.recipe.image.digest, self._lasted()
+        context.worth.answered(image, edge.result.duration, waiting_s=seconds, spared_s=spared_s, lasted_s=lasted_s)
+        self._calls += 1
         if _LOG.isEnabledFor(logging.DEBUG):
             self._log(edge.call, f"answered ({source}) by call {edge.id} of the graph", seconds)
         if source == "hit":

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LOADAVG = "/proc/loadavg"
+_STAT = "/proc/stat"
+_TICKS = os.sysconf("SC_CLK_TCK")
 _PRESSURE = "/proc/pressure/cpu"
 _LONGEST = 4096
 
@@ -46,6 +48,15 @@ class LoadGauge:
     def read(self) -> Load:
         """Returns what was counted so far; zeros for what is not known."""
         return Load(_throttled(_read(self._stat)), _waited(_read(self._pressure)))
+
+
+def busy_seconds() -> float:
+    """Returns how many seconds all processors of this machine together have been busy since it was started.
+
+    0 where the kernel does not tell (proc_stat(5)).
+    """
+    fields = [int(field) for field in _read(_STAT, 256).partition("\n")[0].split()[1:9]]
+    return (sum(fields) - sum(fields[3:5])) / _TICKS  # without those that were idle, or waited for disks
 
 
 def crowding() -> float:

@@ -478,3 +478,11 @@ class Staging(Protocol):
         Raises:
             SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.
         """
+
+
+@runtime_checkable
+class Metering(Protocol):
+    """A backend that knows how much its sandboxes compute. Of others, it is estimated from what the machine does."""
+
+    def used_s(self) -> float:
+        """Returns the seconds of processor time that sandboxes of this process have used so far; it is fast."""

@@ -101,9 +101,10 @@ class Conclusions:
             outcome.set_result(position)
             if kept and left.digest is not None:
                 self._agree_on_times(live, executed)
-            self._account(executed, began)
+            working_s, keeping = time.thread_time() - began, time.perf_counter()
             if kept:
                 usable = self._snapshot(live, position, exposed)
+            self._account(executed, working_s, time.perf_counter() - keeping)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
             usable = usable and (not executed.looked_at or self.look_again(live))
         except BaseException as error:  # a mistake of ours: the next call raises it
@@ -118,11 +119,16 @@ class Conclusions:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
 
-    def _account(self, executed: Executed, began: float) -> None:
-        """Accounts for the time that a call took, and for recording it, which `began` by time.thread_time()."""
-        recording_s = time.thread_time() - began + executed.looking_s if executed.looked_at else 0.0
-        image, executed_s = self._recipe.image.digest, executed.result.duration
-        self._context.worth.add(image, executed_s=executed_s, recording_s=recording_s)
+    def _account(self, executed: Executed, working_s: float, keeping_s: float) -> None:
+        """Accounts for the time that a call took.
+
+        It was recorded in `working_s` seconds of this thread's processor time, and kept in `keeping_s` seconds.
+        """
+        worth = self._context.worth
+        worth.executed(executed.result.duration)
+        if executed.looked_at:
+            working_s += executed.looking_s
+            worth.add(self._recipe.image.digest, working_s=working_s, acquiring_s=keeping_s)
 
     def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
         """Redates the files that a call has written to when the call was first recorded, if it was recorded before.

@@ -86,7 +86,7 @@ class OwnSandbox:
         finally:
             seconds = time.perf_counter() - began
             context.meter.prefork(seconds)
-            context.worth.add(self._recipe.image.digest, reaching_s=seconds)
+            context.worth.add(self._recipe.image.digest, acquiring_s=seconds)
             coming.set_result(live)
 
     def standing_at(self, state: str) -> LiveSandbox | None:

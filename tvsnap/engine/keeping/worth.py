@@ -1,37 +1,55 @@
-"""Whether the cache is worth what it costs: looks at sandboxes, and forks, which only answers bring back.
+"""Whether the cache is worth what it costs: looks at sandboxes, snapshots and forks, which only answers bring back.
 
 Where calls are short, a look takes as long as a call, and a fork as several: who executes all of them is done sooner.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tvsnap.engine.keeping.policy import Balance, Policy
-from tvsnap.host.load import crowding
+from tvsnap.host.load import busy_seconds, crowding
 
 UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
-LONGEST = 10.0  # seconds of costs after which all sums are halved, so that the latest calls count
 REMEMBERED = 1000  # images
-TRIAL = 0.5  # seconds that there are for trials at the start ...
-MOST_TRIAL = 1.0  # ... and that are saved up at most
-TRIAL_SHARE = 0.05  # of the time of all processors, which is for trials
-SATURATED = 2.0  # threads for each processor from which on it saves nobody anything that a call which waits is answered
-LEAST_EXECUTED = 1.0  # seconds of calls from which on it is known which part of them is computing
+MEMORY = 60.0  # seconds after which what was counts for the part 1/e
+TRIAL = 0.25  # seconds, for each of the calls that are made at once, that the cache may cost at the start
+BESIDE = 2.7  # processor time of a fork, a start or a checkpoint, with the removal of a sandbox, for each second of it
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
+STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
+LEAST_EXECUTED = 1.0  # seconds of calls from which on it is known which part of them is computing
 
 
-def _computed() -> float:
-    """Returns the processor time of all processes that this one has started, and that have ended."""
+def _used_by_others() -> float:
+    """Returns the seconds of processor time of this machine that neither this process used, nor those it waited for."""
     times = os.times()
-    return times.children_user + times.children_system
+    return busy_seconds() - sum(times[:4])
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums of one image, as in `Balance`, that fade with time."""
+
+    since: float  # when they were faded last, by the clock
+    cost_s: float = 0.0
+    spared_s: float = 0.0
+    lasted_s: float = 0.0
+
+    def fade(self, now: float) -> None:
+        """Lets time pass."""
+        part = math.exp((self.since - now) / MEMORY)
+        self.since = now
+        self.cost_s *= part
+        self.spared_s *= part
+        self.lasted_s *= part
 
 
 class Worth:
@@ -43,41 +61,73 @@ class Worth:
         *,
         always: bool = False,
         crowding: Callable[[], float] = crowding,
+        busy_seconds: Callable[[], float] = busy_seconds,
+        computed: Callable[[], float] = _used_by_others,
         clock: Callable[[], float] = time.monotonic,
-        computed: Callable[[], float] = _computed,
     ) -> None:
         """
         Args:
             policy: says what is recorded, if it has a method `should_record`; else all is.
             always: all is recorded, whatever the policy says.
             crowding: tells how many threads want each processor, at least 1.
+            busy_seconds: tells for how long the machine's processors have been busy, seconds.
+            computed: tells the processor time that sandboxes have used, or more, seconds.
             clock: tells the time, seconds.
-            computed: tells the processor time that what runs in sandboxes has taken so far, seconds.
         """
         self._clock = clock
-        self._trial_s = TRIAL
-        self._since = clock()
-        self._looked, self._crowded = -math.inf, 1.0
+        self._looked, self._crowded, self._used = clock(), 1.0, 0.0
         self._processors = len(os.sched_getaffinity(0))
         self._executed_s = 0.0
         self._computing = 1.0  # seconds of a processor for each second of calls, when last looked at
-        self._computed = computed
+        self._busy_seconds, self._busy_s = busy_seconds, busy_seconds()
+        self._computed, self._not_computed_s = computed, computed()
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
         self._lock = threading.Lock()
-        self._balances: OrderedDict[str, Balance] = OrderedDict()
+        self._sums: OrderedDict[str, _Sums] = OrderedDict()
         self._starts: OrderedDict[str, float] = OrderedDict()
+        self._under_way, self._usually = 0, 1.0  # calls, now and on average
+        self._most, self._most_since = 1.0, clock()  # calls under way at once, at most; fades
 
-    def answered(self, image: str, seconds: float, *, spared_s: float = 0.0) -> None:
+    @contextlib.contextmanager
+    def making_call(self) -> Iterator[None]:
+        """A block in which a rollout makes a call."""
+        with self._lock:
+            self._under_way += 1
+            now = self._clock()
+            faded = self._most * math.exp((self._most_since - now) / MEMORY)
+            self._most, self._most_since = max(faded, self._under_way), now
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    @property
+    def busy(self) -> float:
+        """How much other rollouts are held up by what is computed for one, 0 to 1.
+
+        That is the part of the processors that is busy, and less where few calls are made at once.
+        """
+        return self._used * min(1.0, self._others)
+
+    @property
+    def _others(self) -> float:
+        """How many other calls want each processor."""
+        return max(0.0, self._usually - 1.0) / self._processors
+
+    def answered(self, image: str, seconds: float, *, waiting_s: float, lasted_s: float, spared_s: float = 0.0) -> None:
         """Takes note that a call was answered.
 
         Args:
             image: the digest of its image.
             seconds: what it took when it was executed.
+            waiting_s, lasted_s: see `add`; the caller waited for the answer.
             spared_s: seconds that a rollout's first sandbox usually takes, if a rollout begins with it, and needs none;
                 what one has taken in this process counts in place of that.
         """
-        self.add(image, answered_s=seconds + (self._starts.get(image, spared_s) if spared_s else 0.0))
+        started_s = self._starts.get(image, spared_s) if spared_s else 0.0
+        self.add(image, waiting_s=waiting_s, lasted_s=lasted_s, answered_s=seconds, started_s=started_s)
 
     def started(self, image: str, seconds: float) -> None:
         """Takes note that a rollout has got its first sandbox, at the root.
@@ -91,64 +141,89 @@ class Worth:
             while len(self._starts) > REMEMBERED:
                 self._starts.popitem(last=False)
 
+    def executed(self, seconds: float) -> None:
+        """Takes note that a call was executed, which took so many seconds."""
+        with self._lock:
+            self._executed_s += seconds
+
     def is_given(self, image: str) -> bool:
         """Whether the next call in a state of an image is to be recorded, if it is executed.
 
         Args:
             image: the image's digest.
         """
-        if self._should_record is None:
-            return True
+        return self._should_record is None or bool(self._should_record(self.balance(image)))
+
+    def balance(self, image: str) -> Balance:
+        """Returns what the cache costs the rollouts of an image, and saves them.
+
+        Args:
+            image: the image's digest.
+        """
+        self._look()
         with self._lock:
-            balance = self._balances.get(image, Balance())
-            trial_s = self._save_up()
-        return bool(self._should_record(replace(balance, trial_s=trial_s)))
+            sums = self._faded(image)
+            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, TRIAL * self._most)
 
     def add(
         self,
         image: str,
         *,
-        executed_s: float = 0.0,
-        recording_s: float = 0.0,
-        reaching_s: float = 0.0,
+        waiting_s: float = 0.0,
+        lasted_s: float = 0.0,
+        working_s: float = 0.0,
+        acquiring_s: float = 0.0,
         answered_s: float = 0.0,
+        started_s: float = 0.0,
     ) -> None:
         """Takes note of what rollouts of an image took just now.
 
         Args:
             image: the image's digest.
-            executed_s, reaching_s, answered_s: seconds, as they passed; see `Balance`.
-            recording_s: seconds of processor time.
+            waiting_s: seconds that a caller waited for anything but the execution of its call.
+            lasted_s: seconds that a rollout lasted, calls and thinking.
+            working_s: seconds of processor time.
+            acquiring_s: seconds, as they passed, of work that processors did nearly all the time: forks, checkpoints.
+            answered_s: seconds that an answered call took when it was executed.
+            started_s: seconds that the start of a sandbox would have taken which the answer has made needless.
         """
         if self._should_record is None:
             return
-        now = self._clock()
-        if now - self._looked > LOOK_AGAIN:
-            self._looked, self._crowded = now, self._crowding()
-            if self._executed_s > LEAST_EXECUTED:
-                self._computing = self._computed() / self._executed_s
-        crowding = self._crowded
+        self._look()
         with self._lock:
-            self._executed_s += executed_s
-            computing = min(1.0, self._computing * crowding)  # the other part of a call's time it only waits
-            weight = computing / crowding + (1.0 - computing) * max(0.0, SATURATED - crowding)
-            before = self._balances.pop(image, Balance())
-            part = 0.5 if before.recording_s + before.reaching_s > LONGEST else 1.0
-            self._balances[image] = balance = Balance(
-                part * before.executed_s + executed_s * weight,
-                part * before.recording_s + recording_s,
-                part * before.reaching_s + reaching_s / crowding,
-                part * before.answered_s + answered_s * weight,
-            )
-            if balance.loss(0.0) > 0:  # which holds nobody up where processors are idle
-                taken = min(1.0, crowding - 1.0)
-                self._trial_s = self._save_up() - taken * (recording_s + reaching_s / crowding)
-            while len(self._balances) > REMEMBERED:
-                self._balances.popitem(last=False)
+            crowding, waiting = self._crowded, 1.0 - self.busy
+            working = self._used * self._others
+            sums = self._faded(image)
+            sums.cost_s += waiting * waiting_s + working * (working_s + BESIDE * acquiring_s / crowding)
+            computed_s = self._computing * answered_s + BESIDE * started_s / crowding
+            sums.spared_s += waiting * (answered_s + started_s) + working * computed_s
+            sums.lasted_s += lasted_s
 
-    def _save_up(self) -> float:
-        """Returns the seconds that there are for trials by now."""
+    def _faded(self, image: str) -> _Sums:
+        """Returns the sums of an image as of now."""
         now = self._clock()
-        self._trial_s += TRIAL_SHARE * self._processors * (now - self._since)
-        self._trial_s, self._since = min(self._trial_s, MOST_TRIAL), now
-        return self._trial_s
+        sums = self._sums.get(image)
+        if sums is None:
+            sums = self._sums[image] = _Sums(now)
+            while len(self._sums) > REMEMBERED:
+                self._sums.popitem(last=False)
+        self._sums.move_to_end(image)
+        sums.fade(now)
+        return sums
+
+    def _look(self) -> None:
+        """Takes note, now and then, of how busy the machine is."""
+        now = self._clock()
+        with self._lock:
+            passed = now - self._looked
+            if passed < LOOK_AGAIN:
+                return
+            self._looked = now
+        self._crowded = self._crowding()
+        part = min(1.0, passed / STEADY)
+        before, self._busy_s = self._busy_s, self._busy_seconds()
+        used = (self._busy_s - before) / (passed * (os.cpu_count() or 1))
+        self._used += part * (min(1.0, used) - self._used)
+        self._usually += part * (self._under_way - self._usually)
+        if self._executed_s > LEAST_EXECUTED:
+            self._computing = min(1.0, max(0.0, self._computed() - self._not_computed_s) / self._executed_s)

@@ -21,6 +21,7 @@ from tvsnap.engine.supply.pool import QUIET, Check, SandboxPool
 from tvsnap.engine.supply.prefork_policy import Demand, Needs, plan
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Graph
+from tvsnap.host.load import running
 from tvsnap.model.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError
 from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
@@ -54,6 +55,7 @@ class Preforker:
         self._budget = USUAL if count is None else count
         self._worth_s = SLOW if count is None else 0.0
         self._asked_for = count is not None
+        self._processors = len(os.sched_getaffinity(0))
         self._trial = self._used = 0  # sandboxes made in the present trial, and used of these
         self._needs: Needs[Origin] = Needs()
         self._recipes: dict[Origin, Recipe] = {}
@@ -206,19 +208,19 @@ class Preforker:
             if self._closed or time.monotonic() < self._paused_until:
                 return None
             missing = next((origin for origin, count in wanted.items() if there[origin] < count), None)
-            if missing is None or not self._is_of_use():
+            if missing is None or self._is_untimely() or not self._is_of_use():
                 return None
             with self._lock:
                 self._making[missing] += 1
                 self._trial += 1
             return recipes[missing]
 
-    def _is_of_use(self) -> bool:
-        """Returns whether enough of the sandboxes that were made were used; if not, begins a pause.
+    def _is_untimely(self) -> bool:
+        """Returns whether nobody asked for sandboxes, and making one now would slow down calls."""
+        return not self._asked_for and running() > self._processors
 
-        For example, where all processors are busy, making a sandbox ahead slows down calls that are being executed, and
-        it comes too late itself.
-        """
+    def _is_of_use(self) -> bool:
+        """Returns whether enough of the sandboxes that were made were used; if not, begins a pause."""
         with self._lock:
             if self._asked_for or self._trial < TRIAL:
                 return True

@@ -22,6 +22,7 @@ _V1_LIMITS = {
     "pids": ("pids.max",),
     "cpu": (_V1_QUOTA,),
     "freezer": (),
+    "cpuacct": (),
 }
 """The controllers of version 1 that are used, and the files of a group that hold their limits."""
 _LIMITS = ("memory.max", "memory.swap.max", "cpu.max", "pids.max")
@@ -46,12 +47,14 @@ class CgroupTree:
         roots: the group `tvsnap/TAG` in each hierarchy in use.
         limits: names of the files that hold limits, in each hierarchy.
         freezer: the root in the hierarchy with the freezer; None if there is none.
+        meter: the root in the hierarchy that counts processor time; None if there is none.
         unified: whether the hierarchy is that of version 2.
     """
 
     roots: tuple[Path, ...]
     limits: tuple[tuple[str, ...], ...]
     freezer: Path | None
+    meter: Path | None
     unified: bool
 
     @classmethod
@@ -73,14 +76,14 @@ class CgroupTree:
         unified = mounts.get("unified")
         if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
             root = unified / "tvsnap" / tag
-            return cls((root,), (_LIMITS,), root, True)
+            return cls((root,), (_LIMITS,), root, root, True)
         if {"memory", "pids"} <= mounts.keys():
             roots = {controller: mount / "tvsnap" / tag for controller, mount in mounts.items()}
             limits: dict[Path, tuple[str, ...]] = {}
             for controller, names in _V1_LIMITS.items():
                 if controller in roots:
                     limits[roots[controller]] = (*limits.get(roots[controller], ()), *names)
-            return cls(tuple(limits), tuple(limits.values()), roots.get("freezer"), False)
+            return cls(tuple(limits), tuple(limits.values()), roots.get("freezer"), roots.get("cpuacct"), False)
         raise MachineLacks("no cgroup hierarchy offers the controllers memory and pids (tvsnap doctor)")
 
     def create(self, owner: str, sandbox: str, limits: Limits) -> Cgroup:
@@ -120,6 +123,21 @@ class CgroupTree:
                 names.update((entry.name, None) for entry in os.scandir(root / owner) if entry.is_dir())
         for name in names:
             yield self._group(owner, name)
+
+    def used_s(self, owner: str) -> float:
+        """Returns the seconds of processor time that an owner's sandboxes have used, those that have ended, too.
+
+        0 if it has none, or if that is not counted.
+        """
+        if self.meter is None:
+            return 0.0
+        try:
+            if not self.unified:
+                return int(Path(f"{self.meter}/{owner}/cpuacct.usage").read_bytes()) / 1e9
+            stat = Path(f"{self.meter}/{owner}/cpu.stat").read_text()
+            return int(stat.partition("usage_usec ")[2].partition("\n")[0]) / 1e6
+        except (OSError, ValueError):
+            return 0.0
 
     def remove_owner(self, owner: str) -> None:
         """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""

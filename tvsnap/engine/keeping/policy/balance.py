@@ -7,32 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What the cache has recently cost the rollouts of one image in this process, and what it has saved.
+    """What the cache has lately cost the rollouts of one image in this process, and what it has saved.
 
-    Times are those that an idle machine would have taken. On a busy one, time that calls only waited counts less, and
-    not at all where two threads want each processor: rollouts are then as fast as the processors, and a waiting call
-    does not use them.
+    All times are seconds of rollouts: how much longer or shorter rollouts take. As far as processors are idle, that is
+    the time for which callers wait. As far as they are busy, it is the time of processors, whoever waits, times the
+    rollouts that want each processor. What was a minute ago counts about a third.
 
     Attributes:
-        executed_s: seconds that executed calls took.
-        recording_s: seconds of processor time that it took to find out and record the results of calls; without the
-            threads that stop processes to compare them, which take about a quarter more.
-        reaching_s: seconds that it took to get sandboxes into states to which answers had led.
-        answered_s: seconds that the answered calls took when they were executed, and the start of a sandbox for each
-            rollout whose first call was answered.
-        trial_s: seconds that this process has left for finding out whether the cache pays.
+        cost_s: what it took to find out and record the results of calls, to take snapshots, to make sandboxes in states
+            to which answers had led, and to wait for other rollouts.
+        spared_s: what the answered calls took when they were executed, and the start of a sandbox for each rollout
+            whose first call was answered.
+        lasted_s: seconds that the rollouts lasted, thinking included.
+        trial_s: seconds that it may cost until it is known whether it pays.
     """
 
-    executed_s: float = 0.0
-    recording_s: float = 0.0
-    reaching_s: float = 0.0
-    answered_s: float = 0.0
+    cost_s: float = 0.0
+    spared_s: float = 0.0
+    lasted_s: float = 0.0
     trial_s: float = 0.0
 
-    def loss(self, share: float) -> float:
-        """Returns the seconds that the cache has cost beyond its savings and a share of the time of executed calls.
+    def pays(self, share: float) -> bool:
+        """Returns whether the cache costs hardly more than it saves.
 
         Args:
-            share: of the time that executed calls took, 0 to 1.
+            share: of the time that rollouts lasted, 0 to 1, which it may cost beyond what it saves.
         """
-        return self.recording_s + self.reaching_s - self.answered_s - share * self.executed_s
+        return self.cost_s <= self.spared_s + self.trial_s + share * self.lasted_s

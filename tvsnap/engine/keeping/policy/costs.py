@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Literal
 
@@ -17,6 +17,7 @@ ENOUGH = 5  # samples after which the defaults are no longer used
 OUTLIER = 10.0  # in medians: the longest duration that is reported to other processes
 SHARE = 0.15  # of the time of calls: a checkpoint of the unproven state that they lead to may take that much
 SAVED = 0.01  # of the time of calls: goes to checkpoints that are not worth it by themselves
+BUSY = 0.5  # from which part of the processors on no such time is available
 BURST = 1.0  # seconds of such time that are available at the start, and that are saved up at most
 
 
@@ -26,12 +27,16 @@ class Costs:
     The measurements of earlier processes are read as sums from the graph's counters, and give the first values.
     """
 
-    def __init__(self, backend: str, counters: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, backend: str, counters: Mapping[str, float] | None = None, *, busy: Callable[[], float] = lambda: 0.0
+    ) -> None:
         """
         Args:
             backend: the backend's name: backends differ in their costs.
             counters: the graph's counters.
+            busy: tells how much rollouts are held up by what is computed for others, 0 to 1.
         """
+        self._busy = busy
         counters = counters or {}
         self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
         self._lock = threading.Lock()
@@ -64,9 +69,10 @@ class Costs:
         """Seconds of checkpoints of unproven states that this process' calls have paid for; below 0 if overdrawn.
 
         A token bucket: each executed call adds `SAVED` of its duration, and each such checkpoint takes its duration
-        out. It allows a few short rollouts to be kept completely, as people who try the cache out expect.
+        out. It allows a few short rollouts to be kept completely, as people who try the cache out expect. There is none
+        while many rollouts want the processors.
         """
-        return self._allowance_s
+        return 0.0 if self._busy() > BUSY else self._allowance_s
 
     def worked(self, seconds: float) -> None:
         """Notes that a call was executed.

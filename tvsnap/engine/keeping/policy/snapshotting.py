@@ -13,7 +13,7 @@ from tvsnap.model.arguments import check_provides
 
 UNPROVABLE_WORTH = 10.0  # seconds that a checkpoint may take if only a snapshot can ever keep the state
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
-RECORD_SHARE = 0.1  # of the time that calls take: the cache may cost that much beyond what it saves
+RECORD_SHARE = 0.05  # of the time that rollouts last: the cache may cost that much beyond what it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Never:
         return False
 
 
-class BreakEven:
+class RecordAll:
     """Takes a snapshot of a state once rebuilding it costs more time than a checkpoint and a fork of it.
 
     The time that was already spent on rebuilding it counts, too, as in the ski-rental problem: a state that is cheap to
@@ -100,16 +100,10 @@ class BreakEven:
     the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states take hardly more than that
     share of the time of calls. A state that can never be proven is kept at once.
 
-    Calls are recorded as long as the cache costs (observations, forks) no more than its answers save, plus a tenth of
-    the time of calls. A twentieth of the time of all processors is spent on finding that out, so that everything is
-    recorded where callers think and nothing is lost by it.
-
-    Of 91 recorded rollouts with 1,659 commands of terminal-bench, most of them short, some 170 states are then kept in
-    the first pass instead of 780; some 790 commands are answered in the second one instead of 1,381, and as many as
-    before in the third.
+    All calls are recorded, whatever that costs: for people who look at what a few rollouts do.
     """
 
-    name = "break-even"
+    name = "record-all"
 
     def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
         """See `Policy.should_checkpoint`."""
@@ -123,13 +117,24 @@ class BreakEven:
         once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
         return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
 
+
+class BreakEven(RecordAll):
+    """Takes snapshots as `RecordAll` does, and records calls where that pays.
+
+    Calls are recorded as long as the cache costs (waiting, and the work of busy processors) no more than its answers
+    save, plus a twentieth of the time of rollouts, and a quarter of a second at the start for each call that is made at
+    once. So everything is recorded where callers think and nothing is lost by it.
+    """
+
+    name = "break-even"
+
     def should_record(self, balance: Balance) -> bool:
         """See `Policy`."""
-        return balance.loss(RECORD_SHARE) <= 0 or balance.trial_s > 0
+        return balance.pays(RECORD_SHARE)
 
 
-_POLICIES: Mapping[str, type[Eager] | type[Never] | type[BreakEven]] = {
-    policy.name: policy for policy in (BreakEven, Eager, Never)
+_POLICIES: Mapping[str, type[Eager] | type[Never] | type[RecordAll]] = {
+    policy.name: policy for policy in (BreakEven, RecordAll, Eager, Never)
 }
 
 
