@@ -23,6 +23,7 @@ _COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
 """Descriptors that bash still has shortly after it reported its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
+_LONGEST_REPORT = 1.0  # seconds
 UNSEEN = "?"  # replaces the hash of something that was not seen entirely, so that it counts as changed
 _NO_LOCKS = hashlib.blake2s().hexdigest()  # of empty input (hash.h)
 
@@ -83,14 +84,20 @@ class ShellHold:
         return f"{self.pid} {self.start} {self.nice} {self.processors} {self.cwd_deleted} {own} {self.holds}"
 
 
-def settled(look: Callable[[], tuple[OpenFile, ...]]) -> tuple[OpenFile, ...]:
-    """Returns the shell's open files, as seen by `look`, after it has undone the redirections of its report."""
-    for _ in range(_SETTLE_TRIES):
+def settled(look: Callable[[], tuple[OpenFile, ...]], runs: Callable[[], bool] = lambda: False) -> tuple[OpenFile, ...]:
+    """Returns the shell's open files, as seen by `look`, after it has undone the redirections of its report.
+
+    On a busy machine that takes a while: it is waited for as long as the shell `runs`, or waits for a processor.
+    """
+    deadline, tries = time.monotonic() + _LONGEST_REPORT, 0
+    while True:
         files = look()
         if _REPORTING.isdisjoint(file.number for file in files):
-            break
-        time.sleep(_SETTLE_PAUSE)  # if they belong to a command, they stay
-    return files
+            return files
+        tries += not runs()  # descriptors that belong to a command stay
+        if tries >= _SETTLE_TRIES or time.monotonic() > deadline:
+            return files
+        time.sleep(_SETTLE_PAUSE)
 
 
 def descendants(parents: Mapping[int, int], roots: Iterable[int]) -> frozenset[int]:

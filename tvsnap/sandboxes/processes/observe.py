@@ -174,7 +174,7 @@ def shell_hold(pid: int, *, with_signals: bool = True) -> ShellHold:
         holds.append(_parse_hold(pid, native_look.shell(pid, with_signals=with_signals)))
         return holds[-1].files
 
-    process_report.settled(look)
+    process_report.settled(look, lambda: stat_fields(pid)[0] == "R")
     return holds[-1]
 
 
