@@ -204,9 +204,9 @@ class Cache:
         )
         self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
-        self._companions = Companions(self.graph, ahead=prefork != 0)
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
+        self._companions = Companions(self.graph, self._workers, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
         self._hooks = CacheHooks(self._dropped, self._ended, self._resume)

@@ -145,3 +145,32 @@ def test_a_rollout_that_ends_while_it_is_made_leaves_nothing(tmp_path: Path) -> 
         del backend_of(cache).hooks["observe"]
         gate.open.set()
         eventually(lambda: backend_of(cache).live == {})
+
+
+def test_one_that_takes_long_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    gate = Gate("")
+    with open_cache(tmp_path, FakeBackend(), budget=Budget(parked=0)) as cache:
+        run(cache, "echo a > f")
+        with cache.rollout("terminal") as slow, cache.rollout("terminal") as quick:
+            backend_of(cache).hooks["observe"] = gate
+            bash(slow, "echo a > f")
+            assert gate.arrived.wait(30)
+            del backend_of(cache).hooks["observe"]
+            bash(quick, "echo a > f")
+            eventually(lambda: made_ahead(cache) == 1)
+            assert bash(quick, "cat f").output == "a\n"
+            gate.open.set()
+
+
+def test_it_is_tried_again_where_there_was_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companions, "PATIENCE", THINKING)
+    with open_cache(tmp_path, budget=Budget(sandboxes=1, parked=0)) as cache:
+        run(cache, "sleep 1000 && echo late > f &")
+        with cache.rollout("terminal", salt="other") as other, cache.rollout("terminal") as rollout:
+            other.sandbox()
+            assert bash(rollout, "sleep 1000 && echo late > f &").source == "hit"
+            time.sleep(LONG)
+            assert made_ahead(cache) == 0
+            other.close()
+            eventually(lambda: made_ahead(cache) == 1)

@@ -469,21 +469,27 @@ class RolloutEngine:
         """Returns whether it stands at a state and has no sandbox. Any thread may call it; the answer may change."""
         return not self._closed and self._own.absent and self._cursor.at.state == state
 
-    def make_companion(self, state: str) -> None:
+    def make_companion(self, state: str) -> bool:
         """Makes a sandbox for the rollout in `state`, unless the rollout has gone on. A call meanwhile waits for it.
+
+        Returns:
+            False if there was no room for one.
 
         Raises:
             InfrastructureError: no sandbox could be made.
         """
-        if not self._context.pool.has_room or not self._turn.acquire(blocking=False):
-            return
+        if not self._context.pool.has_room:
+            return False
+        if not self._turn.acquire(blocking=False):
+            return True
         try:
             if not self.lacks_sandbox(state) or not self._cursor.caught_up:
-                return
+                return True
             at, coming = self._cursor.at, self._own.await_one()
         finally:
             self._turn.release()
         self._own.make_ahead(at, coming)
+        return True
 
     def close(self) -> None:
         """Ends the rollout; see `Rollout.close`."""

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import weakref
+from concurrent.futures import Executor, Future, wait
 from typing import Protocol
 
 from tvsnap.graph import Graph
@@ -24,7 +25,8 @@ from tvsnap.model.errors import TvsnapError
 PATIENCE = 0.25  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
 THINKING = 0.02  # seconds after which a model is assumed to think, where a sandbox only saves a fork
 LIKELY = 0.25  # chance of a new call from which on a fork, most of which idle processors do, is worth it
-LAST_FORK = 5.0  # seconds that closing waits for the sandbox that is being made
+LAST_FORK = 5.0  # seconds that closing waits for the sandboxes that are being made
+NO_ROOM = 0.1  # seconds after which it is tried again to make one for which there was no room
 LOOK_AGAIN = 0.01  # seconds between two checks which rollouts are due
 
 
@@ -34,17 +36,22 @@ class Accompanied(Protocol):
     def lacks_sandbox(self, state: str) -> bool:
         """Returns whether it stands at a state and has no sandbox. Any thread may call it; the answer may change."""
 
-    def make_companion(self, state: str) -> None:
-        """Makes a sandbox that runs beside it in a state, unless it has gone on."""
+    def make_companion(self, state: str) -> bool:
+        """Makes a sandbox that runs beside it in a state, unless it has gone on; returns False if there is no room."""
 
 
 class Companions:
     """Makes sandboxes for the rollouts of one cache in time. Thread-safe."""
 
-    def __init__(self, graph: Graph, *, ahead: bool = True) -> None:
-        """`graph` gives the chance of a new call; if `ahead`, sandboxes are also made where they only save a fork."""
+    def __init__(self, graph: Graph, workers: Executor, *, ahead: bool = True) -> None:
+        """`graph` gives the chance of a new call, and `workers` make the sandboxes.
+
+        If `ahead`, sandboxes are also made where they only save a fork.
+        """
         self._graph = graph
+        self._workers = workers
         self._ahead = ahead
+        self._making: set[Future[None]] = set()
         self._processors = len(os.sched_getaffinity(0))
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[float, weakref.ref[Accompanied], str, bool]] = {}  # the latest of each
@@ -59,9 +66,12 @@ class Companions:
         """
         if not (stirs or self._ahead):
             return
-        due = time.monotonic() + (PATIENCE if stirs else THINKING)
+        self._wait_for(rollout, state, PATIENCE if stirs else THINKING, stirs=stirs)
+
+    def _wait_for(self, rollout: Accompanied, state: str, seconds: float, *, stirs: bool) -> None:
+        """Makes one for a rollout in so many seconds, unless it has gone on by then."""
         with self._lock:
-            self._waiting[id(rollout)] = (due, weakref.ref(rollout), state, stirs)
+            self._waiting[id(rollout)] = (time.monotonic() + seconds, weakref.ref(rollout), state, stirs)
         if not self._wanted.is_set():
             self._wake()
 
@@ -70,8 +80,10 @@ class Companions:
         with self._lock:
             self._closed.set()
             self._wanted.set()
+            making = set(self._making)
         if self._worker is not None:
-            self._worker.join(LAST_FORK)  # one that waits for room ends when the pool is closed
+            self._worker.join(LAST_FORK)
+        wait(making, LAST_FORK)  # one that waits for room ends when the pool is closed
 
     def _wake(self) -> None:
         with self._lock:
@@ -90,9 +102,23 @@ class Companions:
     def _serve(self) -> None:
         # Where something runs by itself, what a call sees depends on its sandbox being there in time.
         for rollout, state, stirs in sorted(self._due(), key=lambda due: not due[2]):
-            if (stirs or self._is_likely(state)) and not self._closed.is_set():
-                with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
-                    rollout.make_companion(state)
+            if stirs or self._is_likely(state):
+                with self._lock:
+                    if self._closed.is_set():
+                        return
+                    making = self._workers.submit(self._make, rollout, state, stirs)
+                    self._making.add(making)
+                making.add_done_callback(self._made)
+
+    def _make(self, rollout: Accompanied, state: str, stirs: bool) -> None:
+        """Makes one, in a worker; where something runs by itself, it is tried again until there is room."""
+        with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
+            if not rollout.make_companion(state) and stirs:
+                self._wait_for(rollout, state, NO_ROOM, stirs=stirs)
+
+    def _made(self, making: Future[None]) -> None:
+        with self._lock:
+            self._making.discard(making)
 
     def _due(self) -> list[tuple[Accompanied, str, bool]]:
         """Returns the rollouts that are due and have not gone on, and their states."""
@@ -102,12 +128,14 @@ class Companions:
             if not self._closed.is_set():
                 self._wanted.clear()
         idle = any(when <= now for when, *_ in waiting.values()) and running() <= self._processors
+        spare = self._processors - len(self._making)  # one takes a processor
         for key, (when, reference, state, stirs) in waiting.items():
             rollout = reference()
             if rollout is None or not rollout.lacks_sandbox(state):
                 continue
-            if when <= now and (stirs or idle):
+            if when <= now and (stirs or (idle and spare > 0)):
                 due.append((rollout, state, stirs))
+                spare -= 1
             else:
                 with self._lock:
                     self._waiting.setdefault(key, (when, reference, state, stirs))
