@@ -143,8 +143,11 @@ class RolloutEngine:
                 self._under_way = cancellation
                 try:
                     cancellation.check()
-                    with self._context.worth.making_call():
+                    self._context.worth.call_begins()
+                    try:
                         return self._make(call, timeout, after, deadline, cancellation, grading)
+                    finally:
+                        self._context.worth.call_ends()
                 finally:
                     self._under_way = None
         finally:

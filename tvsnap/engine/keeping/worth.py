@@ -5,13 +5,12 @@ Where calls are short, a look takes as long as a call, and a fork as several: wh
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvsnap.engine.keeping.policy import Balance, Policy
@@ -89,19 +88,18 @@ class Worth:
         self._under_way, self._usually = 0, 1.0  # calls, now and on average
         self._most, self._most_since = 1.0, clock()  # calls under way at once, at most; fades
 
-    @contextlib.contextmanager
-    def making_call(self) -> Iterator[None]:
-        """A block in which a rollout makes a call."""
+    def call_begins(self) -> None:
+        """Takes note that a rollout begins a call."""
         with self._lock:
             self._under_way += 1
             now = self._clock()
             faded = self._most * math.exp((self._most_since - now) / MEMORY)
             self._most, self._most_since = max(faded, self._under_way), now
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._under_way -= 1
+
+    def call_ends(self) -> None:
+        """Takes note that a rollout has ended a call."""
+        with self._lock:
+            self._under_way -= 1
 
     @property
     def busy(self) -> float:
