@@ -46,12 +46,6 @@ class Connection:
         self._socket.settimeout(None)  # a call takes as long as it takes
         self._file = self._socket.makefile("rb", buffering=1 << 16)
 
-    @property
-    def sends_at_once(self) -> bool:
-        """Whether what is sent goes out at once (TCP_NODELAY, or a Unix socket)."""
-        unix = self._socket.family == socket.AF_UNIX
-        return unix or bool(self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-
     def send(self, data: bytes, more: Iterable[bytes] = ()) -> None:
         """Sends a request."""
         self._socket.sendall(data)
