@@ -73,7 +73,7 @@ class Database:
         return self.name or ", ".join(file.path.name for file in self.files)
 
 
-def data_file(path: Path) -> DataFile:
+def data_file(path: Path, dialect: str | None = None, table: str | None = None) -> DataFile:
     """Returns a file to be loaded, with the format that its name shows; raises UsageError with the reason.
 
     The file itself is not read.
@@ -82,8 +82,12 @@ def data_file(path: Path) -> DataFile:
     format = _FORMATS.get(suffix)
     if format is None:
         raise UsageError(f"{path}: what it holds is told by how its name ends: {_ENDINGS}")
-    file = DataFile(path, format)
-    return replace(file, table=file.stem) if format == "csv" else file
+    if dialect is not None and format != "sql":
+        raise UsageError(f"{path}: a dialect is for scripts of SQL")
+    if table is not None and format != "csv":
+        raise UsageError(f"{path}: a table is for CSV files; what else there is names its own")
+    file = DataFile(path, format, dialect)
+    return replace(file, table=table or file.stem) if format == "csv" else file
 
 
 def check_database_name(name: str) -> str:
