@@ -1,4 +1,4 @@
-"""What is elsewhere can be used as what is here: it has the same methods, with the same arguments and defaults."""
+"""What is elsewhere, or is awaited, is used as what is here: it has the same methods with the same arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tvsnap.aio.cache import AsyncCache
+from tvsnap.aio.cache import THREADS, AsyncCache
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
@@ -69,6 +69,23 @@ def test_what_is_elsewhere_is_used_in_the_same_way(here: type, elsewhere: type) 
         if not isinstance(one, property):
             assert inspect.iscoroutinefunction(one) == inspect.iscoroutinefunction(other)
             assert _arguments(other).items() <= _arguments(one).items(), name
+
+
+@pytest.mark.parametrize(
+    ("plain", "awaited"),
+    [
+        *((Cache, AsyncCache), (Rollout, AsyncRollout), (Sandbox, AsyncSandbox), (Forks, AsyncForks)),
+        (ImageStore, AsyncImageStore),
+    ],
+)
+def test_what_is_awaited_has_the_same_arguments(plain: type, awaited: type) -> None:
+    for name in _members(plain) & _members(awaited):
+        if not isinstance(getattr(plain, name), property):
+            assert _arguments(getattr(plain, name)) == _arguments(getattr(awaited, name)), name
+
+
+def test_what_a_cache_is_opened_with() -> None:
+    assert _arguments(AsyncCache) == {**_arguments(Cache), "threads": (inspect.Parameter.KEYWORD_ONLY, THREADS)}
 
 
 def _arguments(method: Callable[..., object]) -> dict[str, tuple[object, object]]:
