@@ -71,7 +71,7 @@ class AsyncClient(AsyncClientBase):
         network: Hosts = None,
         deadline: float | None = None,
     ) -> AsyncRemoteRollout:
-        """Begins a rollout at the root of an image; see `AsyncCache.rollout`.
+        """Returns a rollout at the root of an image; see `AsyncCache.rollout`.
 
         Args:
             image: the image's name or digest, as the server knows it.
@@ -90,7 +90,7 @@ class AsyncClient(AsyncClientBase):
         return self._opened(AsyncRemoteRollout(self, opening))
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRemoteRollout:
-        """Begins a rollout at any state; see `AsyncCache.resume`.
+        """Returns a rollout at any state; see `AsyncCache.resume`.
 
         Args:
             state: the state's full hash.

@@ -71,7 +71,7 @@ class Client(ClientBase):
         network: Hosts = None,
         deadline: float | None = None,
     ) -> RemoteRollout:
-        """Begins a rollout at the root of an image; see `Cache.rollout`.
+        """Returns a rollout at the root of an image; see `Cache.rollout`.
 
         Args:
             image: the image's name or digest, as the server knows it.
@@ -90,7 +90,7 @@ class Client(ClientBase):
         return self._opened(RemoteRollout(self, opening))
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
-        """Begins a rollout at any state; see `Cache.resume`.
+        """Returns a rollout at any state; see `Cache.resume`.
 
         Args:
             state: the state's full hash.
