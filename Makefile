@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor harnesses constraints native demo unit test budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines harbor harnesses constraints twins native demo unit test budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ harnesses: setup ## install mini-swe-agent and Inspect beside .venv, for the tes
 
 constraints: setup ## renew the versions of packages that the tests run with (tests/constraints)
 	@scripts/renew_constraints.sh
+
+twins: setup ## write the client that blocks, from the source of the one that is awaited
+	@$(PY) scripts/generate_twins.py
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 

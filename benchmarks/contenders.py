@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -27,14 +26,6 @@ IDLE = ["sleep", "infinity"]
 JOB = "while :; do sleep 0.5; done"
 BUSY = ["bash", "-c", f"({JOB}) & exec sleep infinity"]
 CHECKPOINT = "benchmark"
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A snapshot: what it is called, and its bytes on disk beyond what it was made from."""
-
-    name: str
-    size: int
 
 
 class Live(Protocol):

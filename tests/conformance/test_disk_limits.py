@@ -35,7 +35,7 @@ def local(tvsnap_home: Path) -> Iterator[LocalBackend]:
 
 @pytest.fixture
 def lab(local: LocalBackend, terminal_image: Image) -> Iterator[Lab]:
-    if not local.limits_disk:
+    if not local._storage.limiting:
         pytest.skip("this machine cannot limit the disk of a sandbox (tvsnap doctor)")
     laboratory = Lab(local, terminal_image)
     yield laboratory

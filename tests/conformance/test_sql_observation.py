@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import secrets
@@ -21,7 +20,6 @@ from tvsnap.images import Image
 from tvsnap.rollout import Rollout
 
 GROUPS = [(system, group) for system in SYSTEMS for group in STEPS[system]]
-_NUMBERS = itertools.count()
 
 CHANCE: dict[str, list[str]] = {
     "sqlite": [

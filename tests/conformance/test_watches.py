@@ -115,6 +115,6 @@ def test_a_fork_that_cannot_watch_the_same(local_lab: Lab, monkeypatch: pytest.M
     watcher(sandbox, "/", f"{ALL}:/srv")
     snapshot = local_lab.checkpoint(sandbox)
     elsewhere = watches.Instance((2, 0), (watches.Watch(1, 2, "/srv"),), 2)
-    monkeypatch.setattr(watches, "read", lambda _: [elsewhere])
+    monkeypatch.setattr(watches.FILE, "read", lambda _: [elsewhere])
     with pytest.raises(NotRestorable, match="watches of inotify could not be brought back in a fork"):
         local_lab.fork(snapshot)

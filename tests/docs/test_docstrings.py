@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 import tvsnap
 from tests.docs.pages import DOCS
+from tvsnap.client.bases import ClientBase
 
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):$", re.MULTILINE)
 
@@ -35,13 +36,18 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     hidden = _hidden()
     yield "tool", tvsnap.tool
     for name in tvsnap.__all__:
-        for member, value in vars(getattr(tvsnap, name)).items():
+        for member, value in _members(getattr(tvsnap, name)).items():
             found = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if not inspect.isfunction(found) or member in hidden.get(name, ()):
                 continue
             public = not member.startswith("_") and name not in _without_members()
             if public or (member == "__init__" and found.__doc__):
                 yield f"{name}.{member}", found
+
+
+def _members(of: Any) -> Mapping[str, Any]:
+    """Returns what the page shows of a class; of `Client`, with what it inherits."""
+    return {**vars(ClientBase), **vars(of)} if of is tvsnap.Client else vars(of)
 
 
 def _section(text: str, name: str) -> list[str]:

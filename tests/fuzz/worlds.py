@@ -23,7 +23,6 @@ from tvsnap.images.descriptions.shipped import find_source
 from tvsnap.model.errors import TvsnapError
 from tvsnap.sandboxes.protocol import Backend
 
-ENVIRONMENTS = ("terminal", "sqlite", "postgres", "mariadb")
 WITHOUT_CRIU = "TVSNAP_WITHOUT_CRIU"
 NAMES = (
     "local/terminal",

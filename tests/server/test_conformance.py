@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import tvsnap
-from tvsnap.protocols import AnyCache
+from tvsnap.protocols import AnyCache, AnyRollout
 
 
 def test_a_second_rollout_is_answered(cache: AnyCache) -> None:
@@ -95,7 +96,7 @@ def test_errors_are_of_the_same_classes(cache: AnyCache) -> None:
 def test_forks_go_on_by_themselves(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "X=here; echo $X > /tmp/x"})
-        forks = rollout.fork(2)
+        forks: Sequence[AnyRollout] = rollout.fork(2)
         for number, fork in enumerate(forks):
             assert fork.call("bash", {"command": f"echo $X {number}"}).output == f"here {number}\n"
             fork.close()

@@ -170,6 +170,6 @@ def test_a_client_sends_at_once(server: Server) -> None:
     """Without TCP_NODELAY, a call waits for what the server acknowledges late."""
     connection = Connection(Address.parse(server.url))
     try:
-        assert connection.sends_at_once
+        assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     finally:
         connection.close()

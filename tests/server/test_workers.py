@@ -66,11 +66,6 @@ def several(home: Path) -> Iterator[Server]:
     assert server.stop() == 0
 
 
-def worker_of(server: Server, call: str) -> int:
-    """Returns the number in the id of a rollout, given its path."""
-    return int(call.split("/")[3].split("-")[0][1:])
-
-
 def test_a_key_belongs_to_one_worker_whoever_is_asked(several: Server) -> None:
     # Each request has a connection of its own, which either process may accept.
     begun = [

@@ -1,5 +1,5 @@
 """The awaitable twins of `Cache`, `Rollout`, `Sandbox` and `ImageStore`: a hit never leaves the event loop."""
 
-from tvsnap.client.aio import AsyncClient, connect
+from tvsnap.client.async_client import AsyncClient, connect
 
 __all__ = ["AsyncClient", "connect"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import secrets
 import socket
 import tempfile
 import threading
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, TypeVar, cast
 
-from tvsnap.client.wire import LONGEST_HEAD, Address, Head, parse_head, read_answer, request_bytes
+from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
 
 T = TypeVar("T")
@@ -46,12 +45,6 @@ class Connection:
             ) from None
         self._socket.settimeout(None)  # a call takes as long as it takes
         self._file = self._socket.makefile("rb", buffering=1 << 16)
-
-    @property
-    def sends_at_once(self) -> bool:
-        """Whether what is sent goes out at once (TCP_NODELAY, or a Unix socket)."""
-        unix = self._socket.family == socket.AF_UNIX
-        return unix or bool(self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
     def send(self, data: bytes, more: Iterable[bytes] = ()) -> None:
         """Sends a request."""
@@ -139,37 +132,24 @@ class Transport:
         """Seconds to wait for a server that is busy."""
         return self._patience
 
-    def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> bytes:
-        """Returns a request as bytes.
-
-        Args:
-            method: the method.
-            path: the path.
-            body: JSON, or bytes; None for nothing.
-            key: by which the server tells that it is sent again; by default a new one.
-        """
-        headers = dict(self._headers)
-        if method in ("POST", "PUT"):
-            headers["idempotency-key"] = key or secrets.token_hex(12)
+    def request(self, ask: Ask) -> bytes:
+        """Returns a request as bytes."""
+        headers, body = dict(self._headers), ask.body
+        if ask.method in ("POST", "PUT"):
+            headers["idempotency-key"] = ask.key
         if body is not None and not isinstance(body, bytes):
             headers["content-type"] = "application/json"
             body = _QUICK(body).encode("utf-8", "surrogatepass")
-        return request_bytes(method, path, self._address, headers, body)
+        return request_bytes(ask.method, ask.path, self._address, headers, body)
 
-    def ask(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
+    def ask(self, ask: Ask) -> Any:
         """Returns the JSON that a request is answered with; it is done once, however often it has to be sent.
-
-        Args:
-            method: the method.
-            path: the path.
-            body: JSON, or bytes; None for nothing.
-            key: by which the server tells that it is sent again; by default a new one.
 
         Raises:
             TvsnapError, OSError: what the server says.
             Unreachable: there is no server.
         """
-        data = self.request(method, path, body, key)
+        data = self.request(ask)
         until = time.monotonic() + self._patience
         while True:
             status, answer = self._exchange(data)
@@ -179,6 +159,14 @@ class Transport:
                 if time.monotonic() + busy.retry_after > until:
                     raise
                 time.sleep(busy.retry_after * random.uniform(0.5, 1.0))
+
+    def get(self, path: str) -> Any:
+        """Returns the JSON that is at a path; see `ask`."""
+        return self.ask(Ask("GET", path))
+
+    def do(self, work: Callable[[Transport], T]) -> T:
+        """Returns what `work` returns, which blocks."""
+        return work(self)
 
     def fetch(self, path: str) -> bytes:
         """Returns the bytes that are at a path."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -61,6 +62,23 @@ class Address:
 
     def __str__(self) -> str:
         return f"unix:{self.path}" if self.path else f"http://{self.authority}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request that is answered with JSON.
+
+    Attributes:
+        method: the method of HTTP.
+        path: the path with its query.
+        body: JSON, or bytes; None for nothing.
+        key: by which the server tells that it is sent again.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    key: str = field(default_factory=lambda: secrets.token_hex(12))
 
 
 @dataclass(frozen=True, slots=True)

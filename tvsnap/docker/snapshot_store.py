@@ -83,12 +83,11 @@ def reference_of(snapshot: str) -> str:
 class SnapshotStore:
     """The snapshots of a data directory in one engine. Thread-safe; several processes may use one at once."""
 
-    def __init__(self, engine: Engine, whose: Whose, directory: Path, *, late_commit: float = _LATE_COMMIT) -> None:
-        """`late_commit` is for how many seconds to wait for a commit that the engine did not confirm."""
+    def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
         self._engine = engine
         self._api = engine.api
         self._whose = whose
-        self._late_commit = late_commit
+        self._late_commit = _LATE_COMMIT
         places = [directory / name for name in ("snapshots", "unfinished", "doomed")]
         for path in places:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -20,9 +20,7 @@ class Rollouts(GraphPart):
 
     owner: str
 
-    def begin_rollout(
-        self, *, task: str, image: str, root: str, label: str = "", id: str = "", owner: str = ""
-    ) -> RolloutRecord:
+    def begin_rollout(self, *, task: str, image: str, root: str, label: str = "") -> RolloutRecord:
         """Records that a rollout has begun.
 
         Args:
@@ -30,11 +28,9 @@ class Rollouts(GraphPart):
             image: the image's name.
             root: the root state that it starts at.
             label: another name for people.
-            id: its name, unique in this graph; by default a random one.
-            owner: the process that runs it; by default the owner of this `Graph`.
         """
         at = bytes.fromhex(root)
-        row = (id or secrets.token_hex(8), task, label, image, at, owner or self.owner, time.time(), None, at)
+        row = (secrets.token_hex(8), task, label, image, at, self.owner, time.time(), None, at)
         self._change(f"INSERT INTO rollouts ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
         return _to_rollout(row)
 

@@ -34,7 +34,6 @@ _STRIDE, _TURNS = 256, 125
 _FILE_TIMEOUT = 60.0
 _LONGEST_ARGUMENT = 100_000
 """Bytes; the kernel allows 128 KiB in one argument."""
-_EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/null'
 _ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
 """Runs a command in the root of a service, which may have no bash."""
 _ANY_EVAL_STDIN = 'command=$(cat); eval "unset command; $command" </dev/null'

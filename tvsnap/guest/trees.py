@@ -178,13 +178,13 @@ def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Itera
     if top.item.kind == "file":
         if top.item.size > limit:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-        yield from _Reader(run, deadline, posixpath.dirname(real), limit).read([replace(top, file=real)])
+        yield from _Reader(run, deadline, limit).read([replace(top, file=real)])
     elif top.item.kind == "directory":
         listed = run("walk", "list", real, stdin=b"", limit=_MOST_LISTED, timeout=deadline.left())
         if listed.truncated:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
         _raise_error(listed, path, errno.EIO)
-        yield from _Reader(run, deadline, real, limit).read(_listed(listed.output, real))
+        yield from _Reader(run, deadline, limit).read(_listed(listed.output, real))
     else:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
 
@@ -243,10 +243,9 @@ def _listed(records: bytes, top: str) -> list[_Found]:
 class _Reader:
     """Reads the contents of files: many small ones in one request, and a large one in several."""
 
-    def __init__(self, run: RunTool, deadline: Deadline, top: str, limit: int) -> None:
+    def __init__(self, run: RunTool, deadline: Deadline, limit: int) -> None:
         self._run = run
         self._deadline = deadline
-        self._top = top
         self._left = limit
 
     def read(self, found: list[_Found]) -> Iterator[TreeItem]:

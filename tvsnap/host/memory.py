@@ -9,15 +9,15 @@ from pathlib import Path
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
-def keep_few_arenas(count: int = 2) -> bool:
-    """Makes all threads of this process share `count` of glibc's arenas, as MALLOC_ARENA_MAX does; returns success.
+def keep_few_arenas() -> bool:
+    """Makes all threads of this process share two of glibc's arenas, as MALLOC_ARENA_MAX does; returns success.
 
     By default each thread gets one of its own, up to eight a processor, and memory freed in one cannot be used by the
     others: with 40 threads, `benchmarks.soak` takes 61 MB without this and 46 MB with it. Call it before threads are
     started. Other C libraries have no arenas.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and mallopt(_M_ARENA_MAX, count) == 1
+    return mallopt is not None and mallopt(_M_ARENA_MAX, 2) == 1
 
 
 def proportional(pid: int) -> int:

@@ -44,12 +44,12 @@ def stamp(path: str | Path, directory: int | None = None) -> Stamp:
     return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def open_regular(path: str | Path, directory: int | None = None) -> io.FileIO:
+def open_regular(path: str | Path) -> io.FileIO:
     """Opens a regular file for reading, without following a link, or waiting for a pipe in its place.
 
     Raises OSError if it cannot be opened, and ValueError if it is something else.
     """
-    return io.FileIO(_open_regular(path, directory))
+    return io.FileIO(_open_regular(path, None))
 
 
 def _open_regular(path: str | Path, directory: int | None) -> int:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tvsnap.client.aio import AsyncConnection
+from tvsnap.client.async_transport import AsyncConnection
 from tvsnap.client.wire import LONGEST_HEAD, parse_head
 from tvsnap.server.http import KEY_HEADER, SECRET_HEADER, error_response, json_response
 from tvsnap.server.metrics import MEDIA_TYPE

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.model.calls import ToolResult
-from tvsnap.rollout import Rollout
 from tvsnap.server import bodies
 from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, RolloutAnswer, RolloutsAnswer, encode
 from tvsnap.server.held import HeldRollout
@@ -212,7 +210,10 @@ class RolloutRoutes:
 
     async def snapshot(self, request: Request) -> Response:
         """Takes a snapshot of the state at which a rollout's own sandbox stands."""
-        return await self._done(request, lambda rollout: rollout.snapshot_if_idle())
+        held = self._held(request)
+        with held.in_use():
+            await held.rollout.settled()
+            return json_response(bodies.Answered(await self._service.in_thread(held.rollout.rollout.snapshot_if_idle)))
 
     async def cancel(self, request: Request) -> Response:
         """Ends the call that is being made; with the parameter `call`, that of this key, also if it is yet to come."""
@@ -221,12 +222,6 @@ class RolloutRoutes:
             return json_response(bodies.Answered(True))
         rollout = held.rollout.rollout
         return json_response(bodies.Answered(await self._service.in_thread(rollout.cancel)))
-
-    async def _done(self, request: Request, what: Callable[[Rollout], bool]) -> Response:
-        held = self._held(request)
-        with held.in_use():
-            await held.rollout.settled()
-            return json_response(bodies.Answered(await self._service.in_thread(lambda: what(held.rollout.rollout))))
 
     async def list(self, request: Request) -> Response:
         """Lists the open rollouts."""

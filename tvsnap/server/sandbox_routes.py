@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -20,9 +21,6 @@ from tvsnap.server.service import Service
 from tvsnap.wire.values import to_data
 
 _MATERIALISE = bodies.decoder(bodies.Materialise)
-_RUN = bodies.decoder(bodies.Run)
-_EXEC = bodies.decoder(bodies.Exec)
-_EXEC_ALL = bodies.decoder(bodies.ExecAll)
 _PUT = bodies.decoder(bodies.Put)
 _FETCH = bodies.decoder(bodies.Fetch)
 TAR = "application/x-tar"
@@ -47,10 +45,13 @@ class SandboxRoutes:
                 *(bodies.Materialise, SandboxesAnswer),
             ),
             Operation("DELETE", one, "closeSandbox", "Ends a sandbox.", self.close, None, bodies.Answered),
-            Operation("POST", f"{one}/run", "run", "Runs a command in the persistent shell.", self.run, bodies.Run),
-            Operation("POST", f"{one}/exec", "exec", "Runs a command in a fresh shell.", self.exec, bodies.Exec),
-            Operation(
-                "POST", f"{one}/exec_all", "execAll", "Runs commands side by side.", self.exec_all, bodies.ExecAll
+            *(
+                Operation("POST", f"{one}/{what}", id, about, self._run(what, body), body)
+                for what, id, about, body in (
+                    ("run", "run", "Runs a command in the persistent shell.", bodies.Run),
+                    ("exec", "exec", "Runs a command in a fresh shell.", bodies.Exec),
+                    ("exec_all", "execAll", "Runs commands side by side.", bodies.ExecAll),
+                )
             ),
             Operation("GET", f"{one}/files", "readFile", "Reads a file.", self.read, None, BINARY, path),
             Operation("PUT", f"{one}/files", "writeFile", "Writes a file.", self.write, BINARY, bodies.Answered, path),
@@ -100,41 +101,6 @@ class SandboxRoutes:
         known = any(held.id == id for held in self._service.sandboxes)
         await asyncio.shield(asyncio.ensure_future(self._service.sandboxes.end(id)))
         return json_response(bodies.Answered(known))
-
-    async def run(self, request: Request) -> Response:
-        """Runs a command in the persistent shell."""
-
-        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
-            asked = decode(_RUN, body)
-            return await sandbox.run(asked.command, timeout=asked.timeout)
-
-        return await self._use(request, work)
-
-    async def exec(self, request: Request) -> Response:
-        """Runs a command in a fresh shell."""
-
-        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
-            asked = decode(_EXEC, body)
-            return await sandbox.exec(
-                asked.command,
-                timeout=asked.timeout,
-                cwd=asked.cwd,
-                env=asked.env,
-                user=asked.user,
-                separate=asked.separate,
-                service=asked.service,
-            )
-
-        return await self._use(request, work)
-
-    async def exec_all(self, request: Request) -> Response:
-        """Runs commands side by side."""
-
-        async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
-            asked = decode(_EXEC_ALL, body)
-            return await sandbox.exec_all(asked.commands, timeout=asked.timeout, user=asked.user)
-
-        return await self._use(request, work)
 
     async def read(self, request: Request) -> Response:
         """Reads a file."""
@@ -186,6 +152,18 @@ class SandboxRoutes:
             return {"result": None, "digest": await self._service.in_thread(fetch), "kind": None, "place": None}
 
         return await self._use(request, work)
+
+    def _run(self, what: str, kind: type[bodies.Body]) -> Callable[[Request], Awaitable[Response]]:
+        """Returns what calls a method of a sandbox with what a request holds."""
+        decoder = bodies.decoder(kind)
+
+        async def run(request: Request) -> Response:
+            async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
+                return await getattr(sandbox, what)(**asdict(decode(decoder, body)))
+
+            return await self._use(request, work)
+
+        return run
 
     def _look(self, what: str) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:

@@ -50,7 +50,6 @@ class GcReport:
     plan: GcPlan  # what was planned
     reaped: ReapReport  # what dead processes had left
     leases: int  # leases of dead processes
-    freed_bytes: int  # what the deleted snapshots and contents took
 
 
 def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None) -> GcPlan:
@@ -83,13 +82,12 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     make_agree(graph, backend, Mismatch(plan.rows_without_files, plan.files_without_row))
     holds = Holds(home)
     holds.sweep()
-    evicted = Ledger(graph, backend.name, holds).evict(plan.evicted)
-    for row in evicted:
+    for row in Ledger(graph, backend.name, holds).evict(plan.evicted):
         backend.delete_snapshot(row.id)
-    _, swept = Contents(home).sweep(lambda: contents_named(graph))
+    Contents(home).sweep(lambda: contents_named(graph))
     ImageStore(home).sweep()
     backend.reclaim()
-    return GcReport(plan, reaped, leases, sum(row.size for row in evicted) + swept)
+    return GcReport(plan, reaped, leases)
 
 
 def _choose_evicted(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any, NamedTuple
 
 from tvsnap.model import errors
@@ -151,16 +150,6 @@ def error_of(data: object, status: int) -> Exception:
         step = str(data.get("step", ""))
         return kind(step, message.removeprefix(f"{step} "), str(data.get("output", "")))
     return kind(message)
-
-
-def os_error(number: int, path: str | None = None) -> OSError:
-    """Returns the OSError of a number.
-
-    Args:
-        number: the errno.
-        path: the path that it is about.
-    """
-    return OSError(number, os.strerror(number), path)
 
 
 def _class_named(name: object) -> Any:

@@ -55,11 +55,6 @@ class Auditor:
                 self._worker.start()
             self._changed.notify_all()
 
-    @property
-    def backlog(self) -> int:
-        """How many calls wait to be made again."""
-        return len(self._waiting)
-
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until everything queued so far was audited, at most `timeout` seconds; returns whether it was."""
         with self._lock:

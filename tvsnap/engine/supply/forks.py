@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import overload
 
+from tvsnap.model.several import Several
 from tvsnap.sandboxes.protocol import Sandbox
 
 
-class Forks(Sequence[Sandbox]):
+class Forks(Several[Sandbox]):
     """Sandboxes that stood in one state when they were made; each goes on independently from there.
 
     They live until `close`, until the end of a `with` block, or until the cache is closed. Nothing that is done in them
@@ -21,20 +21,8 @@ class Forks(Sequence[Sandbox]):
             sandboxes: the sandboxes.
             end: ends all of them.
         """
-        self._sandboxes = tuple(sandboxes)
+        super().__init__(sandboxes)
         self._end = end
-
-    @overload
-    def __getitem__(self, index: int) -> Sandbox: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sandbox]: ...
-
-    def __getitem__(self, index: int | slice) -> Sandbox | Sequence[Sandbox]:
-        return self._sandboxes[index]
-
-    def __len__(self) -> int:
-        return len(self._sandboxes)
 
     def close(self) -> None:
         """Ends all of them. It may be called more than once."""

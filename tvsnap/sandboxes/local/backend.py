@@ -125,11 +125,6 @@ class LocalBackend:
         self._lock = threading.Lock()
         self._template()
 
-    @property
-    def limits_disk(self) -> bool:
-        """Whether `Limits.disk` is enforced: the pool has simple quotas."""
-        return self._storage.limiting
-
     def room(self) -> DiskSpace:
         """Returns the disk space left for sandboxes and snapshots."""
         return self._storage.room()
@@ -250,15 +245,15 @@ class LocalBackend:
                     processors.bind(noted.bound, init, resources.cgroup.pids())
                 if noted.settings:
                     settings.set_again(noted.settings, init, resources.cgroup.pids())
-                options = socket_options.read(images) if noted.options else []
+                options = socket_options.FILE.read(images) if noted.options else []
                 if options:
                     socket_options.bring_back(init, resources.cgroup.pids(), options, late=False)
                 if noted.connections:
-                    tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.read(images))
+                    tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.FILE.read(images))
                 if options:
                     socket_options.bring_back(init, resources.cgroup.pids(), options, late=True)
                 if noted.watches:
-                    watched.update(watches.bring_back(init, resources.cgroup.pids(), watches.read(images)))
+                    watched.update(watches.bring_back(init, resources.cgroup.pids(), watches.FILE.read(images)))
                 if noted.closed:
                     time_waits.append(TimeWaits(init))
                     time_waits[0].bring_back(noted.closed)

@@ -187,14 +187,14 @@ class Snapshots:
                 noted.clock = sandbox.clock.stop() if sandbox.clock else None
                 pids = sandbox.cgroup.pids()
                 kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
-                noted.connections = tcp.write(kept, images)
+                noted.connections = tcp.FILE.write(kept, images)
                 noted.closed = tuple(sandbox.time_waits.note(pids, others))
                 if keeps_watches:
-                    noted.watches = watches.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
+                    noted.watches = watches.FILE.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
                 noted.bound = tuple(processors.note(pids, sandbox.init))
                 noted.settings = tuple(settings.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
-                noted.options = socket_options.write(refuse_loss(), images)
+                noted.options = socket_options.FILE.write(refuse_loss(), images)
                 with looks.uncounted():
                     self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 

@@ -31,12 +31,19 @@ def head(path: str, most: int = HEAD) -> str:
     return read(path, most).decode(errors="replace")
 
 
-def lines(path: str, errors: str = "replace") -> Iterator[str]:
-    """Yields the lines of a file without reading it at once; raises OSError if the process has ended.
+def sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    """Yields the inode, a process and its descriptor of the sockets that processes have open."""
+    for pid in pids:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # a descriptor of CRIU's that was just closed
+                target = os.readlink(f"/proc/{pid}/fd/{name}")
+                if target.startswith("socket:["):
+                    yield int(target[8:-1]), pid, int(name)
 
-    `errors` is the handling of bytes that are not UTF-8, as for `open`.
-    """
-    with open(path, encoding="utf-8", errors=errors, newline="\n") as file:  # names may contain other line ends
+
+def lines(path: str) -> Iterator[str]:
+    """Yields the lines of a file without reading it at once; raises OSError if the process has ended."""
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:  # names may contain other line ends
         for number, line in enumerate(file):
             if number % _LINES == 0:
                 go_on()

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.sandboxes.processes import noted_file, repair
+from tvsnap.sandboxes.processes import repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
+from tvsnap.sandboxes.processes.noted_file import NotedFile
 from tvsnap.sandboxes.processes.procfs import inner_pid, insiders
 
-_FILE = "tvsnap-sockets.json"
 _NETLINK = 270
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
@@ -238,6 +238,10 @@ class Options:
         return cls(tuple(about["holder"]), tuple(Set(**one) for one in about["sets"]))
 
 
+FILE = NotedFile("tvsnap-sockets.json", Options.from_json)
+"""What `note` noted, beside the images of a snapshot."""
+
+
 def kind_of(its: socket.socket) -> Kind:
     """Returns the kind of a socket."""
     if its.family in _INTERNET:
@@ -284,16 +288,6 @@ def note(its: socket.socket, pid: int, number: int, sets: Sequence[tuple[Option,
         sets.append((_PRIORITY, priority))  # IP_TOS changes it, so it is set again afterwards
     found = [Set(option.level, option.number, value.hex(), connected or option.name in _LATE) for option, value in sets]
     return Options((inner_pid(pid), number), tuple(found))
-
-
-def write(noted: Sequence[Options], images: int) -> bool:
-    """See `noted_file.write`."""
-    return noted_file.write(_FILE, noted, images)
-
-
-def read(images: int) -> list[Options]:
-    """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
-    return [Options.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
 def bring_back(init: int, pids: Iterable[int], noted: Iterable[Options], *, late: bool) -> None:

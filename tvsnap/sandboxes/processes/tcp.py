@@ -12,18 +12,17 @@ import base64
 import contextlib
 import fcntl
 import itertools
-import os
 import select
 import socket
 import struct
 import termios
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes.processes import connections, noted_file, repair
+from tvsnap.sandboxes.processes import connections, repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.connections import (
     CLOSE_WAIT,
@@ -36,14 +35,14 @@ from tvsnap.sandboxes.processes.connections import (
     Connection,
 )
 from tvsnap.sandboxes.processes.namespaces import in_network_of
-from tvsnap.sandboxes.processes.procfs import describe, inner_pid
+from tvsnap.sandboxes.processes.noted_file import NotedFile
+from tvsnap.sandboxes.processes.procfs import describe, inner_pid, sockets
 
 _MOST = 1000
 _MOST_DATA = 64 << 20
 """Connections, and bytes queued in them; with more a state has no snapshot."""
 _KNOWN = (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, CLOSE_WAIT, LAST_ACK, CLOSING)
 _HAS_CLOSED = (FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING)
-_FILE = "tvsnap-tcp.json"
 _OUTPUT = 0x5411  # SIOCOUTQ, SIOCINQ is FIONREAD
 WINDOW_CLAMP = 10  # TCP_WINDOW_CLAMP
 _Address = tuple[str, int]
@@ -123,6 +122,10 @@ class Kept:
         )
 
 
+FILE = NotedFile("tvsnap-tcp.json", Kept.from_json)
+"""What `note` noted, beside the images of a snapshot."""
+
+
 def note(
     present: Callable[[], list[Connection]], init: int, pids: Collection[int]
 ) -> tuple[list[Kept], list[Connection]]:
@@ -149,16 +152,6 @@ def note(
         reason = f"the TCP connections of a sandbox could not be looked at: {error.strerror}"
         raise AttemptFailed(reason, machine=True) from None
     return kept, [one for one in all_of_them if one.state == TIME_WAIT]
-
-
-def write(kept: Sequence[Kept], images: int) -> bool:
-    """See `noted_file.write`."""
-    return noted_file.write(_FILE, kept, images)
-
-
-def read(images: int) -> list[Kept]:
-    """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
-    return [Kept.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,12 +318,9 @@ def _in_order(waiting: list[tuple[Connection, Kept]]) -> list[Kept]:
 def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]]:
     """Returns a process and descriptor for each socket, by the socket's inode."""
     found: dict[int, tuple[int, int]] = {}
-    for pid in pids:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # a descriptor of CRIU's that was just closed
-                target = os.readlink(f"/proc/{pid}/fd/{name}")
-                if target.startswith("socket:[") and int(target[8:-1]) in inodes:
-                    found.setdefault(int(target[8:-1]), (pid, int(name)))
+    for inode, pid, number in sockets(pids):
+        if inode in inodes:
+            found.setdefault(inode, (pid, number))
     return found
 
 

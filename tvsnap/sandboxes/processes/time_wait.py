@@ -26,6 +26,7 @@ from tvsnap.sandboxes.processes import connections, repair
 from tvsnap.sandboxes.processes.borrowing import borrowed
 from tvsnap.sandboxes.processes.connections import TIME_WAIT, Connection
 from tvsnap.sandboxes.processes.namespaces import in_network_of
+from tvsnap.sandboxes.processes.procfs import sockets
 
 _MOST = 100
 """With more a state has no snapshot: recreating them takes half a millisecond each."""
@@ -107,20 +108,15 @@ class TimeWaits:
         flags = {}
         for port in {one.local[1] for one in found}:
             inodes = {one.inode for one in listening if one.local[1] == port}
-            flags[port] = self._allowed(port, [one for one in found if one.local[1] == port], inodes, pids)
+            flags[port] = self._allowed([one for one in found if one.local[1] == port], inodes, pids)
         return [Closed(one.family, one.local, one.remote, one.left, *flags[one.local[1]]) for one in found]
 
-    def _allowed(
-        self, port: int, closed: list[Connection], listening: set[int], pids: Collection[int]
-    ) -> tuple[bool, bool]:
+    def _allowed(self, closed: list[Connection], listening: set[int], pids: Collection[int]) -> tuple[bool, bool]:
         """Returns SO_REUSEADDR and SO_REUSEPORT of the socket that still listens at a port, else found by binding."""
         if listening:
-            for pid in pids:
-                for name in os.listdir(f"/proc/{pid}/fd"):
-                    with contextlib.suppress(FileNotFoundError):
-                        target = os.readlink(f"/proc/{pid}/fd/{name}")
-                        if target.startswith("socket:[") and int(target[8:-1]) in listening:
-                            return _flags(pid, int(name))
+            for inode, pid, number in sockets(pids):
+                if inode in listening:
+                    return _flags(pid, number)
             raise NotCheckpointable(f"{closed[0]}, and nobody is known to listen there")
         return in_network_of(
             self._init, lambda: (_may_bind(closed, reuse=True, port=False), _may_bind(closed, reuse=False, port=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import groupby, islice
@@ -20,16 +20,16 @@ from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.processes import inotify, noted_file
+from tvsnap.sandboxes.processes import inotify
 from tvsnap.sandboxes.processes.borrowing import borrowed, compare
 from tvsnap.sandboxes.processes.inotify import Mark
+from tvsnap.sandboxes.processes.noted_file import NotedFile
 from tvsnap.sandboxes.processes.procfs import describe, head, inner_pid, insiders
 
 _MOST = 10_000
 _MOST_DESCRIPTORS = 1000
 """Watches of a sandbox, and descriptors of instances; with more a state has no snapshot."""
 _USUAL_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
-_FILE = "tvsnap-watches.json"
 
 Find = Callable[[Collection[int], Collection[int]], Mapping[int, str]]
 """Returns paths in a sandbox, by inode number, for those inodes that it finds.
@@ -68,6 +68,10 @@ class Instance:
         return cls(**{**about, "holder": tuple(about["holder"]), "watches": watches})
 
 
+FILE = NotedFile("tvsnap-watches.json", Instance.from_json)
+"""What `note` noted, beside the images of a snapshot."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Held:
     """An instance that a process of a sandbox has open, and its watches, newest first."""
@@ -102,16 +106,6 @@ def note(init: int, pids: Iterable[int], find: Find) -> list[Instance]:
             return [_note(held, found, root, own) for held in instances]
     except OSError as error:
         raise AttemptFailed(f"watches of inotify could not be looked at: {error.strerror}", machine=True) from None
-
-
-def write(instances: Sequence[Instance], images: int) -> bool:
-    """See `noted_file.write`."""
-    return noted_file.write(_FILE, instances, images)
-
-
-def read(images: int) -> list[Instance]:
-    """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
-    return [Instance.from_json(one) for one in noted_file.read(_FILE, images)]
 
 
 def bring_back(init: int, pids: Iterable[int], instances: Iterable[Instance]) -> dict[int, str]:

@@ -1,0 +1,155 @@
+"""What only the client has whose methods are awaited; `bases` is what only the other one has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from tvsnap.client.async_transport import AsyncTransport
+from tvsnap.client.client import Client
+from tvsnap.client.operations import RolloutAbout
+from tvsnap.client.transport import Transport
+from tvsnap.client.wire import Ask
+from tvsnap.model.images import Image
+from tvsnap.model.stats import Stats
+from tvsnap.wire.errors import Unreachable
+
+if TYPE_CHECKING:
+    from tvsnap.client.async_client import AsyncRemoteRollout
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncClientBase:
+    """An `AsyncClient` without what it has in common with a `Client`. It is for one event loop.
+
+    Attributes:
+        cache: the `Client` of the same server, whose methods block, for what needs little time (`cache.graph`, ...).
+        transport: its connections.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.cache = Client(transport)
+        self.transport = AsyncTransport(transport)
+        self._open: set[AsyncRemoteRollout] = set()
+
+    @property
+    def images(self) -> AsyncRemoteImages:
+        """The images of the server; see `AsyncCache.images`."""
+        return AsyncRemoteImages(self.cache)
+
+    def stats(self) -> Stats:
+        """Returns what the server's cache has done; see `Cache.stats`. It blocks for as long as one request does."""
+        return self.cache.stats()
+
+    async def close(self) -> None:
+        """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
+        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
+            await asyncio.gather(*(rollout.close() for rollout in list(self._open)))
+        self.transport.close()
+        self.cache.close()
+
+    def _opened(self, rollout: AsyncRemoteRollout) -> AsyncRemoteRollout:
+        return rollout  # it begins with its first use
+
+
+class AsyncRolloutBase(RolloutAbout):
+    """An `AsyncRemoteRollout` without what it has in common with a `RemoteRollout`: the order of what it is asked for.
+
+    What is asked of it is done in the order in which it was asked for. It begins with its first use.
+    """
+
+    def __init__(self, transport: AsyncTransport, opening: Ask | None, data: Mapping[str, Any] | None) -> None:
+        super().__init__(opening, data)
+        self._transport = transport
+        self._order = asyncio.Lock()
+        self._ending: asyncio.Future[Any] | None = None  # of a call that nobody waits for any more
+
+    async def settled(self) -> None:
+        """Waits until it is known where the last call led."""
+        await self._do(self._settle)
+
+    async def cancel(self) -> bool:
+        """Ends the call that is being made."""
+        raise NotImplementedError
+
+    @property
+    def _blocking(self) -> Transport:
+        return self._transport.blocking
+
+    async def _settle(self) -> None:
+        if self._place is None:
+            answer = await self._transport.ask(Ask("GET", self._target()))
+            self._place = answer["place"]
+
+    async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async with self._order:
+            if self._ending is not None:
+                await asyncio.wait([self._ending])
+                self._ending = None
+            begun = asyncio.ensure_future(work())
+            try:
+                return await asyncio.shield(begun)
+            except asyncio.CancelledError:
+                self._ending = asyncio.ensure_future(self._end(begun))
+                raise
+
+    async def _end(self, begun: asyncio.Future[Any]) -> None:
+        """Ends what is being done, and waits until it has ended."""
+        with contextlib.suppress(Exception):
+            await self.cancel()
+        await asyncio.wait([begun])
+        if not begun.cancelled():
+            begun.exception()
+
+
+R = TypeVar("R", bound=AsyncRolloutBase)
+
+
+def in_order(
+    method: Callable[Concatenate[R, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """Returns a method of a rollout that begins once what was asked for before has ended.
+
+    A task that is cancelled while it waits ends what it had asked for; what is asked for next waits until it has ended.
+    """
+
+    @functools.wraps(method)
+    async def do(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._do(lambda: method(self, *args, **kwargs))
+
+    return do
+
+
+class AsyncSandboxBase:
+    """An `AsyncRemoteSandbox` without what it has in common with a `RemoteSandbox`."""
+
+    def __init__(self, transport: AsyncTransport, key: str) -> None:
+        self._transport = transport
+        self._key = key
+
+
+class AsyncRemoteImages:
+    """The images of a server, whose methods are awaited; see `AsyncImageStore`."""
+
+    def __init__(self, cache: Client) -> None:
+        self._images = cache.images
+
+    async def get(self, name: str) -> Image:
+        """Returns an image by its name or digest; see `ImageStore.get`."""
+        return await asyncio.to_thread(self._images.get, name)
+
+    async def list(self) -> list[Image]:
+        """Returns the images; see `ImageStore.list`."""
+        return await asyncio.to_thread(self._images.list)
+
+    async def build(
+        self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False
+    ) -> Image:
+        """Builds an image; see `ImageStore.build`."""
+        return await asyncio.to_thread(lambda: self._images.build(source, name=name, progress=progress, force=force))

@@ -1,0 +1,459 @@
+"""What `tvsnap.aio.connect` returns: a cache elsewhere, its rollouts and its sandboxes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from tvsnap.client.async_bases import AsyncClientBase, AsyncRolloutBase, AsyncSandboxBase, in_order
+from tvsnap.client.async_transport import AsyncTransport
+from tvsnap.client.operations import (
+    DEFAULT_TIMEOUT,
+    MOST_READ,
+    Hosts,
+    RemoteFetched,
+    downloaded,
+    make_sandboxes,
+    open_rollout,
+    result_of,
+    resume_rollouts,
+    upload,
+    warm_image,
+)
+from tvsnap.client.transport import PATIENCE, Transport
+from tvsnap.client.wire import Ask, target
+from tvsnap.host.trees import MOST_FETCHED, Upload, extract
+from tvsnap.model.calls import ToolResult, canonical_json
+from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import Limits
+from tvsnap.model.observations import Command, FileChange, Outcome, Process
+from tvsnap.model.several import Several
+from tvsnap.model.side_by_side import exec_all_arguments, results_of
+from tvsnap.wire.errors import WorkerDied
+from tvsnap.wire.values import from_data
+
+
+async def connect(url: str, token: str | None = None, *, patience: float = PATIENCE) -> AsyncClient:
+    """Returns the cache of a server, which is used as an `AsyncCache` is.
+
+    Args:
+        url: `http://HOST:PORT`, or `unix:PATH`.
+        token: what the server lets in with; None where it asks for none.
+        patience: seconds to wait while the server's sandboxes are used up.
+
+    Raises:
+        UsageError: the address is none, or the server does not know the token.
+        Unreachable: there is no server.
+    """
+    client = AsyncClient(Transport(url, token, patience))
+    await client.transport.ask(Ask("GET", target("rollouts")))
+    return client
+
+
+class AsyncClient(AsyncClientBase):
+    """An `AsyncCache` elsewhere, and a context manager that ends its rollouts.
+
+    Attributes:
+        transport: its connections.
+    """
+
+    def rollout(
+        self,
+        image: str,
+        task: str = "",
+        salt: str | None = None,
+        label: str | None = None,
+        *,
+        limits: Limits | None = None,
+        network: Hosts = None,
+        deadline: float | None = None,
+    ) -> AsyncRemoteRollout:
+        """Returns a rollout at the root of an image; see `AsyncCache.rollout`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+            task: the task that the rollout is of.
+            salt: a text that keeps rollouts apart.
+            label: what people call this rollout.
+            limits: what its sandboxes may use; None for what all sandboxes of the image may.
+            network: what its sandboxes may reach outside; None for what the image says.
+            deadline: seconds from now on by which the rollout is to be through; None for none.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense.
+        """
+        opening = open_rollout(image, task, salt, label, limits, network, deadline)
+        return self._opened(AsyncRemoteRollout(self, opening))
+
+    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRemoteRollout:
+        """Returns a rollout at any state; see `AsyncCache.resume`.
+
+        Args:
+            state: the state's full hash.
+            task: the task that the rollout is of.
+            label: what people call this rollout.
+            after: seconds that are to have passed there since the state was reached.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
+        return self._opened(AsyncRemoteRollout(self, resume_rollouts(state, 1, task, label, after)))
+
+    @contextlib.asynccontextmanager
+    async def materialise(
+        self, state: str, *, after: float = 0.0, network: Hosts = None
+    ) -> AsyncIterator[AsyncRemoteSandbox]:
+        """Returns a context manager with a sandbox in any state; see `AsyncCache.materialise`.
+
+        Args:
+            state: the state's full hash.
+            after: seconds that the sandbox is to have run in the state before it is given out.
+            network: what the sandbox may reach outside; None for what rollouts there may.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
+        async with await self._make(make_sandboxes(state, 1, after, network)) as made:
+            yield made[0]
+
+    @overload
+    async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncRemoteForks: ...
+
+    @overload
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> list[AsyncRemoteRollout]: ...
+
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> AsyncRemoteForks | list[AsyncRemoteRollout]:
+        """Returns several sandboxes, or rollouts, that stand at any state; see `AsyncCache.fork`.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: begin rollouts, which make sandboxes once they need them.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+        """
+        if as_rollouts:
+            answer = await self.transport.ask(resume_rollouts(state, n, task, label, 0.0))
+            return [AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]]
+        return await self._make(make_sandboxes(state, n, 0.0, None))
+
+    async def warm(self, image: str) -> str:
+        """Takes a snapshot of an image's root where its sandboxes run a service; see `AsyncCache.warm`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+
+        Returns:
+            The hash of the root.
+
+        Raises:
+            NotFound: there is no such image.
+            NotCheckpointable: the root cannot be kept; the message is the reason.
+        """
+        answer = await self.transport.ask(warm_image(image))
+        return str(answer["root"])
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _make(self, ask: Ask) -> AsyncRemoteForks:
+        made = await self.transport.ask(ask)
+        return AsyncRemoteForks(self.transport, [one["id"] for one in made["sandboxes"]])
+
+
+class AsyncRemoteRollout(AsyncRolloutBase):
+    """An `AsyncRollout` elsewhere, and a context manager that closes it."""
+
+    def __init__(self, client: AsyncClient, opening: Ask | None, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(client.transport, opening, data)
+        self._client = client
+        client._open.add(self)
+
+    @in_order
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        deadline: float | None = None,
+        grade: Sequence[str] | None = None,
+    ) -> ToolResult:
+        """Makes a tool call; see `AsyncRollout.call`. It is executed once, also where the connection breaks."""
+        await self._begin()
+        if not all(isinstance(value, str) for value in arguments.values()):
+            canonical_json(arguments)  # raises UsageError where they are no plain JSON, as `AsyncRollout.call` does
+        asked: dict[str, Any] = {"name": name, "arguments": arguments, "timeout": timeout}
+        if after:
+            asked["after"] = after
+        if deadline is not None:
+            asked["deadline"] = deadline
+        if grade is not None:
+            asked["grade"] = list(grade)
+        return await self._make(asked)
+
+    async def exec_all(
+        self,
+        commands: Sequence[Command | str],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        user: str | None = None,
+        after: float = 0.0,
+    ) -> list[ToolResult]:
+        """Runs several commands side by side, as one call; see `AsyncRollout.exec_all`."""
+        return results_of(await self.call("exec_all", exec_all_arguments(commands, user), timeout, after=after))
+
+    @in_order
+    async def put(
+        self,
+        source: str | Path | bytes,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """Copies a file or a folder of this machine into the sandbox; see `AsyncRollout.put`."""
+        await self._begin()
+        if not isinstance(source, (str, Path, bytes)):
+            raise UsageError(f"source must be a path, or bytes, not {source!r}")
+        digest = await self._transport.do(lambda transport: upload(transport, source, owners=owners, mode=mode))
+        chosen: dict[str, Any] = {} if user is None else {"user": user}
+        chosen |= {"owners": True} if owners else {}
+        arguments = {"path": path, "digest": digest, **chosen}
+        return await self._make({"name": "put", "arguments": arguments, "timeout": timeout})
+
+    @in_order
+    async def get(
+        self,
+        path: str,
+        destination: str | Path | None = None,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> RemoteFetched:
+        """Copies a file or a folder out of the sandbox; see `AsyncRollout.get`."""
+        await self._begin()
+        asked = {"path": path, "owners": owners, "limit": limit, "timeout": timeout}
+        answer = await self._in_sight(Ask("POST", self._target("fetches"), asked))
+
+        def fetch(transport: Transport) -> RemoteFetched:
+            result, digest = result_of(answer["result"]), answer["digest"]
+            fetched = RemoteFetched(transport, result, digest, answer["kind"], owners=owners)
+            if destination is not None:
+                fetched.extract(destination)
+            return fetched
+
+        return await self._transport.do(fetch)
+
+    @in_order
+    async def fork(self, n: int = 1) -> list[AsyncRemoteRollout]:
+        """Begins rollouts where it stands; see `AsyncRollout.fork`."""
+        await self._begin()
+        answer = await self._transport.ask(Ask("POST", self._target("forks"), {"n": n}))
+        return [AsyncRemoteRollout(self._client, None, one) for one in answer["rollouts"]]
+
+    async def cancel(self) -> bool:
+        """Ends the call that is being made; see `AsyncRollout.cancel`."""
+        key = self._calling
+        if key is None:
+            return False
+        await self._transport.ask(Ask("POST", self._target("cancel", call=key)))
+        return True
+
+    @in_order
+    async def snapshot_if_idle(self) -> bool:
+        """Takes a snapshot where it stands; see `AsyncRollout.snapshot_if_idle`."""
+        await self._begin()
+        answer = await self._transport.ask(Ask("POST", self._target("snapshots")))
+        return bool(answer["done"])
+
+    async def close(self) -> None:
+        """Ends it, if it has begun. It may be called more than once."""
+        self._client._open.discard(self)
+        await self._close()
+
+    @in_order
+    async def __aenter__(self) -> AsyncRemoteRollout:
+        await self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _begin(self) -> None:
+        if self._closed:
+            raise UsageError("the rollout is closed")
+        if self._data is None:
+            assert self._opening is not None
+            answer = await self._transport.ask(self._opening)
+            self._data = answer["rollouts"][0] if "rollouts" in answer else answer
+            self._place = self._data["place"]
+
+    @in_order
+    async def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._data is not None:
+                with contextlib.suppress(WorkerDied):  # it has ended by that
+                    await self._transport.ask(Ask("DELETE", self._target()))
+
+    async def _make(self, asked: Mapping[str, Any]) -> ToolResult:
+        answer = await self._in_sight(Ask("POST", self._target("calls"), asked))
+        return result_of(answer["result"])
+
+    async def _in_sight(self, ask: Ask) -> Any:
+        """Makes a call that can be cancelled, and notes where it led."""
+        self._calling = ask.key
+        try:
+            answer = await self._transport.ask(ask)
+        finally:
+            self._calling = None
+        self._place = answer["place"]
+        return answer
+
+
+class AsyncRemoteSandbox(AsyncSandboxBase):
+    """An `AsyncSandbox` elsewhere."""
+
+    @property
+    def id(self) -> str:
+        """Its name on the server."""
+        return self._key
+
+    async def run(self, command: str, *, timeout: float) -> Outcome:
+        """Runs a command in the persistent shell; see `Sandbox.run`."""
+        return from_data(Outcome, await self._post("run", {"command": command, "timeout": timeout}))
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        timeout: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] = {},
+        user: str | None = None,
+        separate: bool = False,
+        service: str | None = None,
+    ) -> Outcome:
+        """Runs a command in a fresh shell; see `Sandbox.exec`."""
+        asked = {"command": command, "timeout": timeout, "cwd": cwd, "env": dict(env), "user": user}
+        return from_data(Outcome, await self._post("exec", {**asked, "separate": separate, "service": service}))
+
+    async def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+        """Runs commands side by side, each in a fresh shell; see `Sandbox.exec_all`."""
+        asked = {"commands": [asdict(command) for command in commands], "timeout": timeout, "user": user}
+        return from_data(list[Outcome], await self._post("exec_all", asked))
+
+    async def read_file(self, path: str, *, limit: int = MOST_READ, service: str | None = None) -> bytes:
+        """Returns a file's contents; see `Sandbox.read_file`."""
+        where = self._target("files", path=path, limit=limit, service=service)
+        return await self._transport.do(lambda transport: transport.fetch(where))
+
+    async def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
+        """Writes a file; see `Sandbox.write_file`."""
+        await self._transport.ask(Ask("PUT", self._target("files", path=path, user=user, service=service), data))
+
+    async def put(
+        self,
+        source: Upload,
+        path: str,
+        *,
+        user: str | None = None,
+        owners: bool = False,
+        mode: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies a file or a folder of this machine into it; see `Sandbox.put`."""
+        digest = await self._transport.do(lambda transport: upload(transport, source, owners=owners, mode=mode))
+        await self._post("puts", {"path": path, "digest": digest, "user": user, "owners": owners, "timeout": timeout})
+
+    async def get(
+        self,
+        path: str,
+        destination: str | Path,
+        *,
+        owners: bool = False,
+        limit: int = MOST_FETCHED,
+        timeout: float | None = None,
+    ) -> tuple[str, ...]:
+        """Copies a file or a folder out of it; see `Sandbox.get`."""
+        answer = await self._post("fetches", {"path": path, "limit": limit, "timeout": timeout})
+
+        def write(transport: Transport) -> tuple[str, ...]:
+            with downloaded(transport, answer["digest"]) as items:
+                return extract(items, destination, owners=owners)
+
+        return await self._transport.do(write)
+
+    async def processes(self) -> list[Process]:
+        """Returns the live processes; see `Sandbox.processes`."""
+        return from_data(list[Process], await self._look("processes"))
+
+    async def changes(self) -> Mapping[str, FileChange]:
+        """Returns what differs from the image; see `Sandbox.changes`."""
+        return from_data(dict[str, FileChange], await self._look("changes"))
+
+    async def shell_state(self) -> Mapping[str, str]:
+        """Returns the shell's state by name; see `Sandbox.shell_state`."""
+        return from_data(dict[str, str], await self._look("shell_state"))
+
+    async def _look(self, what: str) -> Any:
+        answer = await self._transport.ask(Ask("GET", self._target(what)))
+        return answer[what]
+
+    async def _post(self, what: str, asked: Any) -> Any:
+        return await self._transport.ask(Ask("POST", self._target(what), asked))
+
+    def _target(self, what: str, **query: Any) -> str:
+        return target("sandboxes", self._key, what, **query)
+
+
+class AsyncRemoteForks(Several[AsyncRemoteSandbox]):
+    """Sandboxes elsewhere that stood in one state when they were made; see `AsyncForks`."""
+
+    def __init__(self, transport: AsyncTransport, keys: Sequence[str]) -> None:
+        super().__init__([AsyncRemoteSandbox(transport, key) for key in keys])
+        self._transport = transport
+        self._closed = False
+
+    async def close(self) -> None:
+        """Ends all of them. It may be called more than once."""
+        if not self._closed:
+            self._closed = True
+            for sandbox in self:
+                with contextlib.suppress(WorkerDied):  # it has ended by that
+                    await self._transport.ask(Ask("DELETE", target("sandboxes", sandbox.id)))
+
+    async def __aenter__(self) -> AsyncRemoteForks:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

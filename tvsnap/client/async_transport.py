@@ -1,0 +1,135 @@
+"""Persistent connections to a server, for the tasks of one event loop; see `transport`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, pause_after
+from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer
+from tvsnap.wire.errors import Busy, Unreachable
+
+T = TypeVar("T")
+
+
+class AsyncConnection:
+    """One connection, used by one task at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def head(self) -> Head:
+        """Returns the head of the next answer."""
+        try:
+            return parse_head((await self.reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n"))
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            raise ConnectionError("the connection was closed") from None
+
+    async def pieces(self, head: Head) -> AsyncIterator[bytes]:
+        """Yields the body that follows a head."""
+        try:
+            left = head.length
+            if left is not None:
+                while left:
+                    piece = await self.reader.read(min(left, 1 << 20))
+                    if not piece:
+                        raise ConnectionError("the connection was closed")
+                    left -= len(piece)
+                    yield piece
+                return
+            while size := int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16):
+                yield (await self.reader.readexactly(size + 2))[:-2]
+            await self.reader.readuntil(b"\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            raise ConnectionError("the connection was closed") from None
+
+    def close(self) -> None:
+        """Ends it."""
+        self.writer.close()
+
+
+class AsyncTransport:
+    """A server, as the tasks of one event loop ask it; what blocks is done by threads, with a `Transport`.
+
+    Attributes:
+        blocking: that `Transport`.
+    """
+
+    def __init__(self, blocking: Transport) -> None:
+        """
+        Args:
+            blocking: knows the server.
+        """
+        self.blocking = blocking
+        self._idle: list[AsyncConnection] = []
+
+    async def do(self, work: Callable[[Transport], T]) -> T:
+        """Returns what `work` returns, which blocks, and is done by a thread."""
+        return await asyncio.to_thread(work, self.blocking)
+
+    async def ask(self, ask: Ask) -> Any:
+        """Returns the JSON that a request is answered with; see `Transport.ask`."""
+        data = self.blocking.request(ask)
+        until = time.monotonic() + self.blocking.patience
+        while True:
+            status, answer = await self._exchange(data)
+            try:
+                return read_answer(status, answer)
+            except Busy as busy:
+                if time.monotonic() + busy.retry_after > until:
+                    raise
+                await asyncio.sleep(busy.retry_after)
+
+    def close(self) -> None:
+        """Ends the connections that nobody uses."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    async def _exchange(self, data: bytes) -> tuple[int, bytes]:
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with self.connection() as connection:
+                    connection.writer.write(data)
+                    head = await connection.head()
+                    return head.status, b"".join([piece async for piece in connection.pieces(head)])
+            except (OSError, Unreachable) as error:  # noqa: PERF203
+                if attempt == TRIES:
+                    if isinstance(error, Unreachable):
+                        raise
+                    where = self.blocking.address
+                    raise Unreachable(f"the connection to {where} broke {TRIES} times: {error}") from None
+                if attempt > 1:
+                    await asyncio.sleep(pause_after(attempt))
+        raise AssertionError("not reached")
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        """A block with a connection, which others use after it."""
+        connection = self._idle.pop() if self._idle else await self._connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if len(self._idle) < IDLE_CONNECTIONS:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    async def _connect(self) -> AsyncConnection:
+        address = self.blocking.address
+        try:  # asyncio itself has TCP send what it is given at once (TCP_NODELAY)
+            if address.path:
+                made = await asyncio.open_unix_connection(address.path, limit=LONGEST_HEAD)
+            else:
+                made = await asyncio.open_connection(address.host, address.port, limit=LONGEST_HEAD)
+        except OSError as error:
+            raise Unreachable(
+                f"the server at {address} cannot be reached: {error}; does it run (tvsnap serve)?"
+            ) from None
+        return AsyncConnection(*made)

@@ -1,0 +1,224 @@
+"""What only the client has that blocks; `async_bases` is what only the other one has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+
+from tvsnap.client.operations import RolloutAbout, upload
+from tvsnap.client.transport import Transport
+from tvsnap.client.wire import Ask, target
+from tvsnap.graph.model import Edge, RolloutRecord, RootInfo, Snapshot, State, TreeNode
+from tvsnap.model.images import Image
+from tvsnap.model.stats import Stats
+from tvsnap.wire.errors import Unreachable, error_of
+from tvsnap.wire.values import from_data
+
+if TYPE_CHECKING:
+    from tvsnap.client.client import RemoteRollout
+
+K = TypeVar("K")
+
+
+class ClientBase:
+    """A `Client` without what it has in common with an `AsyncClient`.
+
+    Attributes:
+        transport: its connections.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._open: set[RemoteRollout] = set()
+
+    @property
+    def images(self) -> RemoteImages:
+        """The images of the server; see `Cache.images`."""
+        return RemoteImages(self.transport)
+
+    @property
+    def graph(self) -> RemoteGraph:
+        """The graph, to be looked at; see `Cache.graph`."""
+        return RemoteGraph(self.transport)
+
+    def stats(self) -> Stats:
+        """Returns what the server's cache has done; see `Cache.stats`."""
+        return from_data(Stats, self.transport.get(target("stats"))["stats"])
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what `tvsnap stats --json` prints of the server's data directory."""
+        return cast("dict[str, Any]", self.transport.get(target("stats"))["figures"])
+
+    def diff(self, kind: type[K], a: str, b: str, *, patch: bool = False) -> K:
+        """Returns how two states differ.
+
+        Args:
+            kind: `tvsnap.upkeep.diff.StateDifference`.
+            a: the first state's hash, or a prefix of it; see `Graph.resolve`.
+            b: the second's.
+            patch: compare text files line by line.
+
+        Raises:
+            NotFound: there is no such state.
+            UsageError: they are of different images.
+        """
+        path = target("states", a, "diff", b, patch="true" if patch else None)
+        return from_data(kind, self.transport.get(path)["difference"])
+
+    def close(self) -> None:
+        """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
+        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
+            for rollout in list(self._open):
+                rollout.close()
+        self.transport.close()
+
+    def _opened(self, rollout: RemoteRollout) -> RemoteRollout:
+        try:
+            rollout._begin()
+        except BaseException:
+            self._open.discard(rollout)
+            raise
+        return rollout
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """A tool elsewhere.
+
+    Attributes:
+        name: its name.
+        description: what it does, for models.
+        parameters: the JSON schema of its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class RolloutBase(RolloutAbout):
+    """A `RemoteRollout` without what it has in common with an `AsyncRemoteRollout`."""
+
+    def __init__(self, transport: Transport, opening: Ask | None, data: Mapping[str, Any] | None) -> None:
+        super().__init__(opening, data)
+        self._transport = transport
+        self._tools: Mapping[str, RemoteTool] | None = None
+
+    @property
+    def tools(self) -> Mapping[str, RemoteTool]:
+        """The tools that may be called, by name; see `Rollout.tools`."""
+        if self._tools is None:
+            told = self._transport.get(self._target("tools"))["tools"]
+            self._tools = {name: RemoteTool(name, **about) for name, about in told.items()}
+        return self._tools
+
+    @property
+    def _blocking(self) -> Transport:
+        return self._transport
+
+
+class SandboxBase:
+    """A `RemoteSandbox` without what it has in common with an `AsyncRemoteSandbox`."""
+
+    def __init__(self, transport: Transport, key: str) -> None:
+        self._transport = transport
+        self._key = key
+
+    @contextlib.contextmanager
+    def archive(self) -> Iterator[IO[bytes]]:
+        """A block with its files as a tar stream; see `Sandbox.archive`."""
+        with self._transport.download(target("sandboxes", self._key, "archive")) as file:
+            yield file
+
+
+class RemoteImages:
+    """The images of a server; see `ImageStore`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def get(self, name: str) -> Image:
+        """Returns an image; see `ImageStore.get`."""
+        return from_data(Image, self._transport.get(target("images", name))["image"])
+
+    def list(self) -> list[Image]:
+        """Returns all images; see `ImageStore.list`."""
+        return [from_data(Image, one) for one in self._transport.get(target("images"))["images"]]
+
+    def build(self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False) -> Image:
+        """Builds an image of a name that comes with tvsnap, or of a folder of this machine; see `ImageStore.build`."""
+        of = {"source": source} if isinstance(source, str) else {"digest": upload(self._transport, source)}
+        event = ""
+        with self._transport.stream("POST", target("images"), {**of, "name": name, "force": force}) as pieces:
+            for line in _lines(pieces):
+                if line.startswith("event: "):
+                    event = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    data = json.loads(line.removeprefix("data: "))
+                    if event == "image":
+                        return from_data(Image, data)
+                    if event == "error":
+                        raise error_of(data, 500)
+                    if progress is not None:
+                        getattr(progress, event)(**data)
+        raise ConnectionError("the connection broke before the image was built; build it again")
+
+
+class RemoteGraph:
+    """The graph of a server, to be looked at; see `Graph`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def resolve(self, name: str) -> State:
+        """Returns a state by its hash or a prefix of it; see `Graph.resolve`."""
+        return from_data(State, self._show(name)["state"])
+
+    def lineage(self, state: str) -> list[Edge]:
+        """Returns the calls that lead to a state; see `Graph.lineage`."""
+        return from_data(list[Edge], self._show(state)["lineage"])
+
+    def out_edges(self, state: str) -> list[Edge]:
+        """Returns the calls made in a state; see `Graph.out_edges`."""
+        return from_data(list[Edge], self._show(state)["calls"])
+
+    def snapshots_of(self, state: str) -> list[Snapshot]:
+        """Returns the snapshots of a state."""
+        return from_data(list[Snapshot], self._show(state)["snapshots"])
+
+    def root_of(self, state: str) -> RootInfo:
+        """Returns the root of a state; see `Graph.root_of`."""
+        return from_data(RootInfo, self._show(state)["root"])
+
+    def tasks(self) -> list[str]:
+        """Returns the tasks of which there were rollouts; see `Graph.tasks`."""
+        return from_data(list[str], self._transport.get(target("tasks"))["tasks"])
+
+    def tree(
+        self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
+    ) -> list[TreeNode]:
+        """Returns the states; see `Graph.tree`."""
+        path = target("tree", root=root, task=task, image=image, depth=depth)
+        return from_data(list[TreeNode], self._transport.get(path)["nodes"])
+
+    def roots(self) -> list[RootInfo]:
+        """Returns the roots; see `Graph.roots`."""
+        return from_data(list[RootInfo], self._transport.get(target("roots"))["roots"])
+
+    def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
+        """Returns the rollouts there ever were; see `Graph.rollouts`."""
+        return from_data(list[RolloutRecord], self._transport.get(target("history", task=task))["rollouts"])
+
+    def _show(self, state: str) -> Any:
+        return self._transport.get(target("states", state))
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (line.decode() for line in lines)
