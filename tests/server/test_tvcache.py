@@ -325,7 +325,7 @@ def test_people_see_what_was_recorded(server: Server, home: Path, client: Client
             '{"command": "ls"}',
             '{"command": "make"}',
         ]
-        with pytest.raises(tvsnap.TvsnapError, match="no sandbox can be in state"):
+        with pytest.raises(tvsnap.TvsnapError, match="no sandbox can be in it"):
             remote.fork(made[0].state.hash)
     for verb, words in ((("tree", "--task", task), "make"), (("show", made[1].state.hash), "by a client of TVCache")):
         command = [sys.executable, "-m", "tests.server.main", "--home", str(home), *verb]

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 MOST = 100_000
 """How many environments, and how many leases, there may be in all tasks together."""
+MOST_USES = 1000
+"""How many uses of an environment are counted; beyond that, the oldest end."""
 KEPT_SHARE = 0.7
 """Of the environments that a task may have, what stays when there are more."""
 
@@ -144,6 +146,7 @@ class Environments:
                 return False
             environment.given += 1
             self._prune(environment)
+            del environment.holds[: max(0, len(environment.holds) - MOST_USES + 1)]
             environment.holds.append(time.monotonic() + self._patience)
             return True
 
