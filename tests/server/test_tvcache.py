@@ -207,6 +207,19 @@ def test_a_lease_that_nobody_ends_is_over_after_a_while() -> None:
     assert environments.lease(None, "s2")
 
 
+def test_who_was_told_of_one_environment_does_not_go_on_in_another(client: Client, task: str) -> None:
+    one, other = f"{task}-1", f"{task}-2"
+    client.put(task, ["a"], one, ["v"], [0])
+    for _ in range(2):  # two clients find it
+        assert client.prefix_match(task, ["a", "b"])[0] == one
+    assert client.can_extend(task, ["a"], ["b"])[0]
+    client.put(task, ["a", "b"], one, ["w"], [0], 1)
+    client.unref(one)
+    client.put(task, ["a"], other, ["v"], [0])
+    assert client.can_extend(task, ["a"], ["c"]) == (False, [])  # the second would do it in the first environment
+    assert client.should_fork(task, ["a"]) == (True, other)
+
+
 def test_calls_that_change_nothing_are_passed(client: Client, task: str) -> None:
     client.put(task, ["a", "read"], f"{task}-1", ["1", "2"], [0, 0])
     client.put(task, ["a", "read", "b"], f"{task}-2", ["3"], [0], 2)

@@ -167,6 +167,9 @@ class Lineage(GraphPart):
         """Returns whether a state is in the graph, and all calls that lead to it may answer others.
 
         Whether that state can be reached is another question, see `distance`. Reads no outputs.
+
+        Args:
+            state: the state's full hash.
         """
         states, answered, roots = self._row(_IS_ANSWERED, {"state": check_state(state)})
         return bool(roots == 1 and answered == states - 1)

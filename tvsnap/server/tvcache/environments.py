@@ -78,6 +78,7 @@ class Environments:
         self._leases: dict[str, Lease] = {}
         self._ended: dict[str, list[str]] = defaultdict(list)
         self._dropped: dict[str, None] = {}
+        self._left: dict[str, float] = {}
 
     def put(self, task: str, state: str, id: str) -> None:
         """Notes that an environment stands at a state. What need not be kept then is in `take_ended`.
@@ -98,7 +99,7 @@ class Environments:
             elif id in self._dropped or there is not None or (known is None and len(self._by_id) >= MOST):
                 self.give_up(task, id)
             elif known is not None and known.task == task:
-                del self._by_state[known.state]
+                self._leave_place(known)
                 known.state, known.since, known.extended, known.leased = state, time.monotonic(), True, False
                 self._by_state[state] = known
             else:
@@ -197,7 +198,7 @@ class Environments:
         """
         with self._lock:
             found = None if state is None else self._by_state.get(state)
-            if state is not None and (found is None or found.leased):
+            if state is not None and (found is None or found.leased or self._left.get(state, 0.0) > time.monotonic()):
                 return False
             if found is not None:
                 found.leased = True
@@ -252,9 +253,23 @@ class Environments:
 
     def _forget(self, environment: Environment) -> None:
         del self._by_id[environment.id]
-        if self._by_state.get(environment.state) is environment:
-            del self._by_state[environment.state]
+        self._leave_place(environment)
         mine = self._of_task[environment.task]
         del mine[environment.id]
         if not mine:
             del self._of_task[environment.task]
+
+    def _leave_place(self, environment: Environment) -> None:
+        """Takes an environment from its state.
+
+        A client that was told of it there may still ask to go on in it, without saying which it means: then no other
+        one at that state is given to anybody to go on in, as long as that client's use may last.
+        """
+        del self._by_state[environment.state]
+        self._prune(environment)
+        of_others = environment.holds[:-1] if environment.leased else environment.holds
+        if of_others:
+            self._left.pop(environment.state, None)
+            self._left[environment.state] = of_others[-1]
+            while len(self._left) > MOST:
+                del self._left[next(iter(self._left))]

@@ -40,7 +40,7 @@ class Standing(Enum):
     """One of them was seen to return something else when it was made again."""
 
 
-class Path:
+class CallPath:
     """A task's calls, one after the other, and the names of the states that they lead to.
 
     Attributes:
@@ -86,7 +86,7 @@ class Records:
         """
         self._graph = graph
 
-    def answer(self, path: Path) -> Edge | None:
+    def answer(self, path: CallPath) -> Edge | None:
         """Returns the record that answers the last call of a path; None if there is none, or no call.
 
         A call is answered only as long as all calls before it are: what follows a call that does something else each
@@ -103,7 +103,7 @@ class Records:
         """Returns whether all calls that lead to a state are recorded and answered."""
         return self._graph.is_answered(state)
 
-    def standing(self, path: Path, count: int | None = None) -> Standing:
+    def standing(self, path: CallPath, count: int | None = None) -> Standing:
         """Returns what is known about the first calls of a path, or about all."""
         for state, text in list(zip(path.states, path.texts, strict=False))[:count]:
             found = self.of_call(state, text)
@@ -122,7 +122,7 @@ class Records:
         """Counts that a record answered a call of a task."""
         self._graph.touch_hit(edge, task)
 
-    def record(self, path: Path, start: int, values: Sequence[Any], seconds: Sequence[float]) -> int:
+    def record(self, path: CallPath, start: int, values: Sequence[Any], seconds: Sequence[float]) -> int:
         """Records what calls returned, as far as they return the same whenever they are made.
 
         Args:
@@ -151,7 +151,7 @@ class Records:
                 return number
         return start + len(values)
 
-    def remove(self, path: Path) -> list[str]:
+    def remove(self, path: CallPath) -> list[str]:
         """Deletes the calls of a path from its end upwards, as far as nothing else follows from them.
 
         Returns:

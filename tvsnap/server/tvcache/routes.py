@@ -15,7 +15,7 @@ from tvsnap.model.arguments import LONGEST
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.server.http import Operation, number_of, read_body
 from tvsnap.server.service import Service
-from tvsnap.server.tvcache.records import Path, check_name, value_of
+from tvsnap.server.tvcache.records import CallPath, check_name, value_of
 from tvsnap.server.tvcache.store import Found, Made, Store
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class TVCacheRoutes:
     async def prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment."""
         asked = await self._read(request, Calls)
-        path = Path(asked.task_name, asked.tool_calls)
+        path = CallPath(asked.task_name, asked.tool_calls)
         if request.headers.get("user-agent", "").startswith(_INDEX_IN_FULL):
             return _json(_found(None))
         return _json(_found(await self._do(path, lambda: self._store.prefix_match(path))))
@@ -155,7 +155,7 @@ class TVCacheRoutes:
     async def intel_prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment, also where calls that change nothing come between."""
         asked = await self._read(request, Calls)
-        path = Path(asked.task_name, asked.tool_calls)
+        path = CallPath(asked.task_name, asked.tool_calls)
         found = await self._service.in_thread(lambda: self._store.match_around(path))
         return _json({**_found(found), "suffix": None if found is None else found.rest})
 
@@ -239,16 +239,16 @@ class TVCacheRoutes:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"the request's body is no JSON: {error}") from None
 
-    async def _do(self, path: Path, work: Callable[[], T]) -> T:
+    async def _do(self, path: CallPath, work: Callable[[], T]) -> T:
         return work() if len(path.texts) <= AT_ONCE else await self._service.in_thread(work)
 
 
-def _asked(request: Request) -> Path:
-    return Path(_parameter(request, "task_name"), request.query_params.getlist("tool_calls"))
+def _asked(request: Request) -> CallPath:
+    return CallPath(_parameter(request, "task_name"), request.query_params.getlist("tool_calls"))
 
 
-def _path(asked: History) -> Path:
-    return Path(asked.task_name, asked.history)
+def _path(asked: History) -> CallPath:
+    return CallPath(asked.task_name, asked.history)
 
 
 def _parameter(request: Request, name: str) -> str:
@@ -280,7 +280,7 @@ def _made(asked: Put) -> Made:
         )
     if asked.env_id is not None:
         check_name(asked.env_id, "env_id")
-    return Made(Path(asked.task_name, asked.history[:end]), asked.start_idx, values, seconds, asked.env_id)
+    return Made(CallPath(asked.task_name, asked.history[:end]), asked.start_idx, values, seconds, asked.env_id)
 
 
 def _found(found: Found | None) -> dict[str, Any]:

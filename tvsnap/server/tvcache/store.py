@@ -16,7 +16,7 @@ from tvsnap.server.tvcache.environments import Environment, Environments
 from tvsnap.server.tvcache.records import (
     MOST_CALLS,
     TEST,
-    Path,
+    CallPath,
     Records,
     Standing,
     check_name,
@@ -44,7 +44,7 @@ class Made:
         environment: the client's environment in which they were made, and which is kept; None for none.
     """
 
-    path: Path
+    path: CallPath
     start: int
     values: Sequence[Any]
     seconds: Sequence[float]
@@ -83,7 +83,7 @@ class Store:
         self._waiting_size = 0
         self._stateless: dict[str, dict[str, str]] = defaultdict(dict)
 
-    def get(self, path: Path) -> tuple[Edge | None, str | None]:
+    def get(self, path: CallPath) -> tuple[Edge | None, str | None]:
         """Returns the record that answers the last call of a path, and the environment that stands where it leads."""
         edge = self._records.answer(path)
         if edge is None:
@@ -103,7 +103,7 @@ class Store:
         self._put(made)
         return self._environments.take_ended(made.path.task)
 
-    def prefix_match(self, path: Path) -> Found | None:
+    def prefix_match(self, path: CallPath) -> Found | None:
         """Returns the longest part of a path that has an environment, and begins a use of that; None if there is none.
 
         Args:
@@ -115,7 +115,7 @@ class Store:
                 return Found(found, path.texts[:number], path.texts[number:])
         return None
 
-    def match_around(self, path: Path) -> Found | None:
+    def match_around(self, path: CallPath) -> Found | None:
         """Returns the same as `prefix_match`, of a path that may have further calls, known to change nothing.
 
         Returns:
@@ -133,27 +133,27 @@ class Store:
                 covered.append(number - 1)
             covered[-1] = number
         if path.texts and covered[-1] == len(path.texts):
-            return Found(self.get(Path(path.task, texts))[1], texts, ())
+            return Found(self.get(CallPath(path.task, texts))[1], texts, ())
         for number, environment in self._environments.candidates(states):
             found = self._take(states[number], environment)
             if found is not None:
                 return Found(found, texts[:number], path.texts[covered[number] :])
         return None
 
-    def should_fork(self, path: Path) -> str | None:
+    def should_fork(self, path: CallPath) -> str | None:
         """Returns the environment where a path ends, which is to be forked; None if there is none."""
         if not self._records.is_answered(path.end):
             return None
         return self._environments.to_fork(path.end)
 
-    def can_extend(self, path: Path, suffix: Sequence[str]) -> tuple[bool, Sequence[str]]:
+    def can_extend(self, path: CallPath, suffix: Sequence[str]) -> tuple[bool, Sequence[str]]:
         """Gives the right to execute calls in the environment where a path ends, or in a fresh one where it is empty.
 
         Returns:
             Whether the right is given; and the calls of `suffix` if it is, or if somebody else is making just these
             calls, so that their answer can be waited for, else none.
         """
-        whole = Path(path.task, (*path.texts, *suffix))
+        whole = CallPath(path.task, (*path.texts, *suffix))
         standing = self._records.standing(whole)
         if standing is Standing.VARYING:
             return False, ()
@@ -176,7 +176,7 @@ class Store:
         """Returns whether an environment stands where its maker left it; see `Environments.is_as_left`."""
         return self._environments.is_as_left(environment)
 
-    def mark_stateless(self, path: Path, environment: str) -> bool:
+    def mark_stateless(self, path: CallPath, environment: str) -> bool:
         """Notes that the last call of a path changed nothing, if an environment stands where it led."""
         there = self._environments.at(path.end)
         if not path.texts or there is None or there.id != environment or not self._records.is_answered(path.end):
@@ -184,19 +184,19 @@ class Store:
         self._stateless[path.states[-2]][path.texts[-1]] = path.end
         return True
 
-    def store_test_result(self, path: Path, result: str) -> bool:
+    def store_test_result(self, path: CallPath, result: str) -> bool:
         """Records what a test found where a path ends; returns whether it is recorded."""
-        tested = Path(path.task, (*path.texts, TEST))
+        tested = CallPath(path.task, (*path.texts, TEST))
         self._put(Made(tested, len(path.texts), [result], [0.0], None))
         self._environments.end_lease(tested.end)
         return self._records.standing(tested) is Standing.ANSWERED
 
-    def test_result(self, path: Path) -> str | None:
+    def test_result(self, path: CallPath) -> str | None:
         """Returns what a test found where a path ends; None if there was none, or tests there differ."""
-        edge, _ = self.get(Path(path.task, (*path.texts, TEST)))
+        edge, _ = self.get(CallPath(path.task, (*path.texts, TEST)))
         return None if edge is None else str(value_of(edge))
 
-    def remove(self, path: Path) -> bool:
+    def remove(self, path: CallPath) -> bool:
         """Deletes the calls of a path as far as nothing else follows from them; returns whether any were deleted."""
         gone = self._records.remove(path)
         self._environments.leave(gone)
