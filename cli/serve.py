@@ -36,6 +36,8 @@ def serve(
     max_connections: int = Option(4096, metavar="N", min=1, help="Connections at once."),
     max_rollouts: int = Option(10_000, metavar="N", min=1, help="Rollouts open at once."),
     max_held: int = Option(64, metavar="N", min=1, help="Sandboxes that clients hold at once."),
+    tvcache: bool = Option(False, "--tvcache", help="Answer TVCache's own clients, too."),
+    max_environments: int = Option(50, metavar="N", min=1, help="Environments of a task that those keep."),
     grace: float = options.seconds(10.0, "--grace", "Time for requests under way when it is stopped.", least=0.0),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
@@ -53,6 +55,7 @@ def serve(
     \b
     Examples:
       tvsnap serve
+      tvsnap serve --tvcache --port 8000
       tvsnap serve --socket /run/tvsnap.sock --socket-group agents
       openssl rand -hex 32 > tokens && chmod 600 tokens
       tvsnap serve --host 0.0.0.0 --token-file tokens
@@ -86,6 +89,8 @@ def serve(
         max_connections=max_connections,
         max_rollouts=max_rollouts,
         max_sandboxes=max_held,
+        max_environments=max_environments,
+        tvcache=tvcache,
         grace=grace,
     )
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)

@@ -33,6 +33,8 @@ class ServerSettings:
         max_connections: how many connections there may be at once.
         max_rollouts: how many rollouts may be open at once.
         max_sandboxes: how many sandboxes clients may hold at once beside those of rollouts.
+        max_environments: how many environments of one task TVCache's clients keep.
+        tvcache: whether it answers TVCache's clients, too.
         grace: seconds that requests under way are given when the server is stopped.
 
     Raises:
@@ -51,6 +53,8 @@ class ServerSettings:
     max_connections: int = 4096
     max_rollouts: int = 10_000
     max_sandboxes: int = 64
+    max_environments: int = 50
+    tvcache: bool = False
     grace: float = 10.0
 
     def __post_init__(self) -> None:
