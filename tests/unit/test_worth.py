@@ -297,6 +297,21 @@ def test_what_was_done_outside_is_noticed(cache: Cache, choosy: Choosy) -> None:
         assert bash(rollout, "cat f").output == "1\n2\n"
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_the_state_is_that_after_what_was_done_outside(cache: Cache, choosy: Choosy, records: bool) -> None:
+    choosy.records = records
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        before = rollout.state
+        rollout.sandbox().run("echo 2 >> f", timeout=5)
+        state = rollout.state
+        assert state != before
+        with cache.materialise(state) as sandbox:
+            assert sandbox.read_file("/task/f") == b"1\n2\n"
+        assert rollout.state == state
+        assert bash(rollout, "cat f").output == "1\n2\n"
+
+
 def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choosy: Choosy) -> None:
     commands = ["echo 1 > f", "sleep 0.2; echo 2 >> f", "cat f"]
     with cache.rollout("terminal") as rollout:
