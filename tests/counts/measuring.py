@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rich.console import Console
 from benchmarks.workspace import workspace
 from tests.counts.counters import CannotCount, KernelCounter, PythonCalls
 from tests.counts.operations import OPERATIONS, Step, nothing
+from tvsnap.engine.keeping import worth
 from tvsnap.host.home import SYSTEM_HOME
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,7 @@ def _measure_here() -> Measured:
     except CannotCount as error:
         lack = str(error)
     calls = PythonCalls()
+    worth.LOOK_AGAIN = math.inf  # else it depends on the time between two operations whether it looks how busy all is
     gc.disable()  # else objects end in one repetition or the next
     with workspace(quick=True, console=Console(stderr=True)) as space:
         own = {what: min(counts) for what, counts in _counts(nothing(space), read, calls).items()}

@@ -22,6 +22,7 @@ from tvsnap.engine.keeping.worth import (
     REMEMBERED,
     STEADY,
     TRIAL,
+    TRIAL_EACH,
     UNPROFITABLE,
     Worth,
 )
@@ -109,17 +110,17 @@ def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
     assert policy.should_record(Balance(cost_s=1.0, trial_s=1.0)), "it is still tried"
 
 
-def test_a_trial_is_a_quarter_of_a_second_for_each_call_at_once() -> None:
+def test_a_trial_is_longer_where_many_calls_are_made_at_once() -> None:
     machine = Machine()
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == TRIAL
+        assert its.balance("image").trial_s == TRIAL + TRIAL_EACH
     with machine.calls(8) as its:
-        assert its.balance("image").trial_s == 8 * TRIAL
+        assert its.balance("image").trial_s == TRIAL + 8 * TRIAL_EACH
     with machine.calls(1) as its:
-        assert TRIAL < its.balance("image").trial_s < 8 * TRIAL, "these were there just now"
+        assert TRIAL + TRIAL_EACH < its.balance("image").trial_s < TRIAL + 8 * TRIAL_EACH, "these were there just now"
     machine.go_on(10 * MEMORY)
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == TRIAL
+        assert its.balance("image").trial_s == TRIAL + TRIAL_EACH
 
 
 def test_who_waits_where_processors_are_idle_is_held_up() -> None:
@@ -153,7 +154,7 @@ def test_a_rollout_by_itself_is_held_up_by_its_waits_only() -> None:
 def test_what_was_long_ago_counts_less() -> None:
     machine = Machine()
     with machine.calls(1) as its:
-        its.add("image", waiting_s=1.0, lasted_s=1.0)
+        its.add("image", waiting_s=2.0, lasted_s=2.0)
         assert not its.is_given("image")
         machine.go_on(10 * MEMORY)
         assert its.is_given("image")
