@@ -23,7 +23,7 @@ from tvsnap.client.operations import (
     upload,
     warm_image,
 )
-from tvsnap.client.transport import PATIENCE, Transport
+from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.calls import ToolResult, canonical_json
@@ -36,19 +36,30 @@ from tvsnap.wire.errors import WorkerDied
 from tvsnap.wire.values import from_data
 
 
-async def connect(url: str, token: str | None = None, *, patience: float = PATIENCE) -> AsyncClient:
+async def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    patience: float = PATIENCE,
+    ca: File | None = None,
+    certificate: File | tuple[File, File] | None = None,
+) -> AsyncClient:
     """Returns the cache of a server, which is used as an `AsyncCache` is.
 
     Args:
-        url: `http://HOST:PORT`, or `unix:PATH`.
+        url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
         token: what the server lets in with; None where it asks for none.
         patience: seconds to wait while the server's sandboxes are used up.
+        ca: a file with the certificate of the authority that has signed the server's, for https; None for those that
+            this machine trusts.
+        certificate: a file with the certificate to show to the server, and its key; or two files, one for each. None
+            for a server that asks for none.
 
     Raises:
-        UsageError: the address is none, or the server does not know the token.
-        Unreachable: there is no server.
+        UsageError: the address is none, a file with certificates cannot be used, or the server does not know the token.
+        Unreachable: there is no server, or its certificate or ours is not trusted.
     """
-    client = AsyncClient(Transport(url, token, patience))
+    client = AsyncClient(Transport(url, token, patience, ca=ca, certificate=certificate))
     await client.transport.ask(Ask("GET", target("rollouts")))
     return client
 

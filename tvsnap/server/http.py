@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.server.bodies import encode
 from tvsnap.server.metrics import Metrics
-from tvsnap.server.settings import is_loopback
+from tvsnap.server.settings import ServerSettings, is_loopback
 from tvsnap.server.tenants import Tenant
 from tvsnap.wire.errors import Busy, Forbidden, TooLarge, Unauthorized, error_data, meaning_of
 
@@ -149,18 +149,17 @@ class AtMost:
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
-    def __init__(
-        self, app: ASGIApp, tokens: Mapping[str, Tenant | None], metrics: Metrics, secret: str | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, secret: str | None = None) -> None:
         """
         Args:
             app: what is behind it.
-            tokens: those that are known, with their tenants; none where none is asked for.
+            settings: hold the tokens that are known, and whether certificates of clients are asked for.
             metrics: count the refusals.
             secret: what other processes of the server show; None where there are none.
         """
         self._app = app
-        self._tokens = [(hashlib.sha256(token.encode()).digest(), tenant) for token, tenant in tokens.items()]
+        self._tokens = [(hashlib.sha256(token.encode()).digest(), tenant) for token, tenant in settings.tokens.items()]
+        self._certificates = settings.tls_client_ca is not None
         self._metrics = metrics
         self._secret = None if secret is None else secret.encode()
 
@@ -176,7 +175,8 @@ class Guard:
             try:
                 # What another process of the server passes on has been checked, and is of the same tenant.
                 if not needless or b"authorization" in headers:
-                    scope["tenant"] = self._check(headers, inside=inside)
+                    certified = self._certificates and not by_socket
+                    scope["tenant"] = self._check(headers, inside=inside, certified=certified)
             except TvsnapError as error:
                 self._metrics.refuse(error)
                 response = error_response(error)
@@ -185,14 +185,14 @@ class Guard:
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Mapping[bytes, bytes], *, inside: bool) -> Tenant | None:
+    def _check(self, headers: Mapping[bytes, bytes], *, inside: bool, certified: bool) -> Tenant | None:
         """Returns the tenant whose token a request shows; None for who may see all."""
         if SECRET_HEADER in headers and not inside:
             raise Unauthorized("a header of the request is one that only the server's own processes may send")
         if not self._tokens:
             # Without a token, a page in a browser of this machine must not be able to run commands.
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()
-            if b"origin" in headers or not is_loopback(host.strip("[]")):
+            if b"origin" in headers or not (certified or is_loopback(host.strip("[]"))):
                 raise Unauthorized("requests of web pages, or for another host than this machine, need a token")
             return None
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
