@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.server.conftest import Server, start
+from tvsnap.images import Image
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,3 +32,11 @@ def harness_programs() -> Path:
     if not programs.is_dir():
         pytest.skip("Inspect needs Python 3.11 or newer, and .venv has an older one")
     return programs
+
+
+@pytest.fixture(scope="session")
+def server(terminal_image: Image, tvsnap_home: Path) -> Iterator[Server]:
+    """A server on the session's data directory."""
+    started = start(tvsnap_home, socket="integrations.sock")
+    yield started
+    assert started.stop() == 0
