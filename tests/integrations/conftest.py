@@ -12,6 +12,8 @@ from tests.server.conftest import Server, start
 from tvsnap.images import Image
 
 ROOT = Path(__file__).parents[2]
+PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+"""Runs a program as a user that is not root, and has no rights but those to its files."""
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Block, blocks
+from tests.integrations.conftest import PLAIN_USER
 from tests.server.conftest import Server
 
 HOSTED = Path(__file__).parent / "hosted"
@@ -18,8 +19,6 @@ CHECKS = sorted(path.name for path in HOSTED.glob("check_*.py"))
 EXAMPLES = [block for block in blocks("python") if block.mark == "harness"]
 
 
-PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-"""Runs a program as a user that is not root, and has no rights but those to its files."""
 PASSED = re.compile(r"^\d+ passed(, \d+ xfailed)?(, \d+ warnings?)? in", re.MULTILINE)
 
 
@@ -35,7 +34,7 @@ def run(command: Sequence[str | Path], folder: Path, **variables: str) -> str:
 
 def pytest_of(programs: Path, folder: Path, name: str) -> list[str | Path]:
     """Returns the command line that runs one file of checks, whose temporary files are in a folder."""
-    options = ["-q", "-c", HOSTED / "pytest.ini", "--basetemp", folder / "checks"]
+    options: list[str | Path] = ["-q", "-c", HOSTED / "pytest.ini", "--basetemp", folder / "checks"]
     return [programs / "python", "-m", "pytest", *options, HOSTED / name]
 
 

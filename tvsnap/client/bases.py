@@ -13,7 +13,7 @@ from tvsnap.client.operations import RolloutAbout, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge, RolloutRecord, RootInfo, Snapshot, State, TreeNode
-from tvsnap.model.images import Image
+from tvsnap.model.images import Image, Manifest
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable, error_of
@@ -91,9 +91,13 @@ class ClientBase:
         return from_data(kind, self.transport.get(path)["difference"])
 
     def close(self) -> None:
-        """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
+        """Ends the rollouts that were begun here, with the calls under way, and the connections.
+
+        It may be called more than once.
+        """
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
             for rollout in list(self._open):
+                rollout.cancel()
                 rollout.close()
         self.transport.close()
 
@@ -171,6 +175,10 @@ class RemoteImages:
     def get(self, name: str) -> Image:
         """Returns an image; see `ImageStore.get`."""
         return from_data(Image, self._transport.get(target("images", name))["image"])
+
+    def manifest(self, image: Image) -> Manifest:
+        """Returns what is recorded about an image besides `Image`; see `ImageStore.manifest`."""
+        return from_data(Manifest, self._transport.get(target("images", image.digest))["manifest"])
 
     def list(self) -> list[Image]:
         """Returns all images; see `ImageStore.list`."""

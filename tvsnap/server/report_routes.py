@@ -150,7 +150,10 @@ class ReportRoutes:
 
     async def image(self, request: Request) -> Response:
         """Tells of one image."""
-        return json_response({"image": to_data(await self._service.cache.images.get(request.path_params["name"]))})
+        images = self._service.cache.images
+        image = await images.get(request.path_params["name"])
+        manifest = await self._service.in_thread(lambda: images.store.manifest(image))
+        return json_response({"image": to_data(image), "manifest": to_data(manifest)})
 
     async def limits(self, request: Request) -> Response:
         """Tells what sandboxes of an image may use, where a rollout asks for nothing else."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from tvsnap.client.client import Client
 from tvsnap.engine.auditing.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
@@ -200,13 +201,14 @@ class Replay:
     """One replay.
 
     Args:
-        cache: answers the calls. If the replay is interrupted, it closes the cache, so that running calls end at once.
+        cache: answers the calls, here or on a server, whose figures then include what others do meanwhile. If the
+            replay is interrupted, it closes the cache, so that running calls end at once.
         rollouts: what to run.
         options: how.
         listener: is called about what happens.
     """
 
-    cache: Cache
+    cache: Cache | Client
     rollouts: Sequence[PlannedRollout]
     options: ReplayOptions
     listener: Listener | None = None
@@ -219,6 +221,7 @@ class Replay:
         Raises:
             TvsnapError: no rollout can run at all, for example as the image is missing.
         """
+        before = self.cache.stats() if isinstance(self.cache, Client) else None
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
         passes: list[float] = []
@@ -232,14 +235,15 @@ class Replay:
                 finally:
                     passes.append(time.perf_counter() - pass_began)
             wall_s = time.perf_counter() - began
-            while not self.cache.audit.wait(_POLL):
+            while not isinstance(self.cache, Client) and not self.cache.audit.wait(_POLL):
                 pass
         except KeyboardInterrupt:
             interrupted = True
             wall_s = wall_s or time.perf_counter() - began
         begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
-        audit = self.cache.audit.report()
-        return ReplayReport(tuple(begun), self.cache.stats(), wall_s, tuple(passes), interrupted, audit)
+        audit = NOTHING_CHECKED if isinstance(self.cache, Client) else self.cache.audit.report()
+        stats = self.cache.stats() if before is None else self.cache.stats().since(before)
+        return ReplayReport(tuple(begun), stats, wall_s, tuple(passes), interrupted, audit)
 
     def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
         waiting = iter(runs)  # each worker takes the next of these
