@@ -26,7 +26,9 @@ def serve(
     socket: Path | None = Option(None, "--socket", "--uds", metavar="PATH", help="Listen at a Unix socket, too."),
     socket_mode: str = Option("660", metavar="MODE", help="Who may use the Unix socket, without a token."),
     socket_group: str | None = Option(None, metavar="GROUP", help="The group of the Unix socket."),
-    token_file: Path | None = Option(None, metavar="FILE", help="Tokens that clients must show, one a line."),
+    token_file: Path | None = Option(
+        None, metavar="FILE", help="Tokens that clients must show, one a line, with their tenants."
+    ),
     workers: int = Option(1, metavar="N", min=1, max=256, help="Processes that serve together."),
     ttl: float = options.seconds(3600.0, "--ttl", "End what no client has asked for so many seconds."),
     max_body: str = Option("16M", metavar="SIZE", help="The largest body of a request."),
@@ -34,6 +36,8 @@ def serve(
     max_connections: int = Option(4096, metavar="N", min=1, help="Connections at once."),
     max_rollouts: int = Option(10_000, metavar="N", min=1, help="Rollouts open at once."),
     max_held: int = Option(64, metavar="N", min=1, help="Sandboxes that clients hold at once."),
+    tvcache: bool = Option(False, "--tvcache", help="Answer TVCache's own clients, too."),
+    max_environments: int = Option(50, metavar="N", min=1, help="Environments of a task that those keep."),
     grace: float = options.seconds(10.0, "--grace", "Time for requests under way when it is stopped.", least=0.0),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
@@ -51,6 +55,7 @@ def serve(
     \b
     Examples:
       tvsnap serve
+      tvsnap serve --tvcache --port 8000
       tvsnap serve --socket /run/tvsnap.sock --socket-group agents
       openssl rand -hex 32 > tokens && chmod 600 tokens
       tvsnap serve --host 0.0.0.0 --token-file tokens
@@ -61,8 +66,9 @@ def serve(
 
     try:
         from tvsnap.server.listen import serve as run
-        from tvsnap.server.settings import ServerSettings, read_tokens
+        from tvsnap.server.settings import ServerSettings
         from tvsnap.server.sockets import address_of, listening
+        from tvsnap.server.tenants import read_tokens
         from tvsnap.server.workers import share_of, supervise
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[server]'") from None
@@ -76,13 +82,15 @@ def serve(
         socket=None if socket is None else socket.absolute(),
         socket_mode=mode,
         socket_group=socket_group,
-        tokens=() if token_file is None else read_tokens(token_file),
+        tokens={} if token_file is None else read_tokens(token_file),
         ttl=ttl,
         max_body=options.parse_size(max_body),
         max_upload=options.parse_size(max_upload),
         max_connections=max_connections,
         max_rollouts=max_rollouts,
         max_sandboxes=max_held,
+        max_environments=max_environments,
+        tvcache=tvcache,
         grace=grace,
     )
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)

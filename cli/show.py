@@ -77,13 +77,19 @@ class _View:
         self._console.print(f"state {state.hash}", style="bold")
         network = f", network {one_line(root.network)}" if root.network != "none" else ""
         salt = f", salt {one_line(root.salt)}" if root.salt else ""
-        image = f"{one_line(root.image_name)} ({root.image_digest[:12]}), environment {root.environment}{network}{salt}"
+        digest = f" ({root.image_digest[:12]})" if root.image_digest else ""
+        image = f"{one_line(root.image_name)}{digest}, environment {root.environment}{network}{salt}"
         self._field("image", image)
         self._field("reached", f"{ago(state.created)}, {count(state.depth, 'call')} from its root {root.hash[:12]}")
         if state.private:
             self._field("private", one_line(state.private), "magenta")
         made_by = lineage[-1] if lineage else None
-        self._snapshots(snapshots, refusals_of(lineage), proven=made_by is None or made_by.proven)
+        if made_by is not None and made_by.on_host:
+            self._field(
+                "snapshot", "none: the call was made elsewhere, by a client of TVCache, which may keep the state"
+            )
+        else:
+            self._snapshots(snapshots, refusals_of(lineage), proven=made_by is None or made_by.proven)
         if made_by is not None and made_by.asked:
             asked = one_line(", ".join(made_by.asked))
             self._field("network", f"{ago(made_by.created)}, the call asked for {asked}", "cyan")

@@ -172,7 +172,7 @@ class Cache:
         self._lent = network_settings or NetworkSettings.of_environment()
         self._image_source: ImageSource = images or ImageStore(self.home)
         self._contents = Contents(self.home)
-        self.pool = SandboxPool(self.budget)
+        self.pool = SandboxPool(self.budget, self._end_dropped_soon)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)
@@ -206,7 +206,7 @@ class Cache:
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
-        self._companions = Companions(self.graph, self._workers, ahead=prefork != 0)
+        self._companions = Companions(self.graph, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
         self._hooks = CacheHooks(self._dropped, self._ended, self._resume)
@@ -641,6 +641,12 @@ class Cache:
                 rollout = self._dropped.get_nowait()
                 with contextlib.suppress(Exception):  # there is nobody to be told
                     rollout.close()
+
+    def _end_dropped_soon(self) -> None:
+        """Has a worker end the rollouts that nobody holds any more, as somebody waits for room."""
+        if not self._dropped.empty():
+            with contextlib.suppress(RuntimeError):  # the cache is being closed
+                self._workers.submit(self._end_dropped)
 
     def _ended(self, rollout: RolloutEngine, at: Position) -> None:
         """Forgets a rollout that has ended, and writes what is to be written for people."""

@@ -83,7 +83,10 @@ class Harbor:
             "jobs_dir": str(self.jobs),
             "n_concurrent_trials": 4,
             "quiet": True,
-            "environment": {"import_path": ENVIRONMENT, "kwargs": {"home": str(self.home), **options}},
+            "environment": {
+                "import_path": ENVIRONMENT,
+                "kwargs": {"home": str(self.home), "policy": "record-all", **options},
+            },
             "agents": agents,
             "tasks": [{"path": str(task)} for task in tasks],
         }

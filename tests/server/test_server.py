@@ -18,7 +18,8 @@ import pytest
 
 import tvsnap
 from tests.server.conftest import Server, start
-from tvsnap.server.settings import ServerSettings, read_tokens
+from tvsnap.server.settings import ServerSettings
+from tvsnap.server.tenants import read_tokens
 from tvsnap.wire.errors import Busy, Unauthorized
 
 

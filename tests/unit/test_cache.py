@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -553,3 +554,15 @@ def test_many_threads_many_rollouts(tmp_path: Path) -> None:
                 assert executed >= len(distinct)
             else:
                 assert executed == len(distinct)
+
+
+def test_a_rollout_that_nobody_holds_makes_room_for_who_waits(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="never", budget=Budget(sandboxes=1, parked=0)) as cache:
+        dropped = cache.rollout("terminal", salt="dropped")
+        dropped.sandbox()
+        with cache.rollout("terminal", salt="waits") as waits, threads(1) as others:
+            call = others.submit(bash, waits, "echo 1")
+            time.sleep(0.1)
+            del dropped
+            gc.collect()
+            assert call.result(30).output == "1\n"

@@ -42,6 +42,17 @@ def test_lineage_has_the_changing_calls_in_order(graph: Graph) -> None:
         graph.lineage("ab" * 32)
 
 
+def test_a_state_is_answered_if_all_calls_that_lead_there_are(graph: Graph) -> None:
+    root = add_root(graph)
+    states = walk(graph, root, "a", "b", "c")
+    assert all(graph.is_answered(state) for state in [root, *states])
+    assert not graph.is_answered("ab" * 32)
+    graph.mark_nondeterministic(graph.lineage(states[3])[1], "it differs")
+    assert [graph.is_answered(state) for state in states] == [True, True, False, False]
+    graph.retire(graph.lineage(states[1])[0], "it is old")
+    assert [graph.is_answered(state) for state in states] == [True, False, False, False]
+
+
 def test_edges_and_states_around_a_state(graph: Graph) -> None:
     root = add_root(graph)
     left, right = step(graph, root, "left"), step(graph, root, "right")

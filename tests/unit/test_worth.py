@@ -22,6 +22,7 @@ from tvsnap.engine.keeping.worth import (
     REMEMBERED,
     STEADY,
     TRIAL,
+    TRIAL_EACH,
     UNPROFITABLE,
     Worth,
 )
@@ -109,26 +110,26 @@ def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
     assert policy.should_record(Balance(cost_s=1.0, trial_s=1.0)), "it is still tried"
 
 
-def test_a_trial_is_a_quarter_of_a_second_for_each_call_at_once() -> None:
+def test_a_trial_is_longer_where_many_calls_are_made_at_once() -> None:
     machine = Machine()
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == TRIAL
+        assert its.balance("image").trial_s == TRIAL + TRIAL_EACH
     with machine.calls(8) as its:
-        assert its.balance("image").trial_s == 8 * TRIAL
+        assert its.balance("image").trial_s == TRIAL + 8 * TRIAL_EACH
     with machine.calls(1) as its:
-        assert TRIAL < its.balance("image").trial_s < 8 * TRIAL, "these were there just now"
+        assert TRIAL + TRIAL_EACH < its.balance("image").trial_s < TRIAL + 8 * TRIAL_EACH, "these were there just now"
     machine.go_on(10 * MEMORY)
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == TRIAL
+        assert its.balance("image").trial_s == TRIAL + TRIAL_EACH
 
 
 def test_who_waits_where_processors_are_idle_is_held_up() -> None:
     machine = Machine()
     with machine.calls(8) as its:
-        its.add("image", waiting_s=3.0, lasted_s=4.0, working_s=5.0, acquiring_s=6.0)
+        its.add("image", waiting_s=6.0, lasted_s=4.0, working_s=5.0, acquiring_s=6.0)
         its.answered("image", 0.5, waiting_s=0.1, lasted_s=1.0)
         balance = its.balance("image")
-    assert (balance.cost_s, balance.spared_s, balance.lasted_s) == pytest.approx((3.1, 0.5, 5.0))
+    assert (balance.cost_s, balance.spared_s, balance.lasted_s) == pytest.approx((6.1, 0.5, 5.0))
     assert not BreakEven().should_record(balance)
 
 
@@ -153,7 +154,7 @@ def test_a_rollout_by_itself_is_held_up_by_its_waits_only() -> None:
 def test_what_was_long_ago_counts_less() -> None:
     machine = Machine()
     with machine.calls(1) as its:
-        its.add("image", waiting_s=1.0, lasted_s=1.0)
+        its.add("image", waiting_s=2.0, lasted_s=2.0)
         assert not its.is_given("image")
         machine.go_on(10 * MEMORY)
         assert its.is_given("image")
@@ -294,6 +295,21 @@ def test_what_was_done_outside_is_noticed(cache: Cache, choosy: Choosy) -> None:
         before = rollout.state
         rollout.sandbox().run("echo 2 >> f", timeout=5)
         assert rollout.keep("more") != before
+        assert bash(rollout, "cat f").output == "1\n2\n"
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_the_state_is_that_after_what_was_done_outside(cache: Cache, choosy: Choosy, records: bool) -> None:
+    choosy.records = records
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        before = rollout.state
+        rollout.sandbox().run("echo 2 >> f", timeout=5)
+        state = rollout.state
+        assert state != before
+        with cache.materialise(state) as sandbox:
+            assert sandbox.read_file("/task/f") == b"1\n2\n"
+        assert rollout.state == state
         assert bash(rollout, "cat f").output == "1\n2\n"
 
 

@@ -120,7 +120,14 @@ class RolloutEngine:
         return self._cursor.at.state == state or not self._cursor.caught_up
 
     def where(self) -> Position:
-        """Returns where it stands; waits until it is known where the last call led."""
+        """Returns where it stands; waits until it is known where the last call led.
+
+        A sandbox that was given out is looked at, as it may have been changed.
+        """
+        if self._own.exposed:
+            with self._turn, self._context.home.in_place():
+                if not self._closed:
+                    self._catch_up()
         return self._cursor.where()
 
     def call(

@@ -59,6 +59,13 @@ FROM up
 LEFT JOIN snapshots n ON n.state = up.hash AND n.backend = :backend
 LEFT JOIN edges e ON e.id = up.edge AND n.state IS NULL
 """
+# The way ends in a root, and each call on it answers others.
+_IS_ANSWERED = f"""
+{_UP.format(stop="")}
+SELECT COUNT(*), COALESCE(SUM(e.deterministic AND e.slot IS NOT NULL AND e.next_state = up.hash), 0),
+    COALESCE(SUM(up.parent IS NULL), 0)
+FROM up LEFT JOIN edges e ON e.id = up.edge
+"""
 _SNAPSHOT = f"SELECT {SNAPSHOT_COLUMNS.format('n')} FROM snapshots n WHERE n.state = ? AND n.backend = ?"
 _ANCESTOR = f"""
 {_UP.format(stop="WHERE up.level < :steps")}
@@ -155,6 +162,17 @@ class Lineage(GraphPart):
             self.state(state)
         self._check_way(None, edges, state)
         return edges
+
+    def is_answered(self, state: str) -> bool:
+        """Returns whether a state is in the graph, and all calls that lead to it may answer others.
+
+        Whether that state can be reached is another question, see `distance`. Reads no outputs.
+
+        Args:
+            state: the state's full hash.
+        """
+        states, answered, roots = self._row(_IS_ANSWERED, {"state": check_state(state)})
+        return bool(roots == 1 and answered == states - 1)
 
     def nearest_snapshot(self, state: str, backend: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns from where to rebuild a state, and how.

@@ -82,7 +82,8 @@ class Edge:
         digest: of what the call left behind (`Sandbox.digest`); None if there is none.
         active: why `next_state` may change by itself; None if it does not.
         refusals: why `next_state` could not be checkpointed, by backend.
-        on_host: the call was made in no sandbox, by a tool on the host, and cannot be made again in one.
+        on_host: the call was made in no sandbox, by a tool on the host, or elsewhere by a client, and cannot be made
+            again in one.
         asked: what was requested from the network while it was executed: names that were looked up, and `name:port` for
             connections, each once.
         grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None if it does not grade.

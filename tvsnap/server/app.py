@@ -22,6 +22,7 @@ from tvsnap.server.rollout_routes import RolloutRoutes
 from tvsnap.server.sandbox_routes import SandboxRoutes
 from tvsnap.server.service import Service
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.tvcache.routes import TVCacheRoutes
 from tvsnap.server.workers import Worker
 
 
@@ -36,6 +37,8 @@ def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None 
     service = Service(cache, settings, "" if worker is None else worker.prefix)
     rooms = (RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service), ReportRoutes(service))
     operations = [operation for room in rooms for operation in room.operations]
+    foreign = TVCacheRoutes(service).operations if settings.tvcache else []
+    operations += foreign
     described = document(operations)
 
     async def openapi(_: Request) -> Response:
@@ -60,7 +63,8 @@ def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None 
     router: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
     if worker is None:
         return Guard(router, settings.tokens, service.metrics)
-    return Guard(Passing(router, worker), settings.tokens, service.metrics, worker.secret)
+    passing = Passing(router, worker, {operation.path for operation in foreign})
+    return Guard(passing, settings.tokens, service.metrics, worker.secret)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,6 +16,7 @@ from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.model.errors import NotFound
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
+from tvsnap.server.tenants import Tenant
 from tvsnap.wire.errors import Busy
 
 ANSWERS_KEPT = 16
@@ -33,12 +34,18 @@ class Held:
         answers: of the requests that were made of it.
         running: how many requests are being made of it.
         used: when the last one began or ended, by time.monotonic().
+        tenant: whose it is; None if it is no tenant's.
     """
 
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     answers: Once[bytes] = field(default_factory=lambda: Once(ANSWERS_KEPT))
     running: int = 0
     used: float = field(default_factory=time.monotonic)
+    tenant: Tenant | None = None
+
+    def is_for(self, tenant: Tenant | None) -> bool:
+        """Returns whether a tenant may use it; None stands for who may use all."""
+        return tenant is None or self.tenant == tenant
 
     async def end(self) -> None:
         """Ends it."""
@@ -117,12 +124,15 @@ class Table(Generic[H]):
         return iter(list(self._held.values()))
 
     @contextlib.contextmanager
-    def room_for(self, count: int) -> Iterator[None]:
-        """A block in which further ones are made and added.
+    def room_for(self, count: int, most: int | None = None, tenant: Tenant | None = None) -> Iterator[None]:
+        """A block in which further ones are made and added; a tenant may have `most`.
 
         Raises:
             Busy: there would be too many.
         """
+        theirs = sum(held.tenant is tenant for held in self._held.values()) if tenant and most is not None else 0
+        if most is not None and theirs + count > most:
+            raise Busy(f"you have {theirs} open {self._what}s, and may have {most} (token file): close some")
         if len(self) + count > self._most:
             raise Busy(
                 f"there are {len(self)} open {self._what}s, and at most {self._most} are allowed (serve --help): "
@@ -140,19 +150,19 @@ class Table(Generic[H]):
         self._held[held.id] = held
         return held
 
-    def find(self, id: str) -> H:
-        """Returns one.
+    def find(self, id: str, tenant: Tenant | None = None) -> H:
+        """Returns one that a tenant may use; None stands for who may use all.
 
         Raises:
             NotFound: there is none of this id.
         """
-        try:
-            return self._held[id]
-        except KeyError:
+        held = self._held.get(id)
+        if held is None or not held.is_for(tenant):
             raise NotFound(
                 f'no {self._what} "{id}" is open: closed, or ended after {self._ttl:g} s without request (--ttl), or '
                 "the server was started again; open a new one"
-            ) from None
+            )
+        return held
 
     async def end(self, id: str) -> None:
         """Ends one, if it is there."""

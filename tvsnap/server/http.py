@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,7 +20,8 @@ from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.server.bodies import encode
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.settings import is_loopback
-from tvsnap.wire.errors import Busy, TooLarge, Unauthorized, error_data, meaning_of
+from tvsnap.server.tenants import Tenant
+from tvsnap.wire.errors import Busy, Forbidden, TooLarge, Unauthorized, error_data, meaning_of
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
@@ -50,6 +51,7 @@ class Operation:
         body: the type of what the request holds; None for nothing, a media type for other than JSON.
         answer: the type of what is answered; a media type for other than JSON, None for JSON of any kind.
         query: the query's parameters, by name, with what each says.
+        of_all: it tells of all clients, or changes something for all: tenants may not do it.
     """
 
     method: str
@@ -60,6 +62,7 @@ class Operation:
     body: type[Any] | str | None = None
     answer: type[Any] | str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    of_all: bool = False
 
 
 class Endpoint:
@@ -78,6 +81,8 @@ class Endpoint:
             response.headers["allow"] = have
         else:
             try:
+                if operation.of_all and scope.get("tenant") is not None:
+                    raise Forbidden(f"{operation.name} is not for tenants, as it concerns all clients")
                 response = await operation.handler(Request(scope, receive))
             except Exception as error:
                 self._metrics.refuse(error)
@@ -144,16 +149,18 @@ class AtMost:
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
-    def __init__(self, app: ASGIApp, tokens: Iterable[str], metrics: Metrics, secret: str | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, tokens: Mapping[str, Tenant | None], metrics: Metrics, secret: str | None = None
+    ) -> None:
         """
         Args:
             app: what is behind it.
-            tokens: those that are known; none where none is asked for.
+            tokens: those that are known, with their tenants; none where none is asked for.
             metrics: count the refusals.
             secret: what other processes of the server show; None where there are none.
         """
         self._app = app
-        self._tokens = [hashlib.sha256(token.encode()).digest() for token in tokens]
+        self._tokens = [(hashlib.sha256(token.encode()).digest(), tenant) for token, tenant in tokens.items()]
         self._metrics = metrics
         self._secret = None if secret is None else secret.encode()
 
@@ -165,31 +172,36 @@ class Guard:
             headers = {name: value for name, value in scope["headers"]}
             shown = headers.get(SECRET_HEADER)
             inside = shown is not None and self._secret is not None and hmac.compare_digest(shown, self._secret)
-            if not inside and (shown is not None or (not by_socket and scope["path"] not in OPEN_PATHS)):
-                try:
-                    self._check(headers)
-                except TvsnapError as error:
-                    self._metrics.refuse(error)
-                    response = error_response(error)
-                    response.headers["www-authenticate"] = "Bearer"
-                    await response(scope, receive, send)
-                    return
+            needless = inside or (shown is None and (by_socket or scope["path"] in OPEN_PATHS))
+            try:
+                # What another process of the server passes on has been checked, and is of the same tenant.
+                if not needless or b"authorization" in headers:
+                    scope["tenant"] = self._check(headers, inside=inside)
+            except TvsnapError as error:
+                self._metrics.refuse(error)
+                response = error_response(error)
+                response.headers["www-authenticate"] = "Bearer"
+                await response(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Mapping[bytes, bytes]) -> None:
-        if SECRET_HEADER in headers:
+    def _check(self, headers: Mapping[bytes, bytes], *, inside: bool) -> Tenant | None:
+        """Returns the tenant whose token a request shows; None for who may see all."""
+        if SECRET_HEADER in headers and not inside:
             raise Unauthorized("a header of the request is one that only the server's own processes may send")
         if not self._tokens:
             # Without a token, a page in a browser of this machine must not be able to run commands.
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()
             if b"origin" in headers or not is_loopback(host.strip("[]")):
                 raise Unauthorized("requests of web pages, or for another host than this machine, need a token")
-            return
+            return None
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         shown = hashlib.sha256(token.strip()).digest()
-        known = [hmac.compare_digest(shown, one) for one in self._tokens]
-        if kind.lower() != b"bearer" or not any(known):
+        known = [(hmac.compare_digest(shown, one), tenant) for one, tenant in self._tokens]
+        tenants = [tenant for fits, tenant in known if fits]
+        if kind.lower() != b"bearer" or not tenants:
             raise Unauthorized("the request has no token, or one that the server does not know")
+        return tenants[0]
 
 
 def json_response(body: object, status: int = 200) -> Response:

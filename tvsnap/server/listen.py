@@ -13,6 +13,7 @@ from tvsnap.aio.cache import AsyncCache
 from tvsnap.server.app import make_app
 from tvsnap.server.http import AtMost
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.tvcache.targets import LongTargets, QueryInPlace
 from tvsnap.server.workers import Worker
 
 KEEP_ALIVE = 3600
@@ -36,9 +37,10 @@ async def serve(
         ready: is called once the cache can be used.
     """
     connections: Collection[object] = ()
+    app = make_app(cache, settings, worker)
     config = uvicorn.Config(
-        AtMost(make_app(cache, settings, worker), settings.max_connections, lambda: len(connections)),
-        http="httptools",
+        AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),
+        http=LongTargets if settings.tvcache else "httptools",
         ws="none",
         lifespan="on",
         log_config=None,

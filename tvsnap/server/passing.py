@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -32,14 +32,16 @@ IDLE_CONNECTIONS = 256
 class Passing:
     """Passes requests on to the worker that has what they are about. What is begun is spread by its idempotency key."""
 
-    def __init__(self, app: ASGIApp, worker: Worker) -> None:
+    def __init__(self, app: ASGIApp, worker: Worker, of_first: Collection[str] = ()) -> None:
         """
         Args:
             app: answers what is this worker's.
             worker: this one.
+            of_first: the paths of what only the first worker answers, as it keeps in memory what that is about.
         """
         self._app = app
         self._worker = worker
+        self._of_first = of_first
         self._idle: dict[int, list[AsyncConnection]] = {number: [] for number in range(len(worker.names))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,6 +67,10 @@ class Passing:
                     _died(held[1]),
                 )
                 return
+        elif scope["path"] in self._of_first and self._worker.number != 0 and not inside:
+            busy = Busy("the worker that answers TVCache's clients has died, and is started again", 0.5)
+            await self._pass(0, scope, receive, send, busy)
+            return
         elif merge is not None:
             await (await self._gather(scope, merge))(scope, receive, send)
             return

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tvsnap.environments.files import UnknownContent
+from tvsnap.graph import RolloutRecord, RootInfo
 from tvsnap.host.trees import extract
 from tvsnap.images import BuildProgress, Image
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
@@ -25,6 +26,7 @@ from tvsnap.server.http import Operation, decode, flag_of, json_response, number
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.sandbox_routes import TAR, archived
 from tvsnap.server.service import Service
+from tvsnap.server.tenants import Tenant, tenant_of
 from tvsnap.upkeep.diff import compare_states
 from tvsnap.upkeep.figures import figures
 from tvsnap.wire.errors import error_data
@@ -60,17 +62,21 @@ class ReportRoutes:
             Operation("GET", "/v1/roots", "roots", "Lists the roots.", self.roots),
             Operation("GET", "/v1/tasks", "tasks", "Lists the tasks.", self.tasks),
             Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=task),
-            Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats),
+            Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats, of_all=True),
             Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
             Operation(
                 *("POST", "/v1/images", "buildImage", "Builds an image, and tells how it goes.", self.build),
                 *(bodies.BuildImage, EVENTS),
+                of_all=True,
             ),
             Operation("GET", "/v1/images/{name}", "showImage", "Tells of an image.", self.image),
             Operation(
                 "GET", "/v1/images/{name}/limits", "imageLimits", "Tells what its sandboxes may use.", self.limits
             ),
-            Operation("POST", "/v1/images/{name}/warm", "warm", "Keeps an image's root by a snapshot.", self.warm),
+            Operation(
+                *("POST", "/v1/images/{name}/warm", "warm", "Keeps an image's root by a snapshot.", self.warm),
+                of_all=True,
+            ),
             Operation(
                 *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
                 TAR,
@@ -78,24 +84,39 @@ class ReportRoutes:
             Operation("GET", "/healthz", "health", "Tells that the server runs.", self.health),
             Operation("GET", "/readyz", "ready", "Tells whether the server takes requests.", self.ready),
             Operation(
-                "GET", "/metrics", "metrics", "Returns figures for Prometheus.", self.metrics, None, "text/plain"
+                *("GET", "/metrics", "metrics", "Returns figures for Prometheus.", self.metrics, None, "text/plain"),
+                of_all=True,
             ),
         ]
 
+    def _roots(self, tenant: Tenant | None) -> list[RootInfo]:
+        """Returns the roots that a tenant may see."""
+        return [root for root in self._graph.roots() if tenant is None or tenant.owns(root.salt)]
+
+    def _rollouts(self, tenant: Tenant | None, task: str | None) -> list[RolloutRecord]:
+        """Returns the rollouts that a tenant may see."""
+        rollouts = self._graph.rollouts(task)
+        if tenant is None:
+            return rollouts
+        roots = {root.hash for root in self._roots(tenant)}
+        return [one for one in rollouts if one.root in roots]
+
     async def tree(self, request: Request) -> Response:
         """Lists states."""
-        query = request.query_params
+        query, tenant = request.query_params, tenant_of(request)
         depth = number_of(request, "depth")
 
         def read() -> bytes:
             root, task, image = query.get("root"), query.get("task"), query.get("image")
-            return encode({"nodes": to_data(self._graph.tree(root=root, task=task, image=image, depth=depth))})
+            roots = [root] if tenant is None else [own.hash for own in self._roots(tenant) if root in (None, own.hash)]
+            trees = (self._graph.tree(root=one, task=task, image=image, depth=depth) for one in roots)
+            return encode({"nodes": to_data([node for nodes in trees for node in nodes])})
 
         return json_response(await self._service.in_thread(read))
 
     async def show(self, request: Request) -> Response:
         """Tells all of one state, named by its hash or a prefix."""
-        name = request.path_params["state"]
+        name = await self._service.owned(request)
 
         def read() -> bytes:
             found = self._graph.resolve(name)
@@ -113,24 +134,30 @@ class ReportRoutes:
 
     async def diff(self, request: Request) -> Response:
         """Tells how two states differ."""
-        a, b, patch = request.path_params["state"], request.path_params["other"], flag_of(request, "patch")
-        with self._service.executing():
+        a, b = await self._service.owned(request), await self._service.owned(request, "other")
+        patch = flag_of(request, "patch")
+        with self._service.executing(tenant_of(request)):
             cache = self._service.cache.cache
             difference = await self._service.in_thread(lambda: compare_states(cache, a, b, patch=patch))
         return json_response({"difference": to_data(difference)})
 
     async def roots(self, request: Request) -> Response:
         """Lists the roots."""
-        return json_response({"roots": to_data(await self._service.in_thread(self._graph.roots))})
+        tenant = tenant_of(request)
+        return json_response({"roots": to_data(await self._service.in_thread(lambda: self._roots(tenant)))})
 
     async def tasks(self, request: Request) -> Response:
         """Lists the tasks of which there were rollouts."""
-        return json_response({"tasks": await self._service.in_thread(self._graph.tasks)})
+        tenant = tenant_of(request)
+        if tenant is None:
+            return json_response({"tasks": await self._service.in_thread(self._graph.tasks)})
+        rollouts = await self._service.in_thread(lambda: self._rollouts(tenant, None))
+        return json_response({"tasks": sorted({one.task for one in rollouts if one.task})})
 
     async def history(self, request: Request) -> Response:
         """Lists rollouts, also those that have ended."""
-        task = request.query_params.get("task")
-        rollouts = await self._service.in_thread(lambda: self._graph.rollouts(task))
+        task, tenant = request.query_params.get("task"), tenant_of(request)
+        rollouts = await self._service.in_thread(lambda: self._rollouts(tenant, task))
         return json_response({"rollouts": to_data(rollouts)})
 
     async def stats(self, request: Request) -> Response:
@@ -165,7 +192,7 @@ class ReportRoutes:
         name = request.path_params["name"]
 
         async def work(_: bytes) -> bytes:
-            with self._service.executing():
+            with self._service.executing(None):
                 return encode({"root": await self._service.cache.warm(name)})
 
         return json_response(await self._service.once(request, work))
@@ -215,9 +242,9 @@ class ReportRoutes:
 
     async def archive(self, request: Request) -> Response:
         """Returns the root filesystem of a state as a stream of tar."""
-        state = request.path_params["state"]
-        block = contextlib.AsyncExitStack()
-        self._service.check_room(1)
+        state, tenant = await self._service.owned(request), tenant_of(request)
+        self._service.check_room(1, tenant)
+        block = self._service.using_sandbox(tenant)
         block.enter_context(self._service.sandboxes.room_for(1))
         try:
             sandbox = await block.enter_async_context(self._service.cache.materialise(state))

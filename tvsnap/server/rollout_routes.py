@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, Ro
 from tvsnap.server.held import HeldRollout
 from tvsnap.server.http import KEY_HEADER, Operation, decode, json_response, read_body, request_mark
 from tvsnap.server.service import Service
+from tvsnap.server.tenants import Tenant, tenant_of
 from tvsnap.wire.errors import Busy
 from tvsnap.wire.values import to_data
 
@@ -94,25 +96,27 @@ class RolloutRoutes:
 
         async def work(body: bytes) -> bytes:
             asked = decode(_OPEN, body)
-            with self._service.rollouts.room_for(1):
+            tenant = tenant_of(request)
+            salt = asked.salt if tenant is None else f"{tenant.prefix}{asked.salt or ''}"
+            with self._room_for(1, tenant):
                 begun = self._service.cache.rollout(
-                    *(asked.image, asked.task, asked.salt, asked.label),
+                    *(asked.image, asked.task, salt, asked.label),
                     limits=asked.limits,
                     network=asked.network,
                     deadline=asked.deadline,
                 )
                 await begun.tools()  # begins it
-                return encode(self._add(begun))
+                return encode(self._add(begun, tenant))
 
         return json_response(await self._service.once(request, work), 201)
 
     async def resume(self, request: Request) -> Response:
         """Begins rollouts at a state."""
-        state = request.path_params["state"]
+        state, tenant = await self._service.owned(request), tenant_of(request)
 
         async def work(body: bytes) -> bytes:
             asked = decode(_RESUME, body)
-            with self._service.rollouts.room_for(asked.n), self._service.executing():
+            with self._room_for(asked.n, tenant), self._service.executing(tenant):
                 begun: list[AsyncRollout] = []
                 try:
                     for _ in range(asked.n):
@@ -123,7 +127,7 @@ class RolloutRoutes:
                     for one in begun:
                         await one.close()
                     raise
-                return encode(RolloutsAnswer([self._add(one) for one in begun]))
+                return encode(RolloutsAnswer([self._add(one, tenant) for one in begun]))
 
         return json_response(await self._service.once(request, work), 201)
 
@@ -167,7 +171,7 @@ class RolloutRoutes:
             await held.rollout.settled()
             result = self._try_hit(held, call) if held.running == 1 else None
             if result is None:
-                with self._service.executing(held.rollout):
+                with self._service.executing(held.tenant, held.rollout):
                     result = await held.rollout.call(
                         *(call.name, call.arguments, call.timeout),
                         after=call.after,
@@ -186,8 +190,8 @@ class RolloutRoutes:
 
         async def work(body: bytes) -> bytes:
             n = decode(_FORK, body).n
-            with held.in_use(), self._service.rollouts.room_for(n):
-                return encode(RolloutsAnswer([self._add(one) for one in await held.rollout.fork(n)]))
+            with held.in_use(), self._room_for(n, held.tenant):
+                return encode(RolloutsAnswer([self._add(one, held.tenant) for one in await held.rollout.fork(n)]))
 
         return json_response(await self._service.once(request, work, held.answers), 201)
 
@@ -197,7 +201,7 @@ class RolloutRoutes:
 
         async def work(body: bytes) -> bytes:
             asked = decode(_FETCH, body)
-            with held.in_use(), self._service.executing(held.rollout):
+            with held.in_use(), self._service.executing(held.tenant, held.rollout):
                 fetched = await held.rollout.get(
                     asked.path, owners=asked.owners, limit=asked.limit, timeout=asked.timeout
                 )
@@ -225,7 +229,9 @@ class RolloutRoutes:
 
     async def list(self, request: Request) -> Response:
         """Lists the open rollouts."""
-        ids = [{"id": held.id, "name": held.rollout.id, "running": held.running} for held in self._service.rollouts]
+        tenant = tenant_of(request)
+        theirs = [held for held in self._service.rollouts if held.is_for(tenant)]
+        ids = [{"id": held.id, "name": held.rollout.id, "running": held.running} for held in theirs]
         return json_response({"rollouts": ids})
 
     async def show(self, request: Request) -> Response:
@@ -252,16 +258,21 @@ class RolloutRoutes:
 
     async def close(self, request: Request) -> Response:
         """Ends a rollout; one that has ended already is no error."""
-        id = request.path_params["id"]
-        known = any(held.id == id for held in self._service.rollouts)
-        await asyncio.shield(asyncio.ensure_future(self._service.rollouts.end(id)))
+        id, tenant = request.path_params["id"], tenant_of(request)
+        known = any(held.id == id and held.is_for(tenant) for held in self._service.rollouts)
+        if known:
+            await asyncio.shield(asyncio.ensure_future(self._service.rollouts.end(id)))
         return json_response(bodies.Answered(known))
 
     def _held(self, request: Request) -> HeldRollout:
-        return self._service.rollouts.find(request.path_params["id"])
+        return self._service.rollouts.find(request.path_params["id"], tenant_of(request))
 
-    def _add(self, begun: AsyncRollout) -> RolloutAnswer:
-        held = self._service.rollouts.add(HeldRollout(rollout=begun))
+    def _room_for(self, count: int, tenant: Tenant | None) -> contextlib.AbstractContextManager[None]:
+        """Returns a block in which further rollouts of a tenant begin."""
+        return self._service.rollouts.room_for(count, None if tenant is None else tenant.rollouts, tenant)
+
+    def _add(self, begun: AsyncRollout, tenant: Tenant | None) -> RolloutAnswer:
+        held = self._service.rollouts.add(HeldRollout(rollout=begun, tenant=tenant))
         rollout = begun.rollout
         place = PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
         return RolloutAnswer(held.id, begun.id, begun.root, place)

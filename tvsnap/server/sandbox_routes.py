@@ -18,6 +18,7 @@ from tvsnap.server.bodies import SandboxAnswer, SandboxesAnswer, encode
 from tvsnap.server.held import HeldSandbox
 from tvsnap.server.http import Operation, decode, json_response, number_of
 from tvsnap.server.service import Service
+from tvsnap.server.tenants import tenant_of
 from tvsnap.wire.values import to_data
 
 _MATERIALISE = bodies.decoder(bodies.Materialise)
@@ -71,23 +72,23 @@ class SandboxRoutes:
 
     async def open(self, request: Request) -> Response:
         """Makes sandboxes in a state, of which each is to be ended."""
-        state = request.path_params["state"]
+        state, tenant = await self._service.owned(request), tenant_of(request)
 
         async def work(body: bytes) -> bytes:
             asked = decode(_MATERIALISE, body)
-            self._service.check_room(asked.n)
+            self._service.check_room(asked.n, tenant)
             with self._service.sandboxes.room_for(asked.n):
                 made: list[HeldSandbox] = []
+                blocks = [self._service.using_sandbox(tenant) for _ in range(asked.n)]
                 try:
-                    for _ in range(asked.n):
-                        block = contextlib.AsyncExitStack()
+                    for block in blocks:
                         sandbox = await block.enter_async_context(
                             self._service.cache.materialise(state, after=asked.after, network=asked.network)
                         )
-                        made.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose))
+                        made.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose, tenant=tenant))
                 except BaseException:
-                    for one in made:
-                        await one.end()
+                    for block in blocks:
+                        await block.aclose()
                     raise
                 for one in made:
                     self._service.sandboxes.add(one)
@@ -97,9 +98,10 @@ class SandboxRoutes:
 
     async def close(self, request: Request) -> Response:
         """Ends a sandbox; one that has ended already is no error."""
-        id = request.path_params["id"]
-        known = any(held.id == id for held in self._service.sandboxes)
-        await asyncio.shield(asyncio.ensure_future(self._service.sandboxes.end(id)))
+        id, tenant = request.path_params["id"], tenant_of(request)
+        known = any(held.id == id and held.is_for(tenant) for held in self._service.sandboxes)
+        if known:
+            await asyncio.shield(asyncio.ensure_future(self._service.sandboxes.end(id)))
         return json_response(bodies.Answered(known))
 
     async def read(self, request: Request) -> Response:
@@ -187,7 +189,7 @@ class SandboxRoutes:
         return json_response(await self._service.once(request, do, held.answers))
 
     def _held(self, request: Request) -> HeldSandbox:
-        return self._service.sandboxes.find(request.path_params["id"])
+        return self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
 
 
 async def archived(service: Service, sandbox: AsyncSandbox, block: contextlib.AsyncExitStack) -> Response:

@@ -17,6 +17,7 @@ from tvsnap.server.http import KEY_HEADER, read_body, request_mark
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.tenants import Shares, Tenant, check_owned, tenant_of
 from tvsnap.wire.errors import Busy
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Service:
         metrics: figures for Prometheus.
         rollouts: those that clients have open.
         sandboxes: those that clients hold.
+        shares: who uses how many sandboxes.
         stopping: whether the server is about to stop.
     """
 
@@ -56,43 +58,68 @@ class Service:
         self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
         self.stopping = False
         self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
-        self._executing = 0
+        self.shares = Shares({tenant for tenant in settings.tokens.values() if tenant is not None})
 
-    def check_room(self, count: int) -> None:
-        """Checks that there may be so many further sandboxes.
+    def check_room(self, count: int, tenant: Tenant | None = None) -> None:
+        """Checks that there may be so many further sandboxes, for a tenant.
 
         Raises:
-            Busy: as many as there may be are at work or held.
+            Busy: as many as there may be are at work or held, or as the tenant may have.
         """
         room, in_use = self.cache.cache.budget.sandboxes, self.cache.cache.pool.in_use
         kept = 0
-        if self._executing + len(self.sandboxes) + in_use + count > room:
+        used = self.shares.used
+        if used + in_use + count > room:
             idle = (held.rollout for held in self.rollouts if not held.running)
             kept = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
-        if self._executing + len(self.sandboxes) + kept + count > room:
+        if used + kept + count > room:
             raise Busy(
-                f"all {room} sandboxes are used: {self._executing} calls are being executed, clients hold "
+                f"all {room} sandboxes are used: {used - len(self.sandboxes)} calls are being executed, clients hold "
                 f"{len(self.sandboxes)}, and {kept} cannot be given up, as their rollouts stand at states that cannot "
                 "be kept (--max-sandboxes)"
             )
+        self.shares.check(tenant, count, room - used - kept, room)
 
     @contextlib.contextmanager
-    def executing(self, rollout: AsyncRollout | None = None) -> Iterator[None]:
-        """A block in which a call is executed, which needs a sandbox.
+    def executing(self, tenant: Tenant | None, rollout: AsyncRollout | None = None) -> Iterator[None]:
+        """A block in which a call of a tenant is executed, which needs a sandbox.
 
         Args:
+            tenant: whose it is; None if it is no tenant's.
             rollout: that makes the call; if it has a sandbox of its own, no other is needed.
 
         Raises:
             Busy: as many sandboxes as there may be are at work or held.
         """
         if rollout is None or not rollout.has_sandbox:
-            self.check_room(1)
-        self._executing += 1
+            self.check_room(1, tenant)
+        self.shares.add(tenant, 1)
         try:
             yield
         finally:
-            self._executing -= 1
+            self.shares.add(tenant, -1)
+
+    def using_sandbox(self, tenant: Tenant | None) -> contextlib.AsyncExitStack:
+        """Returns a block, entered already, in which a sandbox is held for a tenant."""
+        block = contextlib.AsyncExitStack()
+        self.shares.add(tenant, 1)
+        block.callback(self.shares.add, tenant, -1)
+        return block
+
+    async def owned(self, request: Request, name: str = "state") -> str:
+        """Returns the state that a request names in its path, if it may be seen by who asks.
+
+        Args:
+            request: the request.
+            name: of the path's parameter.
+
+        Raises:
+            NotFound: a tenant asks, and has no such state.
+        """
+        tenant, state = tenant_of(request), request.path_params[name]
+        if tenant is None:
+            return str(state)
+        return await self.in_thread(lambda: check_owned(self.cache.cache.graph, tenant, state))
 
     async def once(
         self, request: Request, work: Callable[[bytes], Awaitable[bytes]], of: Once[bytes] | None = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tvsnap.model.arguments import check_seconds, check_whole
 from tvsnap.model.errors import UsageError
+from tvsnap.server.tenants import Tenant
 
 DEFAULT_PORT = 8420
 MIB = 1024 * 1024
@@ -23,13 +25,16 @@ class ServerSettings:
         socket: the path of a Unix socket at which it listens, too; None for none.
         socket_mode: the permission bits of the Unix socket, which say who may use it: no token is asked for there.
         socket_group: the group of the Unix socket, by name or number; None for that of the process.
-        tokens: those that clients may show; empty where none is asked for, which only the loopback address allows.
+        tokens: those that clients may show, with the tenant that shows each, or None for who may see all; empty where
+            none is asked for, which only the loopback address allows.
         ttl: seconds without a request after which a rollout or a sandbox of a client is ended.
         max_body: bytes of a request's body at most.
         max_upload: bytes of an uploaded content at most.
         max_connections: how many connections there may be at once.
         max_rollouts: how many rollouts may be open at once.
         max_sandboxes: how many sandboxes clients may hold at once beside those of rollouts.
+        max_environments: how many environments of one task TVCache's clients keep.
+        tvcache: whether it answers TVCache's clients, too.
         grace: seconds that requests under way are given when the server is stopped.
 
     Raises:
@@ -41,19 +46,21 @@ class ServerSettings:
     socket: Path | None = None
     socket_mode: int = 0o660
     socket_group: str | None = None
-    tokens: tuple[str, ...] = ()
+    tokens: Mapping[str, Tenant | None] = field(default_factory=dict)
     ttl: float = 3600.0
     max_body: int = 16 * MIB
     max_upload: int = 4096 * MIB
     max_connections: int = 4096
     max_rollouts: int = 10_000
     max_sandboxes: int = 64
+    max_environments: int = 50
+    tvcache: bool = False
     grace: float = 10.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name.startswith("max_"):
-                check_whole(getattr(self, field.name), field.name, 1)
+        for one in fields(self):
+            if one.name.startswith("max_"):
+                check_whole(getattr(self, one.name), one.name, 1)
         check_whole(self.port, "port", 0, 65535)
         check_seconds(self.ttl, "ttl")
         check_seconds(self.grace, "grace", least=0.0)
@@ -76,28 +83,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def read_tokens(path: Path) -> tuple[str, ...]:
-    """Returns the tokens of a file: one a line; empty lines and those that begin with # do not count.
-
-    Args:
-        path: the file, which nobody but its owner may read.
-
-    Raises:
-        UsageError: it cannot be read, others may read it, or it has no token, or one that is too short.
-    """
-    try:
-        mode = path.stat().st_mode
-        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the token file {path} cannot be read: {error}") from None
-    if mode & 0o077:
-        raise UsageError(f"others may read the token file {path}: chmod 600 {path}")
-    tokens = tuple(line for line in lines if line and not line.startswith("#"))
-    if not tokens:
-        raise UsageError(f"the token file {path} has no token; make one: openssl rand -hex 32 > {path}")
-    for token in tokens:
-        if len(token) < 16 or not token.isascii() or " " in token:
-            raise UsageError(f"a token in {path} is shorter than 16 characters, or holds spaces or other than ASCII")
-    return tokens

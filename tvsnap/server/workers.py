@@ -21,6 +21,8 @@ from tvsnap.server.sockets import address_of, listening
 
 START_PATIENCE = 60.0
 """Seconds within which the first workers are to be ready."""
+LOOK_AGAIN = 1.0
+"""Seconds between two looks whether all workers live."""
 PAUSE = 1.0
 """Seconds between two starts of a worker that keeps dying."""
 KILL_AFTER = 20.0
@@ -131,8 +133,10 @@ class _Workers:
     def keep(self) -> None:
         """Starts workers again that die, until a signal asks to stop."""
         while True:
-            wait = min((due for due, _ in self._due.values()), default=time.monotonic() + 3600) - time.monotonic()
-            told = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}, max(0.0, wait))
+            now = time.monotonic()
+            wait = min((due for due, _ in self._due.values()), default=now + LOOK_AGAIN) - now
+            # Another thread of the process may have been told of a child's end, and then nobody is told here.
+            told = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}, min(max(0.0, wait), LOOK_AGAIN))
             if told is not None and told.si_signo != signal.SIGCHLD:
                 return
             self._reap()

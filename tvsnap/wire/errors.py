@@ -25,6 +25,10 @@ class Unauthorized(UsageError):
     """The request has no token, or one that the server does not know."""
 
 
+class Forbidden(UsageError):
+    """The token is that of a tenant, and only who may see all may do this."""
+
+
 class TooLarge(UsageError):
     """The body of the request is larger than the server takes."""
 
@@ -58,6 +62,7 @@ MEANINGS: dict[str, Meaning] = {
     "ImageSpecError": Meaning(400, "Correct the image's description at the place that the message names."),
     "UnknownContent": Meaning(400, "Upload the content with PUT /v1/contents/DIGEST first."),
     "Unauthorized": Meaning(401, "Send a token of the server's token file as 'Authorization: Bearer TOKEN'."),
+    "Forbidden": Meaning(403, "Ask who runs the server for a token without a tenant."),
     "NotFound": Meaning(404, "Look at /v1/tree for states and at /v1/images for images."),
     "ImageNotFound": Meaning(404, "Look at /v1/images, or build the image with POST /v1/images."),
     "CallCancelled": Meaning(409, "Make the call again, with a new idempotency key."),

@@ -20,7 +20,8 @@ UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
 REMEMBERED = 1000  # images
 MEMORY = 60.0  # seconds after which what was counts for the part 1/e
-TRIAL = 0.25  # seconds, for each of the calls that are made at once, that the cache may cost at the start
+TRIAL = 0.75  # seconds that the cache may cost at the start, so that who tries it out finds all recorded ...
+TRIAL_EACH = 0.25  # ... and for each of the calls that are made at once
 BESIDE = 2.7  # processor time of a fork, a start or a checkpoint, with the removal of a sandbox, for each second of it
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
@@ -161,7 +162,7 @@ class Worth:
         self._look()
         with self._lock:
             sums = self._faded(image)
-            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, TRIAL * self._most)
+            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, TRIAL + TRIAL_EACH * self._most)
 
     def add(
         self,

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import weakref
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from tvsnap.graph import Graph
@@ -43,16 +43,14 @@ class Accompanied(Protocol):
 class Companions:
     """Makes sandboxes for the rollouts of one cache in time. Thread-safe."""
 
-    def __init__(self, graph: Graph, workers: Executor, *, ahead: bool = True) -> None:
-        """`graph` gives the chance of a new call, and `workers` make the sandboxes.
-
-        If `ahead`, sandboxes are also made where they only save a fork.
-        """
+    def __init__(self, graph: Graph, *, ahead: bool = True) -> None:
+        """`graph` gives the chance of a new call; if `ahead`, sandboxes are also made where they only save a fork."""
         self._graph = graph
-        self._workers = workers
         self._ahead = ahead
-        self._making: set[Future[None]] = set()
         self._processors = len(os.sched_getaffinity(0))
+        # Of its own: one that waits for room must not keep calls from being concluded, which makes room.
+        self._makers = ThreadPoolExecutor(max(2, self._processors), thread_name_prefix="tvsnap-companion")
+        self._making: set[Future[None]] = set()
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[float, weakref.ref[Accompanied], str, bool]] = {}  # the latest of each
         self._wanted = threading.Event()  # somebody waits, or it is closed
@@ -84,6 +82,7 @@ class Companions:
         if self._worker is not None:
             self._worker.join(LAST_FORK)
         wait(making, LAST_FORK)  # one that waits for room ends when the pool is closed
+        self._makers.shutdown(wait=False)
 
     def _wake(self) -> None:
         with self._lock:
@@ -106,7 +105,7 @@ class Companions:
                 with self._lock:
                     if self._closed.is_set():
                         return
-                    making = self._workers.submit(self._make, rollout, state, stirs)
+                    making = self._makers.submit(self._make, rollout, state, stirs)
                     self._making.add(making)
                 making.add_done_callback(self._made)
 

@@ -21,7 +21,7 @@ Check = Literal["same", "changed", "ended"]
 CLOSERS = 4  # threads
 MEMORY_PATIENCE = 60.0  # seconds to wait for memory; then a sandbox is made in excess of the budget
 OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
-LOOK_AGAIN = 0.2  # seconds between two checks of the memory while someone waits for it
+LOOK_AGAIN = 0.2  # seconds between two looks at the memory, and at dropped rollouts, while someone waits
 QUIET = 1  # processes: the shell alone, which does nothing by itself
 
 
@@ -37,13 +37,17 @@ class SandboxPool:
     that needs a sandbox waits while others work or are being closed, but not where waiting would free none.
     """
 
-    def __init__(self, budget: Budget, *, patience: float = 600.0) -> None:
+    def __init__(
+        self, budget: Budget, while_waiting: Callable[[], None] = lambda: None, *, patience: float = 600.0
+    ) -> None:
         """
         Args:
             budget: how many sandboxes may live at once (callers that need one more wait in order of arrival), what they
                 may take, and what of that may be parked.
+            while_waiting: is called now and then while somebody waits for room; it must not wait itself.
             patience: seconds to wait for room.
         """
+        self._while_waiting = while_waiting
         self._max = budget.sandboxes
         self._budget = budget
         self._memory = budget.memory
@@ -274,11 +278,11 @@ class SandboxPool:
                 while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
                     if self._closed:
                         raise self._is_closed()
-                    # Memory is checked again and again: no event says that the wait for it has become too long.
-                    patience = deadline - time.monotonic()
-                    if self._memory is not None and patience > LOOK_AGAIN:
-                        self._changed.wait(LOOK_AGAIN)
-                    elif not self._changed.wait(max(0.0, patience)):
+                    # No event says that the wait for memory has become too long, or that a rollout was dropped.
+                    if self._changed.wait(max(0.0, min(LOOK_AGAIN, deadline - time.monotonic()))):
+                        continue
+                    self._while_waiting()
+                    if time.monotonic() >= deadline:
                         raise InfrastructureError(
                             f"all {self._max} sandboxes have been in use for {self._patience:g} s; "
                             "run fewer rollouts at once, close them sooner, or raise Budget.sandboxes"

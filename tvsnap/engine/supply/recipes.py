@@ -107,7 +107,8 @@ class Recipes:
         root = self.root_of(state)
         if not root.image_digest:
             raise UsageError(
-                f"state {state[:12]} stands for the tools that depend on no state: no sandbox can be in it"
+                f"state {state[:12]} stands for calls that depend on no state, or that a client has made elsewhere: "
+                "no sandbox can be in it"
             )
         image = self._by_digest.get(root.image_digest) or self._images.get(root.image_digest)
         its = Network.parse(root.network) if network is None else Network.of(network)

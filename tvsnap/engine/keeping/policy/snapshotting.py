@@ -122,8 +122,8 @@ class BreakEven(RecordAll):
     """Takes snapshots as `RecordAll` does, and records calls where that pays.
 
     Calls are recorded as long as the cache costs (waiting, and the work of busy processors) no more than its answers
-    save, plus a twentieth of the time of rollouts, and a quarter of a second at the start for each call that is made at
-    once. So everything is recorded where callers think and nothing is lost by it.
+    save, plus a twentieth of the time of rollouts, and about a second at the start. So everything is recorded where
+    callers think and nothing is lost by it.
     """
 
     name = "break-even"

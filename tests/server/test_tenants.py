@@ -1,0 +1,146 @@
+"""Tenants see nothing of each other, and share sandboxes."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tvsnap
+from tests.server.conftest import Server, start
+from tvsnap.server.tenants import Shares, Tenant, read_tokens
+from tvsnap.wire.errors import Busy
+
+ALL, ONE, TWO = "a" * 32, "b" * 32, "c" * 32
+COMMAND = {"command": "echo $RANDOM > secret; cat secret"}
+
+
+@pytest.fixture(scope="module")
+def guarded(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with two tenants."""
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text(f"{ALL}\n{ONE} one rollouts=2\n{TWO} two sandboxes=1\n")
+    tokens.chmod(0o600)
+    server = start(server_home, "--token-file", str(tokens), "--max-sandboxes", "4", socket="tenants.sock")
+    yield server
+    assert server.stop() == 0
+
+
+def ask(server: Server, token: str, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        server.url + path,
+        method=method,
+        headers={"Authorization": f"Bearer {token}"},
+        data=None if body is None else json.dumps(body).encode(),
+    )
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_no_tenant_is_answered_from_what_another_has_recorded(guarded: Server) -> None:
+    outputs: dict[str, set[str]] = {}
+    for token in (ONE, TWO, ALL):
+        with tvsnap.connect(guarded.url, token) as client:
+            for executed in (True, False):
+                with client.rollout("terminal", task="tenants") as rollout:
+                    result = rollout.call("bash", COMMAND)
+                    assert (result.source == "executed") is executed
+                    outputs.setdefault(token, set()).add(result.output)
+    assert all(len(seen) == 1 for seen in outputs.values())
+
+
+def test_a_tenant_sees_its_own_states_and_rollouts_only(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, ONE) as one, tvsnap.connect(guarded.url, TWO) as two:
+        rollout = one.rollout("terminal", task="hidden", salt="s")
+        rollout.call("bash", {"command": "echo hidden > f"})
+        state = rollout.state
+        (id,) = [one["id"] for one in ask(guarded, ONE, "/v1/rollouts")[1]["rollouts"]]
+        with one.materialise(state) as sandbox:
+            assert sandbox.run("cat f", timeout=60).output == b"hidden\n"
+        for refused in (lambda: two.resume(state), lambda: two.materialise(state).__enter__()):
+            with pytest.raises(tvsnap.NotFound, match="no state"):
+                refused()
+        for path in (f"/v1/states/{state}", f"/v1/states/{state}/archive", f"/v1/states/{state}/diff/{state}"):
+            assert ask(guarded, TWO, path)[0] == 404
+        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/tools"), ("POST", "/forks")):
+            status, answer = ask(guarded, TWO, f"/v1/rollouts/{id}{path}", method, {} if method == "POST" else None)
+            assert status == 404 or answer == {"done": False}, (method, path)
+        assert rollout.call("bash", {"command": "cat f"}).output == "hidden\n", "it was not closed"
+        for path in ("/v1/tree", "/v1/roots", "/v1/tasks", "/v1/history"):
+            for token, there in ((ONE, True), (TWO, False), (ALL, True)):
+                status, answer = ask(guarded, token, path)
+                assert status == 200
+                seen = any(word in json.dumps(answer) for word in (state, "hidden", rollout.root))
+                assert seen is there, (path, token)
+        assert [one["id"] for one in ask(guarded, TWO, "/v1/rollouts")[1]["rollouts"]] == []
+        assert id in [one["id"] for one in ask(guarded, ONE, "/v1/rollouts")[1]["rollouts"]]
+        rollout.close()
+
+
+def test_what_concerns_all_is_not_for_tenants(guarded: Server) -> None:
+    for method, path in (("GET", "/v1/stats"), ("POST", "/v1/images/terminal/warm")):
+        status, answer = ask(guarded, ONE, path, method)
+        assert status == 403
+        assert answer["error"]["type"] == "Forbidden"
+    assert ask(guarded, ALL, "/v1/stats")[0] == 200
+
+
+def test_a_tenant_has_limits(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, ONE, patience=0) as client:
+        held = [client.rollout("terminal") for _ in range(2)]
+        for rollout in held:
+            rollout.tools  # noqa: B018  (begins it)
+        with pytest.raises(Busy, match="may have 2"):
+            client.rollout("terminal").tools  # noqa: B018
+        for rollout in held:
+            rollout.close()
+    with tvsnap.connect(guarded.url, TWO, patience=0) as client:
+        with client.rollout("terminal") as rollout:
+            rollout.call("bash", {"command": "echo 1 > f"})
+            state = rollout.state
+        with client.materialise(state), pytest.raises(Busy, match="may use 1"):
+            client.materialise(state).__enter__()
+        with client.materialise(state):
+            pass
+
+
+def test_shares_are_kept_for_those_who_ask() -> None:
+    one, two = Tenant("one", weight=2), Tenant("two")
+    shares = Shares({one, two})
+    shares.check(one, 8, 8, 8)  # alone, it may have all
+    shares.add(one, 6)
+    shares.check(two, 1, 2, 8)
+    with pytest.raises(Busy, match="their share"):
+        shares.check(one, 1, 2, 8)
+    shares.add(two, 2)
+    with pytest.raises(Busy):
+        shares.check(two, 1, 0, 8)
+    shares.add(one, -3)
+    shares.check(one, 1, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("short", "at least 16"),
+        (f"{ONE} no/name", "no name of a tenant"),
+        (f"{ONE} one weight=0", "makes no sense"),
+        (f"{ONE} one colour=2", "makes no sense"),
+        (f"{ONE} one\n{TWO} one weight=2", "first line that names it"),
+        (f"{ONE} one\n{ONE} two", "there already"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(line)
+    path.chmod(0o600)
+    with pytest.raises(tvsnap.UsageError, match=f"line [12] .*{reason}"):
+        read_tokens(path)

@@ -1,0 +1,193 @@
+"""Tenants: groups of clients that see nothing of each other, and share the server's sandboxes fairly.
+
+A tenant is named in the token file. States of its rollouts are kept apart from those of others by the salt of their
+roots, so that no call of one is answered from what another has recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+
+from tvsnap.graph import Graph
+from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.wire.errors import Busy
+
+SHORTEST_TOKEN, LONGEST_NAME = 16, 64
+ACTIVE = 60.0
+"""Seconds after a tenant's last request for which its share of the sandboxes is kept free."""
+LIMITS = ("weight", "rollouts", "sandboxes")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A group of clients.
+
+    Attributes:
+        name: its name in the token file.
+        weight: its part of the sandboxes is this, divided by the weights of all tenants.
+        rollouts: how many it may have open at once; None for as many as the server takes.
+        sandboxes: how many may be at work for it or held by it at once; None for as many as there are.
+    """
+
+    name: str
+    weight: int = 1
+    rollouts: int | None = None
+    sandboxes: int | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What the salts of its roots begin with."""
+        return f"tenant {self.name}: "
+
+    def owns(self, salt: str) -> bool:
+        """Returns whether a root with a salt is its own."""
+        return salt.startswith(self.prefix)
+
+
+def tenant_of(request: Request) -> Tenant | None:
+    """Returns the tenant that makes a request; None for who may see all."""
+    tenant: Tenant | None = request.scope.get("tenant")
+    return tenant
+
+
+def check_owned(graph: Graph, tenant: Tenant | None, name: str) -> str:
+    """Returns the hash of a state that a request names, or the name as it is for who may see all.
+
+    Args:
+        graph: the graph.
+        tenant: who asks.
+        name: a hash, or a prefix of one.
+
+    Raises:
+        NotFound: the tenant has no such state, or the prefix fits several.
+    """
+    if tenant is None:
+        return name
+    try:
+        state = graph.resolve(name).hash
+        if tenant.owns(graph.root_of(state).salt):
+            return state
+    except NotFound:
+        pass
+    raise NotFound(f"there is no state {name} of yours, or it is not the only one: give its whole hash")
+
+
+class Shares:
+    """Who uses how many sandboxes, and who may use a further one. It is used on one event loop."""
+
+    def __init__(self, tenants: Iterable[Tenant]) -> None:
+        self._tenants = {tenant.name: tenant for tenant in tenants}
+        self._used: Counter[str] = Counter()
+        self._latest: dict[str, float] = {}
+
+    @property
+    def used(self) -> int:
+        """How many are used by all."""
+        return self._used.total()
+
+    def add(self, tenant: Tenant | None, count: int) -> None:
+        """Takes note that a tenant uses so many more, or fewer."""
+        self._used[_name(tenant)] += count
+
+    def check(self, tenant: Tenant | None, count: int, free: int, room: int) -> None:
+        """Checks that a tenant may use further ones.
+
+        A tenant may use more than its share where those who have asked for something lately leave theirs.
+
+        Args:
+            tenant: who asks; None for those who are no tenant, who together have the weight 1.
+            count: how many more it wants.
+            free: how many nobody uses.
+            room: how many there are.
+
+        Raises:
+            Busy: they are kept for others, or the tenant has as many as it may have.
+        """
+        if not self._tenants:
+            return
+        now, name = time.monotonic(), _name(tenant)
+        self._latest[name] = now
+        used = self._used[name] + count
+        if tenant is not None and tenant.sandboxes is not None and used > tenant.sandboxes:
+            raise Busy(f"{name} uses {used - count} sandboxes, and may use {tenant.sandboxes} (token file): close some")
+        if used <= self._share(name, room):
+            return
+        kept = sum(
+            max(0, self._share(other, room) - self._used[other])
+            for other, latest in self._latest.items()
+            if other != name and now - latest < ACTIVE
+        )
+        if count > free - kept:
+            raise Busy(
+                f"{name or 'clients that are no tenant'} use {used - count} of {room} sandboxes, which is their share "
+                "or more, and others use theirs"
+            )
+
+    def _share(self, name: str, room: int) -> int:
+        weights = {other: tenant.weight for other, tenant in self._tenants.items()}
+        return max(1, room * weights.get(name, 1) // (sum(weights.values()) + 1))
+
+
+def _name(tenant: Tenant | None) -> str:
+    return "" if tenant is None else tenant.name
+
+
+def read_tokens(path: Path) -> Mapping[str, Tenant | None]:
+    """Returns the tokens of a file, and whose they are.
+
+    A line is a token, or `TOKEN TENANT [weight=N] [rollouts=N] [sandboxes=N]`. Who shows a token without a tenant may
+    see all. Several tokens may be of one tenant; the first line that names it says what it may have. Empty lines and
+    those that begin with # do not count.
+
+    Args:
+        path: the file, which nobody but its owner may read.
+
+    Raises:
+        UsageError: it cannot be read, others may read it, it has no token, or a line makes no sense.
+    """
+    try:
+        mode = path.stat().st_mode
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the token file {path} cannot be read: {error}") from None
+    if mode & 0o077:
+        raise UsageError(f"others may read the token file {path}: chmod 600 {path}")
+    tokens: dict[str, Tenant | None] = {}
+    tenants: dict[str, Tenant] = {}
+    for number, line in enumerate(lines, 1):
+        token, *rest = line.split() or [""]
+        if not token or token.startswith("#"):
+            continue
+        where = f"line {number} of the token file {path}"
+        if len(token) < SHORTEST_TOKEN or not token.isascii():
+            raise UsageError(f"{where}: a token is at least {SHORTEST_TOKEN} characters of ASCII")
+        if token in tokens:
+            raise UsageError(f"{where}: the token is there already")
+        tokens[token] = _tenant(rest, tenants, where) if rest else None
+    if not tokens:
+        raise UsageError(f"the token file {path} has no token; make one: openssl rand -hex 32 > {path}")
+    return tokens
+
+
+def _tenant(words: list[str], known: dict[str, Tenant], where: str) -> Tenant:
+    name, *options = words
+    if not (name.replace("-", "").replace("_", "").isalnum() and name.isascii() and len(name) <= LONGEST_NAME):
+        raise UsageError(
+            f"{where}: {name!r} is no name of a tenant: at most {LONGEST_NAME} letters, digits, - and _ (a token holds "
+            "no spaces)"
+        )
+    chosen: dict[str, int] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key not in LIMITS or not (value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000):
+            raise UsageError(f"{where}: {option!r} makes no sense; there are {', '.join(f'{one}=N' for one in LIMITS)}")
+        chosen[key] = int(value)
+    if name in known and options:
+        raise UsageError(f"{where}: what {name} may have is said by the first line that names it")
+    return known.setdefault(name, Tenant(name, **chosen))
