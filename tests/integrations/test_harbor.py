@@ -78,15 +78,13 @@ class Harbor:
 
     def config(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Path:
         """Writes a job's configuration; returns its path."""
+        where = {} if "url" in options else {"home": str(self.home), "policy": "record-all"}
         config = {
             "job_name": name,
             "jobs_dir": str(self.jobs),
             "n_concurrent_trials": 4,
             "quiet": True,
-            "environment": {
-                "import_path": ENVIRONMENT,
-                "kwargs": {"home": str(self.home), "policy": "record-all", **options},
-            },
+            "environment": {"import_path": ENVIRONMENT, "kwargs": {**where, **options}},
             "agents": agents,
             "tasks": [{"path": str(task)} for task in tasks],
         }
@@ -243,7 +241,7 @@ def test_rewards_are_given_as_often_as_is_asked_for_before_they_answer_others(ha
 
 def test_a_job_with_a_server_and_without_root(harbor: Harbor, tasks: Path, server: Server) -> None:
     names = ("served-1", "served-2")
-    options = {"salt": f"served {tasks}", "home": None, "url": server.url}
+    options = {"salt": f"served {tasks}", "url": server.url}
     agents = [{"name": "oracle"}]
     configs = [harbor.config(name, agents, [tasks / "greet", tasks / "apart"], **options) for name in names]
     harbor.run("python", RUN_JOBS, *configs, by=PLAIN_USER)
