@@ -12,6 +12,7 @@ from typing import Any, cast
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, store, stored
+from tvsnap.model.arguments import check_seconds, check_text, check_type
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
@@ -141,9 +142,13 @@ def open_rollout(
     network: NetworkLike,
     deadline: float | None,
 ) -> Ask:
-    """Returns what begins a rollout at the root of an image."""
-    said = None if limits is None else asdict(limits)
-    asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": said}
+    """Returns what begins a rollout at the root of an image; raises UsageError where an argument makes no sense."""
+    for said, name in ((task, "task"), (salt or "", "salt"), (label or "", "label")):
+        check_text(said, name)
+    own = None if limits is None else asdict(check_type(limits, Limits, "limits"))
+    if deadline is not None:
+        check_seconds(deadline, "deadline", least=0.0)
+    asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
     return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline})
 
 
@@ -160,13 +165,14 @@ def make_sandboxes(state: str, n: int, after: float, network: NetworkLike) -> As
 
 
 def _name_of(image: str | Image) -> str:
-    return image if isinstance(image, str) else image.digest
+    return image.digest if isinstance(image, Image) else check_text(image, "image")
 
 
 def _hosts(network: NetworkLike) -> str | list[str] | None:
-    if isinstance(network, Network):
-        return "public" if network.public else list(network.allow)
-    return network if network is None or isinstance(network, str) else list(network)
+    if network is None:
+        return None
+    policy = Network.of(network)
+    return "public" if policy.public else list(policy.allow)
 
 
 def result_of(data: Mapping[str, Any]) -> ToolResult:

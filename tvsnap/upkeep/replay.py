@@ -22,6 +22,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.stats import Stats
 from tvsnap.upkeep.rollout_files import PlannedRollout
+from tvsnap.wire.errors import Forbidden
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
@@ -123,7 +124,7 @@ class ReplayReport:
     """The results of a replay."""
 
     runs: tuple[RolloutRun, ...]  # all rollouts, in the order of the passes, the files and their lines
-    stats: Stats  # what the cache counted
+    stats: Stats | None  # what the cache counted; None where a server does not tell, as this is a tenant's
     wall_s: float  # seconds from the first call to the end of the last
     passes_s: tuple[float, ...]  # seconds that each pass took
     interrupted: bool = False  # it was stopped before its end
@@ -152,18 +153,14 @@ class ReplayReport:
             source: Latency.of(call.elapsed for call in calls if call.result.source == source)
             for source in ("hit", "coalesced", "executed")
         }
-        for kind in ("fork", "start", "checkpoint"):
-            latencies[kind] = Latency.of(stats.latency_s.get(kind, ()))
+        if stats is not None:
+            for kind in ("fork", "start", "checkpoint"):
+                latencies[kind] = Latency.of(stats.latency_s.get(kind, ()))
         return {
             **_counts(calls),
             "rollouts": len(self.runs),
-            **_values(stats, "replayed", "starts", "forks", "checkpoints", "evicted", "snapshots_refused"),
-            "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
-            **_values(stats, "trouble", "prefix_hits"),
-            "arrivals": dict(stats.arrivals),
-            **_values(stats, "preforks", "preforks_used", "preforks_wasted"),
             "wall_s": self.wall_s,
-            **_values(stats, "saved_s", "fork_time_s", "replay_time_s", "checkpoint_time_s", "prefork_time_s"),
+            **({} if stats is None else _counted(stats)),
             "audited": self.audit.checked,
             "audit_differences": [
                 {"state": found.edge.state, "call": found.edge.call.canonical, "words": found.words}
@@ -221,7 +218,7 @@ class Replay:
         Raises:
             TvsnapError: no rollout can run at all, for example as the image is missing.
         """
-        before = self.cache.stats() if isinstance(self.cache, Client) else None
+        before = self._stats()
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
         passes: list[float] = []
@@ -242,8 +239,16 @@ class Replay:
             wall_s = wall_s or time.perf_counter() - began
         begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
         audit = NOTHING_CHECKED if isinstance(self.cache, Client) else self.cache.audit.report()
-        stats = self.cache.stats() if before is None else self.cache.stats().since(before)
+        after = self._stats()
+        stats = after.since(before) if isinstance(self.cache, Client) and before and after else after
         return ReplayReport(tuple(begun), stats, wall_s, tuple(passes), interrupted, audit)
+
+    def _stats(self) -> Stats | None:
+        """Returns the cache's figures; None where they are not for a tenant of the server."""
+        try:
+            return self.cache.stats()
+        except Forbidden:
+            return None
 
     def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
         waiting = iter(runs)  # each worker takes the next of these
@@ -314,6 +319,18 @@ class Replay:
                 if self.listener is not None:
                     self.listener.called(record)
         run.finished = True
+
+
+def _counted(stats: Stats) -> dict[str, Any]:
+    """Returns the part of a report that the cache has counted."""
+    return {
+        **_values(stats, "replayed", "starts", "forks", "checkpoints", "evicted", "snapshots_refused"),
+        "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
+        **_values(stats, "trouble", "prefix_hits"),
+        "arrivals": dict(stats.arrivals),
+        **_values(stats, "preforks", "preforks_used", "preforks_wasted"),
+        **_values(stats, "saved_s", "fork_time_s", "replay_time_s", "checkpoint_time_s", "prefork_time_s"),
+    }
 
 
 def _values(of: object, *names: str) -> dict[str, Any]:
