@@ -1,6 +1,7 @@
 """A small harness: agents' rollouts on tasks in Harbor's format, through tvsnap, graded in forks of their states.
 
     .venv/bin/python examples/harness.py --backend local --epochs 2
+    .venv/bin/python examples/harness.py --url http://sandboxes:8420
 
 What it shows of tvsnap: an image is built from a task's folder; rollouts run side by side and share what they have in
 common; a grader gets a fork of a rollout's state, so that a rollout may be graded in its midst and goes on as if
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,10 +22,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tvsnap import Cache, TvsnapError
-from tvsnap.images import Image, ImageStore
+from tvsnap import Cache, TvsnapError, connect
+from tvsnap.images import Image
 from tvsnap.model.calls import ToolCall
-from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.protocols import AnyCache, AnySandbox
 from tvsnap.upkeep.rollout_files import PlannedCall, PlannedRollout, read_rollouts
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -98,13 +100,12 @@ class RolloutReport:
         return not self.error and all(grade.expected in (None, grade.reward) for grade in self.grades)
 
 
-def build_tasks(home: Path, folders: Sequence[Path]) -> list[Task]:
+def build_tasks(cache: AnyCache, folders: Sequence[Path]) -> list[Task]:
     """Builds the images of tasks, unless they are there; raises TvsnapError if one cannot be built."""
-    store = ImageStore(home)
     tasks = []
     for folder in folders:
         print(f"image of {folder.name} ...", file=sys.stderr, flush=True)  # the first time, each takes a while
-        tasks.append(Task(folder, store.build(folder)))
+        tasks.append(Task(folder, cache.images.build(folder)))
     return tasks
 
 
@@ -122,7 +123,7 @@ def rollouts_of(folder: Path) -> list[PlannedRollout]:
     return [replace(nothing, rollout="solution", calls=solution, extra={"reward": 1}), nothing, *recorded]
 
 
-def grade(cache: Cache, task: Task, state: str) -> tuple[float, str]:
+def grade(cache: AnyCache, task: Task, state: str) -> tuple[float, str]:
     """Grades a state in a fork of it, which is gone afterwards.
 
     Args:
@@ -148,7 +149,7 @@ def grade(cache: Cache, task: Task, state: str) -> tuple[float, str]:
             raise ValueError(f"the verifier of {task.name} wrote no reward ({error}); it printed:\n{output}") from None
 
 
-def _put_tests(sandbox: Sandbox, folder: Path) -> None:
+def _put_tests(sandbox: AnySandbox, folder: Path) -> None:
     """Copies a task's tests to /tests, in place of whatever the agent may have put there."""
     sandbox.exec("rm -rf /tests", timeout=CALL_TIMEOUT, user="root")
     for path in sorted(folder.rglob("*")):
@@ -156,7 +157,7 @@ def _put_tests(sandbox: Sandbox, folder: Path) -> None:
             sandbox.write_file(f"/tests/{path.relative_to(folder)}", path.read_bytes())
 
 
-def run_rollout(cache: Cache, task: Task, planned: PlannedRollout, epoch: int, salt: str | None) -> RolloutReport:
+def run_rollout(cache: AnyCache, task: Task, planned: PlannedRollout, epoch: int, salt: str | None) -> RolloutReport:
     """Runs one rollout, and grades its final state and those that its file marks with a `reward`."""
     report = RolloutReport(task.name, planned.rollout, epoch)
     try:
@@ -183,7 +184,7 @@ def _graded(report: RolloutReport, expected: float | None, reward: float, output
 
 
 def run_epochs(
-    cache: Cache, tasks: Sequence[Task], epochs: int = 1, parallel: int = 4, salt: str | None = None
+    cache: AnyCache, tasks: Sequence[Task], epochs: int = 1, parallel: int = 4, salt: str | None = None
 ) -> Iterator[RolloutReport]:
     """Runs all rollouts of some tasks, epoch after epoch; yields what came of each, in their order."""
     work = [(task, planned) for task in tasks for planned in rollouts_of(task.folder)]
@@ -232,9 +233,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     folders = [EXAMPLES / "tasks" / name for name in options.task or sorted(task_names())]
     try:
-        # These tasks' commands are short. By default, those whose states are not worth a snapshot are executed again.
-        with Cache(options.home, backend=options.backend, policy="eager") as cache:
-            tasks = build_tasks(cache.home, folders)
+        with _open(options) as cache:
+            tasks = build_tasks(cache, folders)
             reports = []
             if not options.json:
                 print(ROW.format("epoch", "task", "rollout", "rewards", "calls", "answered", "seconds"))
@@ -254,6 +254,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(report.as_expected for report in reports) else 1
 
 
+def _open(options: argparse.Namespace) -> AnyCache:
+    url = options.url or os.environ.get("TVSNAP_URL")
+    if url and options.home is None:
+        return connect(url, os.environ.get("TVSNAP_TOKEN"))
+    # These tasks' commands are short. By default, those whose states are not worth a snapshot are executed again.
+    return Cache(options.home, backend=options.backend, policy="eager")
+
+
 def _data(report: RolloutReport) -> dict[str, Any]:
     return {**asdict(report), "reward": report.grades[-1].reward if report.grades else None}
 
@@ -267,7 +275,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Runs recorded rollouts of the example tasks and grades them.")
     parser.add_argument("--task", action="append", choices=task_names(), help="only this one (may be repeated)")
     parser.add_argument("--backend", default="local", help="what runs the sandboxes: local or docker")
-    parser.add_argument("--home", help="the data directory")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--home", help="the data directory")
+    where.add_argument("--url", help="the address of a server, in place of a data directory (env: TVSNAP_URL)")
     parser.add_argument("--epochs", type=int, default=1, help="how many times all rollouts are run")
     parser.add_argument("--parallel", type=int, default=4, help="how many rollouts run at once")
     parser.add_argument("--salt", help="shares nothing with what was run under another salt")

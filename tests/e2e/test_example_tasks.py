@@ -16,6 +16,7 @@ import pytest
 
 from examples import harness
 from tests.conformance.helpers import eventually
+from tests.server.conftest import Server, start
 from tvsnap import Cache
 from tvsnap.docker.engine import Engine
 from tvsnap.host.owners import Owner
@@ -73,7 +74,8 @@ def base(docker_engine: str, tvsnap_home: Path, terminal_image: Image) -> Iterat
 @pytest.fixture(scope="module")
 def tasks(base: None, tvsnap_home: Path) -> list[harness.Task]:
     """The tasks, their images built from their folders."""
-    return harness.build_tasks(tvsnap_home, [harness.EXAMPLES / "tasks" / name for name in TASKS])
+    with Cache(tvsnap_home) as cache:
+        return harness.build_tasks(cache, [harness.EXAMPLES / "tasks" / name for name in TASKS])
 
 
 @pytest.fixture(params=BACKENDS)
@@ -172,6 +174,14 @@ def test_a_service_answers_in_a_fork_and_its_rollout_goes_on(
         assert harness.grade(cache, task, rollout.state)[0] == 1
 
 
+@pytest.fixture
+def server(tvsnap_home: Path) -> Iterator[Server]:
+    """A server on the session's data directory."""
+    started = start(tvsnap_home, socket="harness.sock")
+    yield started
+    assert started.stop() == 0
+
+
 def servers(sandbox: Sandbox) -> list[int]:
     """Returns the processes of the service."""
     return [process.pid for process in sandbox.processes() if process.command == "python3 inventory.py"]
@@ -181,8 +191,12 @@ def asked(sandbox: Sandbox, command: str) -> str:
     return sandbox.exec(command, timeout=60).output.decode()
 
 
-def test_the_harness_as_people_start_it(tasks: list[harness.Task], tvsnap_home: Path, salt: str) -> None:
-    command = [sys.executable, str(harness.EXAMPLES / "harness.py"), "--home", str(tvsnap_home), "--salt", salt]
+@pytest.mark.parametrize("served", [False, True])
+def test_the_harness_as_people_start_it(
+    tasks: list[harness.Task], tvsnap_home: Path, salt: str, served: bool, request: pytest.FixtureRequest
+) -> None:
+    where = ["--url", request.getfixturevalue("server").url] if served else ["--home", str(tvsnap_home)]
+    command = [sys.executable, str(harness.EXAMPLES / "harness.py"), *where, "--salt", salt]
     command += ["--task", "log-analysis", "--epochs", "2"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
     assert shown.returncode == 0, shown.stdout + shown.stderr

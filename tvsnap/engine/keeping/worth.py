@@ -28,6 +28,7 @@ BESIDE = 2.7  # processor time of a fork, a start or a checkpoint, with the remo
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
 MEMORY_OF_CALLS = 10.0  # seconds of calls after which what they computed counts for the part 1/e
+LATEST = 0.1  # weight of the latest start of a sandbox in their average
 LEAST_EXECUTED = 1.0  # seconds of calls from which on it is known which part of them is computing
 
 
@@ -133,14 +134,15 @@ class Worth:
         self.add(image, waiting_s=waiting_s, lasted_s=lasted_s, answered_s=seconds, started_s=started_s)
 
     def started(self, image: str, seconds: float) -> None:
-        """Takes note that a rollout has got its first sandbox, at the root.
+        """Takes note that a rollout has got its first sandbox, at the root; what counts is the average of late ones.
 
         Args:
             image: the image's digest.
             seconds: how long it took.
         """
         with self._lock:
-            self._starts[image] = seconds
+            before = self._starts.get(image, seconds)
+            self._starts[image] = before + LATEST * (seconds - before)
             while len(self._starts) > REMEMBERED:
                 self._starts.popitem(last=False)
 
