@@ -14,6 +14,7 @@ from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, store, stored
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.grades import Verifier
 from tvsnap.model.limits import Limits
 
 DEFAULT_TIMEOUT = 30.0  # seconds, as of `Rollout.call`
@@ -156,6 +157,18 @@ def make_sandboxes(state: str, n: int, after: float, network: Hosts) -> Ask:
     """Returns what makes sandboxes in a state."""
     asked = {"n": n, "after": after, "network": _hosts(network)}
     return Ask("POST", target("states", state, "sandboxes"), asked)
+
+
+def grading(verifier: Verifier) -> dict[str, Any]:
+    """Returns what asks for a grade.
+
+    Raises:
+        UsageError: the verifier is a function, which cannot be sent.
+    """
+    if not isinstance(verifier.check, str):
+        raise UsageError(f"the verifier {verifier.name} is a function, which no server can run; give it a command")
+    files = {path: base64.b64encode(content).decode() for path, content in verifier.contents.items()}
+    return {"check": verifier.check, "files": files, "timeout": verifier.timeout, "user": verifier.user}
 
 
 def _hosts(network: Hosts) -> str | list[str] | None:
