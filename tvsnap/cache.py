@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal, cast, overload
+from typing import Any, Literal, cast, overload
 
 from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
@@ -209,7 +209,7 @@ class Cache:
         self._companions = Companions(self.graph, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
-        self._hooks = CacheHooks(self._dropped, self._ended, self._resume)
+        self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self.materialise)
         self._context = Context(
             home=self._in_use,
             use_cache=use_cache,
@@ -307,6 +307,27 @@ class Cache:
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         until = math.inf if deadline is None else deadline
         return Rollout(self._begun(RolloutEngine(self._context, self._hooks, recipe, root, id, task, at, until)))
+
+    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[Rollout]:
+        """Begins several rollouts at one root, as trainers do that compare attempts at the same task.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollouts are of.
+            n: how many.
+            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+
+        Returns:
+            The rollouts, each to be closed after its last call.
+
+        Raises:
+            NotFound, UsageError: as `rollout`. None is open then.
+        """
+        check_whole(n, "n", 1)
+        with contextlib.ExitStack() as undo:
+            rollouts = [undo.enter_context(self.rollout(image, task, **options)) for _ in range(n)]
+            undo.pop_all()
+            return rollouts
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.

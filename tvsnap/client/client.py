@@ -15,6 +15,7 @@ from tvsnap.client.operations import (
     MOST_READ,
     RemoteFetched,
     downloaded,
+    grading,
     make_sandboxes,
     open_rollout,
     result_of,
@@ -25,8 +26,10 @@ from tvsnap.client.operations import (
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
+from tvsnap.model.arguments import check_whole
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
+from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
@@ -100,6 +103,22 @@ class Client(ClientBase):
         """
         opening = open_rollout(image, task, salt, label, limits, network, deadline)
         return self._opened(RemoteRollout(self, opening))
+
+    def group(self, image: str, task: str = "", n: int = 8, **options: Any) -> list[RemoteRollout]:
+        """Returns several rollouts at one root; see `Cache.group`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+            task: the task that the rollouts are of.
+            n: how many.
+            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense.
+        """
+        check_whole(n, "n", 1)
+        return [self.rollout(image, task, **options) for _ in range(n)]
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
         """Returns a rollout at any state; see `Cache.resume`.
@@ -285,6 +304,12 @@ class RemoteRollout(RolloutBase):
         self._begin()
         answer = self._transport.ask(Ask("POST", self._target("forks"), {"n": n}))
         return [RemoteRollout(self._client, None, one) for one in answer["rollouts"]]
+
+    def grade(self, verifier: Verifier | str) -> Grade:
+        """Grades the state at which it stands; see `Rollout.grade`. The verifier is a command, not a function."""
+        self._begin()
+        answer = self._transport.ask(Ask("POST", self._target("grades"), grading(Verifier.of(verifier))))
+        return Grade.of_result(result_of(answer["result"]))
 
     def cancel(self) -> bool:
         """Ends the call that is being made; see `Rollout.cancel`."""

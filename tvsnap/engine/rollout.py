@@ -27,6 +27,7 @@ from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.uncached import UncachedSandbox
 from tvsnap.engine.file_calls import FileCalls
+from tvsnap.engine.grade_calls import GradeCalls
 from tvsnap.engine.host_calls import HostAnswer, HostCalls
 from tvsnap.engine.keeping.worth import UNPROFITABLE
 from tvsnap.engine.live import LiveSandbox
@@ -39,6 +40,7 @@ from tvsnap.graph import Edge, RootInfo
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.stats import Way
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -58,11 +60,13 @@ class CacheHooks:
         dropped: receives rollouts that nobody refers to any more, to close them.
         ended: is called with a rollout that has ended, and its last position.
         resume: begins another rollout, given a state and a task; see `Cache.resume`.
+        materialise: makes a sandbox in a state; see `Cache.materialise`.
     """
 
     dropped: SimpleQueue[RolloutEngine]
     ended: Callable[[RolloutEngine, Position], None]
     resume: Callable[[str, str], RolloutEngine]
+    materialise: Callable[[str], contextlib.AbstractContextManager[Sandbox]]
 
 
 class RolloutEngine:
@@ -103,6 +107,7 @@ class RolloutEngine:
         self._host_calls = HostCalls(
             context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt
         )
+        self._grade_calls = GradeCalls(self._host_calls, context.grade_executions)
         self._cursor = Cursor(context, recipe, at)
         self._turn = threading.RLock()
         self._calls = 0
@@ -378,6 +383,37 @@ class RolloutEngine:
     def pending(self) -> Future[Position] | None:
         """Returns a future that is done once it is known where the last call led; None if that is known already."""
         return self._cursor.pending()
+
+    def grade(self, verifier: Verifier) -> Grade:
+        """Grades the state at which it stands; see `Rollout.grade`."""
+        with self._turn, self._context.home.in_place():
+            self._catch_up()
+            try:
+                answer = self._grade_calls.grade(verifier, self._cursor.at, self._fork_aside)
+            finally:
+                self._rest()
+            if answer.edge is not None:
+                self._context.graph.touch_hit(answer.edge, self._task)
+            return Grade.of_result(answer.result)
+
+    @contextlib.contextmanager
+    def _fork_aside(self) -> Iterator[Sandbox]:
+        """A block with a fork of its sandbox where it stands, which changes nothing for the rollout."""
+        context, at = self._context, self._cursor.at
+        if context.use_cache and at.recorded:
+            with self._hooks.materialise(at.state) as sandbox:
+                yield sandbox
+            return
+        if context.use_cache:
+            own, _ = self._own.acquire(at)
+            with self._looking_again(own):
+                fork = context.acquirer.fork_beside(own, self.recipe)
+        else:
+            fork = context.acquirer.fork_beside(self._uncached.live(), self.recipe)
+        try:
+            yield fork.sandbox
+        finally:
+            context.pool.discard(fork)
 
     def fork(self, n: int) -> list[RolloutEngine]:
         """Begins several rollouts where this one stands; see `Rollout.fork`."""
