@@ -190,7 +190,9 @@ class Cache:
             undo.pop_all()
         metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}
         self._worth = Worth(chosen, always=same_ids, **metered)
-        self._costs = Costs(self.backend.name, self._totals, busy=lambda: self._worth.busy)
+        self._costs = Costs(
+            self.backend.name, self._totals, busy=lambda: self._worth.busy if self._worth.weighs else 0.0
+        )
         self._meter = Meter()
         self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out

@@ -108,6 +108,11 @@ class Worth:
             self._under_way -= 1
 
     @property
+    def weighs(self) -> bool:
+        """Whether the policy says what is recorded; otherwise all is, whatever it costs others."""
+        return self._should_record is not None
+
+    @property
     def busy(self) -> float:
         """How much other rollouts are held up by what is computed for one, 0 to 1.
 
