@@ -28,8 +28,6 @@ KEY_HEADER = "idempotency-key"
 SECRET_HEADER = b"tvsnap-worker"
 READ_ON = 5.0
 """Seconds for which the rest of a body is read that is too large."""
-BODY_PATIENCE = 60.0
-"""Seconds within which a body is to be there whole; an upload has them for each piece."""
 OPEN_PATHS = ("/healthz", "/readyz")
 """What is answered without a token: load balancers have none."""
 
@@ -236,15 +234,17 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises:
         TooLarge: it has more.
-        UsageError: it did not come whole, or not in time.
+        UsageError: it did not come whole.
     """
     check_length(request, limit)
-    message = await request.receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] != "http.request":
-        raise UsageError("the connection was closed before the request was there whole")
-    if message.get("more_body"):
-        body += await _in_time(_rest(request, limit - len(body)))
+    body, more = await next_piece(request)
+    if more:
+        pieces, size = [body], len(body)
+        while more and size <= limit:
+            piece, more = await next_piece(request)
+            pieces.append(piece)
+            size += len(piece)
+        body = b"".join(pieces)
     if len(body) > limit:
         raise _too_large(limit)
     return body
@@ -261,30 +261,12 @@ async def next_piece(request: Request) -> tuple[bytes, bool]:
     """Returns the next piece of a body, and whether more is to come.
 
     Raises:
-        UsageError: the connection was closed, or nothing came in time.
+        UsageError: the connection was closed.
     """
-    message = await _in_time(request.receive())
+    message = await request.receive()
     if message["type"] != "http.request":
         raise UsageError("the connection was closed before the request was there whole")
     return message.get("body", b""), bool(message.get("more_body"))
-
-
-async def _rest(request: Request, limit: int) -> bytes:
-    pieces, more = [], True
-    while more:
-        piece, more = await next_piece(request)
-        pieces.append(piece)
-        limit -= len(piece)
-        if limit < 0:
-            break
-    return b"".join(pieces)
-
-
-async def _in_time(coming: Awaitable[T]) -> T:
-    try:
-        return await asyncio.wait_for(coming, BODY_PATIENCE)
-    except asyncio.TimeoutError:
-        raise UsageError(f"the request's body did not come within {BODY_PATIENCE:g} seconds") from None
 
 
 def _too_large(limit: int) -> TooLarge:

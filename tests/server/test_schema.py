@@ -1,0 +1,95 @@
+"""Requests of all kinds, made by schemathesis from what the server says of itself."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.core.failures import FailureGroup
+
+import tvsnap
+from tests.server.conftest import Server, start
+from tests.server.test_server import ask
+from tvsnap.server.content_routes import TREE
+
+EXAMPLES = int(os.environ.get("TVSNAP_SCHEMA_EXAMPLES", "8"))
+"""Requests for each operation and mode; with this variable set, other ones each time."""
+CHOSEN = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="TVSNAP_SCHEMA_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+CHECKED = (
+    *("not_a_server_error", "status_code_conformance"),
+    *("response_schema_conformance", "content_type_conformance"),
+)
+
+
+@pytest.fixture(scope="module")
+def target(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of its own, which shows all that it can do."""
+    home = tmp_path_factory.mktemp("schema")
+    (home / "images").symlink_to((server_home / "images").resolve())
+    server = start(home, "--tvcache", "--max-held", "4", "--max-sandboxes", "6", "--ttl", "5", "--patience", "5")
+    yield server
+    assert ask(server, "GET", "/readyz")[0] == 200
+    assert server.stop() == 0
+
+
+def known(server: Server, path: str) -> dict[str, str]:
+    """Returns values for the parameters of a path: what there is."""
+    opened = ask(server, "POST", "/v1/rollouts", {"image": "terminal", "salt": secrets.token_hex(4)})[1]
+    found = {"state": opened["root"], "other": opened["root"], "name": "terminal", "id": opened["id"]}
+    if path.startswith("/v1/sandboxes"):
+        made = ask(server, "POST", f"/v1/states/{opened['root']}/sandboxes", {})[1]
+        found["id"] = made["sandboxes"][0]["id"]
+    return found
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["right", "wrong"])
+@pytest.mark.parametrize("real", [False, True], ids=["about nothing", "about what there is"])
+def test_every_request_is_answered_as_described(target: Server, mode: GenerationMode, real: bool) -> None:
+    load_all_checks()
+    schemathesis.serializer.alias(TREE, "application/octet-stream")
+    checks = CHECKS.get_by_names(CHECKED)
+    found: dict[str, str] = {}
+    asked = 0
+    for result in schemathesis.openapi.from_url(f"{target.url}/v1/openapi.json").get_all_operations():
+        operation = result.ok()
+        if real and "{" not in operation.path:
+            continue
+
+        @CHOSEN
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def send(case: Any) -> None:
+            nonlocal asked
+            if real:
+                values = known(target, case.path)
+                case.path_parameters.update({name: values.get(name, one) for name, one in case.path_parameters.items()})
+            try:
+                case.validate_response(case.call(timeout=60), checks=checks)
+            except (Exception, FailureGroup) as error:
+                parts = [str(one) for one in getattr(error, "exceptions", [error])]
+                raise AssertionError(f"{case.as_curl_command()}\n" + "\n".join(parts)) from None
+            asked += 1
+
+        try:
+            send()
+        except AssertionError as error:
+            found[operation.label] = str(error)
+    with tvsnap.connect(target.url) as client:
+        for rollout in ask(target, "GET", "/v1/rollouts")[1]["rollouts"]:
+            ask(target, "DELETE", f"/v1/rollouts/{rollout['id']}")
+        del client
+    assert not found, "\n\n".join(f"{label}: {words}" for label, words in found.items())
+    assert asked > 100
