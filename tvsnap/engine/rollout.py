@@ -184,6 +184,7 @@ class RolloutEngine:
         # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
         began = time.perf_counter()
         self._catch_up()
+        caught_up_s = time.perf_counter() - began
         self._cursor.advance_time(after)
         edge = self._cursor.lookup(call, timeout, grading)
         if edge is not None and self._is_answered_by(edge, call):
@@ -215,7 +216,7 @@ class RolloutEngine:
             self._cursor.stand_at(stood_at)
             raise
         seconds = time.perf_counter() - began
-        self._account(executed, way, seconds)
+        self._account(executed, way, seconds, caught_up_s)
         self._calls += 1
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         if why:
@@ -246,10 +247,11 @@ class RolloutEngine:
             return False
         return tool.read_only or self._context.worth.is_given(self.recipe.image.digest)
 
-    def _account(self, executed: Executed, way: Way | None, seconds: float) -> None:
+    def _account(self, executed: Executed, way: Way | None, seconds: float, caught_up_s: float) -> None:
         """Accounts for what a call took beyond its execution, of `seconds` in all.
 
-        Without the cache, the first call needs a sandbox, too.
+        It waited for `caught_up_s` until the call before was recorded and kept. Without the cache, the first call needs
+        a sandbox, too.
         """
         image, worth = self.recipe.image.digest, self._context.worth
         waiting_s, acquiring_s = seconds - executed.result.duration, 0.0 if way is None else executed.reaching_s
@@ -258,7 +260,7 @@ class RolloutEngine:
                 worth.started(image, acquiring_s)
             waiting_s, acquiring_s = waiting_s - acquiring_s, 0.0
         if not executed.looked_at:
-            waiting_s = acquiring_s = 0.0
+            waiting_s, acquiring_s = caught_up_s, 0.0
         worth.add(image, waiting_s=max(0.0, waiting_s), acquiring_s=acquiring_s, lasted_s=self._lasted())
 
     def _lasted(self) -> float:
@@ -270,14 +272,15 @@ class RolloutEngine:
         """Returns whether a call is to be answered by its record.
 
         It is executed instead where all of this holds: the cache does not pay, the rollout has a sandbox or stands
-        where it can start one, and executing the call takes less than the fork that the answer would soon make
-        necessary.
+        where it can start one, and executing the call, and those that usually follow, takes less than the fork that
+        the answer would soon make necessary.
         """
         if self._own.absent and self._cursor.at.state != self.root:
             return True
-        if not edge.changed or edge.result.duration >= self._context.acquirer.fork_s:
+        fork_s, seconds = self._context.acquirer.fork_s, edge.result.duration
+        if not edge.changed or seconds >= fork_s or self._pays(self._tool(call)):
             return True
-        return self._pays(self._tool(call))
+        return seconds + self._context.graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s
 
     def _execute(
         self,

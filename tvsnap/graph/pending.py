@@ -56,6 +56,10 @@ class Pending:
             self._hits[edge] = self._hits.get(edge, 0) + 1
             self._visits.add((edge, task))
 
+    def hits_of(self, edge: int) -> int:
+        """Returns how many hits on an edge are not written yet."""
+        return self._hits.get(edge, 0)
+
     def fork(self, state: bytes, backend: str, seconds: float | None) -> None:
         """Counts a fork of a snapshot, which took `seconds`."""
         with self._lock:
