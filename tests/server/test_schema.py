@@ -20,7 +20,7 @@ from tests.server.conftest import Server, start
 from tests.server.test_server import ask
 from tvsnap.server.content_routes import TREE
 
-EXAMPLES = int(os.environ.get("TVSNAP_SCHEMA_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("TVSNAP_SCHEMA_EXAMPLES", "3"))
 """Requests for each operation and mode; with this variable set, other ones each time."""
 CHOSEN = settings(
     max_examples=EXAMPLES,
@@ -65,7 +65,7 @@ def test_every_request_is_answered_as_described(target: Server, mode: Generation
     found: dict[str, str] = {}
     asked = 0
     for result in schemathesis.openapi.from_url(f"{target.url}/v1/openapi.json").get_all_operations():
-        operation = result.ok()
+        operation = result.ok()  # type: ignore[union-attr]  # raises what is wrong with it otherwise
         if real and "{" not in operation.path:
             continue
 

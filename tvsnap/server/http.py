@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.server.bodies import encode
+from tvsnap.server.bodies import ErrorAnswer, encode
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.settings import ServerSettings, is_loopback
 from tvsnap.server.tenants import Tenant
@@ -48,6 +48,7 @@ class Operation:
         handler: does it.
         body: the type of what the request holds; None for nothing, a media type for other than JSON.
         answer: the type of what is answered; a media type for other than JSON, None for JSON of any kind.
+        error: the type of what is answered where it fails; None for what no type describes.
         query: the query's parameters, by name, with what each says.
         of_all: it tells of all clients, or changes something for all: tenants may not do it.
     """
@@ -60,6 +61,7 @@ class Operation:
     body: type[Any] | str | None = None
     answer: type[Any] | str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    error: type[Any] | None = ErrorAnswer
     of_all: bool = False
 
 

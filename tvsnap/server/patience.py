@@ -26,8 +26,7 @@ class Patient(HttpToolsProtocol):
     def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
         """
         Args:
-            settings: how many connections there may be, and the seconds for the head of a request, for each piece of its
-                body, and for taking something of an answer that waits.
+            settings: say how many connections there may be, and how long a client has.
             args: what uvicorn gives.
             named: what uvicorn gives.
         """
@@ -46,7 +45,8 @@ class Patient(HttpToolsProtocol):
         self._wait_for_head()
         if len(self.connections) > self._most:
             others = (one for one in self.connections if isinstance(one, Patient) and one is not self)
-            idle = [(one.idle_since, id(one), one) for one in others if one.idle_since is not None]
+            waiting = (one for one in others if not one.transport.is_closing())
+            idle = [(one.idle_since, id(one), one) for one in waiting if one.idle_since is not None]
             if idle:
                 min(idle)[2].transport.close()
 
