@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tvsnap.cache import Cache
+    from tvsnap.client.bases import RemoteImages
     from tvsnap.client.client import Client
     from tvsnap.graph import Graph
     from tvsnap.images import ImageStore
     from tvsnap.model.limits import Budget
-    from tvsnap.protocols import AnyCache, AnyGraph
+    from tvsnap.protocols import AnyAsyncCache, AnyCache, AnyGraph
     from tvsnap.sandboxes.protocol import Backend
 
 GRAPH_FILE = "tvsnap.db"
@@ -77,11 +78,52 @@ def any_cache(*, policy: str = options.POLICY, budget: Budget | None = None) -> 
             yield cache
         return
     with client:
-        if policy != options.POLICY or budget not in (None, options.budget(None, None, None, None)):
-            raise UsageError(
-                "with --url, the server says what is kept (tvsnap serve --help): leave out --policy and --max-..."
-            )
+        limited = budget not in (None, options.budget(None, None, None, None))
+        server_decides(("--policy", policy != options.POLICY), ("--max-...", limited))
         yield client
+
+
+@contextlib.contextmanager
+def any_images() -> Iterator[ImageStore | RemoteImages]:
+    """Gives the images of the chosen server to the block, or else those of the data directory."""
+    client = connected()
+    if client is None:
+        yield open_images()
+        return
+    with client:
+        yield client.images
+
+
+@contextlib.asynccontextmanager
+async def any_async_cache(policy: str, usual: str) -> AsyncIterator[AnyAsyncCache]:
+    """Opens the cache of the chosen server for the block, or else that of the data directory, by whose policy `usual`.
+
+    Args:
+        policy: when snapshots are taken.
+        usual: the policy where none is given, the only one that goes with a server.
+    """
+    from tvsnap.aio import connect
+    from tvsnap.aio.cache import AsyncCache
+
+    url = os.environ.get(options.URL_VARIABLE)
+    if not url:
+        async with AsyncCache(backend=backend_name(), policy=policy, images=open_images()) as cache:
+            yield cache
+        return
+    server_decides(("--policy", policy != usual))
+    async with await connect(url, os.environ.get(options.TOKEN_VARIABLE)) as client:
+        yield client
+
+
+def server_decides(*given: tuple[str, bool]) -> None:
+    """Raises `UsageError` for options that a server's own replace.
+
+    Args:
+        given: each option, with whether it was given.
+    """
+    wrong = [name for name, is_given in given if is_given]
+    if wrong:
+        raise UsageError(f"with --url, the server says it (tvsnap serve --help): leave out {' and '.join(wrong)}")
 
 
 @contextlib.contextmanager

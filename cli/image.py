@@ -20,7 +20,7 @@ from .image_build import image_data, size_text
 from .text import visible
 
 
-@options.verb("012", s5="no rights to the data directory")
+@options.verb("012", url=True, s5="no rights to the data directory")
 def ls(as_json: options.AsJson = False) -> None:
     """List the images.
 
@@ -31,7 +31,8 @@ def ls(as_json: options.AsJson = False) -> None:
       tvsnap image ls
       tvsnap image ls --json
     """
-    images = context.open_images().list()
+    with context.any_images() as store:
+        images = store.list()
     context.answer([image_data(image) for image in images], as_json=as_json, show=lambda: _list(images))
 
 
@@ -47,7 +48,7 @@ def _list(images: list[Image]) -> None:
     context.console().print(table)
 
 
-@options.verb("012", s3="no such image", s5="no rights to the data directory")
+@options.verb("012", url=True, s3="no such image", s5="no rights to the data directory")
 def show(
     name: str = Argument(..., metavar="IMAGE", help="A name, or a digest or any unique prefix of it."),
     as_json: options.AsJson = False,
@@ -59,9 +60,9 @@ def show(
       tvsnap image show terminal
       tvsnap image show 3968f8 --json
     """
-    store = context.open_images()
-    image = store.get(name)
-    manifest, log = store.manifest(image), str(image.rootfs.with_name(BUILD_LOG))
+    with context.any_images() as store:
+        image = store.get(name)
+        manifest, log = store.manifest(image), str(image.rootfs.with_name(BUILD_LOG))
     more = asdict(manifest)
     data = {key: more[key] for key in ("notes", "source", "recipe", "build_seconds")}
     data |= {"databases": (), **manifest.contents}

@@ -11,8 +11,9 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
+from tvsnap.client.bases import RemoteImages
 from tvsnap.environments import environment_of
-from tvsnap.images import Image, find_source
+from tvsnap.images import Image, ImageNotFound, find_source, shipped_images
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.network.attach import network_complaint
@@ -29,6 +30,7 @@ ALLOW_HELP = "Holds what image.yaml may start from (directory, tar, oci) beside 
 
 @options.verb(
     "0",
+    url=True,
     s1="a step failed; nothing of the build is left",
     s2="bad usage, or a mistake in a file of SOURCE",
     s3="no such SOURCE",
@@ -105,32 +107,49 @@ def build(
       tvsnap image build terminal --force                 with the newest packages
       tvsnap image build mariadb --name spider --database spider_mysql.sql
       tvsnap image build sqlite --name shop --database shop=schema.sql --database shop=items.csv
+      tvsnap image build tasks/fix-git --url http://sandboxes:8420      on a server, to which the folder is sent
     """
     if dialect is not None and not databases:
         raise UsageError("--dialect is for the files of --database; image.yaml says it of each of its files")
     allow = allow or []
-    store = context.open_images()
-    found = with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
+    how: dict[str, Any] = {
+        "name": name,
+        "force": force,
+        "keep_layers": keep_layers,
+        "from_dockerfile": from_dockerfile,
+    }
     started = time.time()
-    with watched(verbose) as progress:
-        image = store.build(
-            found,
-            name=name,
-            progress=progress,
-            force=force,
-            keep_layers=keep_layers,
-            allow=allow,
-            from_dockerfile=from_dockerfile,
-        )
-    # An image that was rebuilt with the same content keeps its date; for the user, it was not built.
-    built = image.created >= started
+    with context.any_images() as store:
+        if isinstance(store, RemoteImages):
+            if databases or allow:
+                raise UsageError("--database and --allow go with no --url: put the files beside an image.yaml")
+            before = max((image.created for image in store.list()), default=0.0)  # by the server's clock
+            with watched(verbose) as progress:
+                image = store.build(_elsewhere(source), progress=progress, **how)
+            built = image.created > before
+        else:
+            found = with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
+            with watched(verbose) as progress:
+                image = store.build(found, progress=progress, allow=allow, **how)
+            # An image that was rebuilt with the same content keeps its date; for the user, it was not built.
+            built = image.created >= started
+            _tell_of_network(image)
     seconds = time.time() - started
-    _tell_of_network(image)
     warmed = _warm(image) if warm else None
     came_to = f"built in {seconds:.1f} s" if built else "unchanged"
     line = f"{image.name}  {image.digest[:12]}  {size_text(image.size)}  {came_to}"
     data = {**image_data(image), "built": built, "seconds": round(seconds, 3), "warmed": warmed}
     context.answer(data, as_json=as_json, show=lambda: typer.echo(line))
+
+
+def _elsewhere(source: str) -> Path | str:
+    """Returns what a server is to build: a folder of this machine, or a name, which the server knows better."""
+    path = Path(source).expanduser()
+    if source in shipped_images() or not path.exists():
+        if "/" in source:
+            raise ImageNotFound(f"there is no folder {source}")
+        return source
+    return find_source(source)
 
 
 def _tell_of_network(image: Image) -> None:
@@ -156,7 +175,7 @@ def _warm(image: Image) -> float | None:
         if not environment_of(image).serves:
             return None
         otherwise = "; each rollout starts the server itself"
-        with context.open_cache() as cache:
+        with context.any_cache(policy=options.POLICY) as cache:
             cache.warm(image)
     except (UsageError, MachineLacks, NotCheckpointable) as error:
         if isinstance(error, UsageError) and otherwise:

@@ -9,10 +9,13 @@ from tvsnap.model.errors import UsageError
 
 from . import completion, context, options
 
+POLICY = "eager"
+
 
 @options.verb(
     "15",
     backend=True,
+    url=True,
     s0="the client closed the connection",
     s2="bad usage, or the package mcp is missing",
     s3="no such image",
@@ -22,7 +25,7 @@ def mcp(
     task: str = Option("", metavar="TASK", help="The task that the rollout is of."),
     network: options.Network = None,
     timeout: float = options.seconds(120.0, "--timeout", "Seconds for each call."),
-    policy: str = Option("eager", metavar="NAME", help="When to snapshot: eager, break-even, record-all or never."),
+    policy: str = Option(POLICY, metavar="NAME", help="When to snapshot: eager, break-even, record-all or never."),
 ) -> None:
     """Serve the tools of a sandbox to an agent over MCP.
 
@@ -34,10 +37,9 @@ def mcp(
     Examples:
       tvsnap mcp terminal
       tvsnap mcp terminal --task refactor --network public
+      tvsnap mcp terminal --url http://sandboxes:8420
     """
     import asyncio
-
-    from tvsnap.aio.cache import AsyncCache
 
     try:
         from tvsnap.integrations.mcp import Session, serve
@@ -45,12 +47,10 @@ def mcp(
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[mcp]'") from None
 
     async def run() -> None:
-        found = context.open_images().get(image)
-        async with (
-            AsyncCache(backend=context.backend_name(), policy=policy) as cache,
-            Session(cache, found, task, options.network(network), timeout) as session,
-        ):
-            await serve(session)
+        async with context.any_async_cache(policy, POLICY) as cache:
+            found = await cache.images.get(image)
+            async with Session(cache, found, task, options.network(network), timeout) as session:
+                await serve(session)
 
     try:
         asyncio.run(run())

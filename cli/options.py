@@ -75,6 +75,18 @@ Url = Annotated[
         envvar=URL_VARIABLE,
     ),
 ]
+
+
+def refuse_url(verb: typer.Context, url: str | None) -> None:
+    """Raises `UsageError` if an address is given to a verb that asks no server."""
+    if url is not None:
+        raise UsageError(
+            f"{verb.command_path} works on a data directory of its own machine, and asks no server: "
+            "leave out --url, or run it on the server's machine"
+        )
+
+
+NoUrl = Annotated[str | None, Option(hidden=True, callback=refuse_url)]
 Network = Annotated[
     list[str] | None,
     Option(
@@ -153,7 +165,7 @@ def verb(
         usual: the exit statuses that have their usual meaning, one digit each.
         home: whether it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
         backend: whether it has the option `--backend`, which sets `BACKEND_VARIABLE`.
-        url: whether it has the option `--url`, which sets `URL_VARIABLE`.
+        url: whether it has the option `--url`, which sets `URL_VARIABLE`; where it has not, giving one is an error.
         own: exit statuses with a special meaning, as in `s0="the command's own"`.
     """
     meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
@@ -180,6 +192,7 @@ def verb(
             (home, "home", None, Home),
             (backend, "backend", DEFAULT_BACKEND, Backend),
             (url, "url", None, Url),
+            (not url, "url", None, NoUrl),
         )
         for has, name, default, annotation in shared:
             if has:

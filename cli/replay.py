@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
@@ -24,17 +25,21 @@ from .text import count, visible
 if TYPE_CHECKING:
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
+    from tvsnap.model.limits import Budget
+    from tvsnap.protocols import AnyCache
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 
 SWITCH_S = 2e-4
 """Python's thread switch interval in seconds: with the default of 5 ms, a hit of some 20 µs waits for other threads."""
 
 BROKEN_SHOWN = 10
+POLICY = "break-even"
 
 
 @options.verb(
     "5",
     backend=True,
+    url=True,
     s0="every rollout came to its end (whatever its commands returned)",
     s1="tvsnap failed a rollout, or --keep-going skipped lines",
     s2="bad usage, or a line that is no rollout: nothing was run",
@@ -52,9 +57,7 @@ def replay(
     task: list[str] | None = Option(None, metavar="GLOB", help="Only these tasks, as in 'fix-*'."),
     think: float = options.seconds(0.0, "--think", "Seconds between calls, as a model would think.", least=0),
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for calls that name none."),
-    policy: str = Option(
-        "break-even", metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."
-    ),
+    policy: str = Option(POLICY, metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."),
     prefork: int | None = Option(
         None, metavar="N", min=0, help="Keep N sandboxes ready for hot states; else only where forks are slow."
     ),
@@ -81,7 +84,7 @@ def replay(
     """Run rollout files through the cache: the main job.
 
     Every call is answered from the graph if it was made before in the same state, else executed in a fork of that
-    state.
+    state. With --url, a server's sandboxes execute it; its figures include what others do there meanwhile.
 
     FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": ... (optional), "calls": [{"name":
     ..., "arguments": {...}, "timeout": seconds (optional)}, ...]}; - is standard input.
@@ -103,7 +106,8 @@ def replay(
 
     rollouts, broken = read_rollouts(files)
     rollouts = select(rollouts, tasks=task or (), limit=limit)
-    sound, unsound = check_rollouts(rollouts, image, context.open_images())
+    with context.any_images() as store:
+        sound, unsound = check_rollouts(rollouts, image, store)
     report_broken([*broken, *unsound], keep_going=keep_going)
     if not sound:
         raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(task)}" if task else ""))
@@ -113,9 +117,7 @@ def replay(
     keep_few_arenas()
     with result_file(report_file) as report_stream, result_file(outputs_file) as outputs_stream:
         with (
-            context.open_cache(
-                policy=policy, use_cache=not no_cache, prefork=prefork, audit=audit, budget=budget
-            ) as cache,
+            _open_cache(policy=policy, use_cache=not no_cache, prefork=prefork, audit=audit, budget=budget) as cache,
             replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
         ):
             report = Replay(cache, sound, chosen, listener).run()
@@ -127,18 +129,40 @@ def replay(
             report.write_outputs(outputs_stream)
     show = functools.partial(replay_view.print_report, report, context.console(), cached=not no_cache)
     context.answer(report.data(), as_json=as_json, show=show)
-    hint, images = NetworkHint(), context.open_images()
-    for run in report.runs:
-        name = run.planned.image or image or ""
-        for record in run.calls:
-            if lacks_network(record.result.output):
-                hint.look(record.result.output, name, images.get(name).network)
+    hint = NetworkHint()
+    with context.any_images() as store:
+        for run in report.runs:
+            name = run.planned.image or image or ""
+            for record in run.calls:
+                if lacks_network(record.result.output):
+                    hint.look(record.result.output, name, store.get(name).network)
     if report.interrupted:
         raise typer.Exit(options.INTERRUPTED)
     if report.failed or broken or unsound:
         raise typer.Exit(options.FAILED)
     if report.audit.differences:
         raise typer.Exit(options.DIFFERS)
+
+
+@contextlib.contextmanager
+def _open_cache(
+    *, policy: str, use_cache: bool, prefork: int | None, audit: float, budget: Budget
+) -> Iterator[AnyCache]:
+    client = context.connected()
+    if client is None:
+        settings: dict[str, Any] = {"prefork": prefork, "audit": audit, "budget": budget}
+        with context.open_cache(policy=policy, use_cache=use_cache, **settings) as cache:
+            yield cache
+        return
+    with client:
+        context.server_decides(
+            ("--policy", policy != POLICY),
+            ("--no-cache", not use_cache),
+            ("--prefork", prefork is not None),
+            ("--audit", audit > 0),
+            ("--max-...", budget != options.budget(None, None, None, None)),
+        )
+        yield client
 
 
 def check_rollouts(
@@ -150,18 +174,26 @@ def check_rollouts(
         UsageError: a rollout names no image and there is no default.
         NotFound: an image does not exist.
     """
+    from tvsnap.client.bases import RemoteImages
     from tvsnap.environments import environment_of
     from tvsnap.upkeep.rollout_files import BrokenLine
 
-    environments = {}
+    environments: dict[str, Environment | None] = {}
     sound, unsound = [], []
     for rollout in rollouts:
         name = rollout.image or default
         if name is None:
             raise UsageError(f"{rollout.file}:{rollout.line}: the rollout names no image; give one with --image")
         if name not in environments:
-            environments[name] = environment_of(images.get(name))
-        mistake = _first_mistake(rollout, environments[name])
+            found = images.get(name)
+            try:
+                environments[name] = environment_of(found)
+            except UsageError:
+                if not isinstance(images, RemoteImages):
+                    raise
+                environments[name] = None  # which the server knows
+        known = environments[name]
+        mistake = "" if known is None else _first_mistake(rollout, known)
         if mistake:
             unsound.append(BrokenLine(rollout.file, rollout.line, mistake))
         else:

@@ -19,6 +19,7 @@ from .text import count, cut, one_line, percent, seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tvsnap.model.stats import Stats
     from tvsnap.upkeep.replay import CallRecord, Listener, ReplayReport, RolloutRun
 
 REASONS_SHOWN = 12
@@ -99,7 +100,7 @@ def print_report(report: ReplayReport, console: Console, *, cached: bool) -> Non
 def _figures(report: ReplayReport, *, cached: bool) -> Table:
     data, stats = report.data(), report.stats
     calls = data["calls"]
-    words = f"{stats.prefix_hits:,} where a sandbox or a snapshot was at hand" if stats.prefix_hits else ""
+    words = f"{stats.prefix_hits:,} where a sandbox or a snapshot was at hand" if stats and stats.prefix_hits else ""
     executed = ("executed", f"{data['executed']:,}", percent(data["executed"], calls), words)
     wall_time = ("wall time", seconds(data["wall_s"]))
     if not cached:
@@ -109,29 +110,37 @@ def _figures(report: ReplayReport, *, cached: bool) -> Table:
         words = "waited for a rollout that was executing the same"
         rows.append(("coalesced", f"{data['coalesced']:,}", percent(data["coalesced"], calls), words))
     rows.append(executed)
+    rows += [] if stats is None else _counted_rows(stats)
+    rows += [
+        ("hit rate", f"{100 * data['hit_rate']:.1f} %"),
+        wall_time,
+        ("tool time", seconds(data["tool_time_s"]), "", f"of which {seconds(data['executed_time_s'])} were executed"),
+    ]
+    if stats is not None:
+        rows.append(("saved", seconds(stats.saved_s), "", "net of waiting, forks, replays and checkpoints"))
+    return context.grid(rows, 4)
+
+
+def _counted_rows(stats: Stats) -> list[tuple[str, ...]]:
+    """Returns what the cache has counted."""
+    rows: list[tuple[str, ...]] = []
     ways = ", ".join(f"{number:,} {way}" for way, number in stats.arrivals.items() if number)
     if ways:
         rows.append(("sandboxes", f"{sum(stats.arrivals.values()):,}", "", f"to execute these in: {ways}"))
     rows += [
-        ("replayed", f"{data['replayed']:,}", "", "recorded calls run again to rebuild a state"),
-        ("forks", f"{data['forks']:,}", "", f"and {count(data['starts'], 'fresh start')}"),
+        ("replayed", f"{stats.replayed:,}", "", "recorded calls run again to rebuild a state"),
+        ("forks", f"{stats.forks:,}", "", f"and {count(stats.starts, 'fresh start')}"),
     ]
     if stats.preforks:
         words = f"{stats.preforks_used:,} used, {stats.preforks_wasted:,} in vain"
         rows.append(("preforks", f"{stats.preforks:,}", "", f"forks and starts ahead of time: {words}"))
-    rows.append(("checkpoints", f"{data['checkpoints']:,}"))
+    rows.append(("checkpoints", f"{stats.checkpoints:,}"))
     if stats.evicted or stats.snapshots_refused:
         words = f"to make room; {count(stats.snapshots_refused, 'state')} got no snapshot for want of it"
         rows.append(("evicted", f"{stats.evicted:,}", "", words))
     if stats.trouble:
         rows.append(("trouble", "", "", one_line(stats.trouble)))
-    rows += [
-        ("hit rate", f"{100 * data['hit_rate']:.1f} %"),
-        wall_time,
-        ("tool time", seconds(data["tool_time_s"]), "", f"of which {seconds(data['executed_time_s'])} were executed"),
-        ("saved", seconds(data["saved_s"]), "", "net of waiting, forks, replays and checkpoints"),
-    ]
-    return context.grid(rows, 4)
+    return rows
 
 
 def _hit_words(data: dict[str, float]) -> str:

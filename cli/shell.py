@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Option
 
+from tvsnap.model.errors import UsageError
+
 from . import context, options
 from .exec import print_output
 
 if TYPE_CHECKING:
+    from tvsnap.client.client import RemoteSandbox
+    from tvsnap.protocols import AnySandbox
     from tvsnap.sandboxes.protocol import Sandbox
 
+PROMPT = "$ "
 DETACH = 0x1D  # Ctrl-]
 CHUNK = 65536
 LINE_TIMEOUT = 3600.0  # seconds for a command read from standard input
@@ -28,7 +33,7 @@ RESET = b"\x1b[0m\x1b[?25h\x1b[?1l\x1b[?1000l\x1b[?2004l\x1b[?1049l"
 """Resets terminal modes that a program in the sandbox may have changed."""
 
 
-@options.verb("0125", backend=True, s3="no such state, or a prefix that fits several")
+@options.verb("0125", backend=True, url=True, s3="no such state, or a prefix that fits several")
 def shell(
     state: options.StateName,
     keep: bool = Option(False, "--keep", help="Record what was done as a new branch."),
@@ -41,6 +46,8 @@ def shell(
     was done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read
     from standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
 
+    With --url there is no terminal, and no --keep: each line that you type, or of standard input, is a command.
+
     Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
 
     \b
@@ -50,6 +57,17 @@ def shell(
       echo 'git log --oneline' | tvsnap shell 3fa9c1~2
     """
     kept = None
+    client = context.connected()
+    if client is not None:
+        with client:
+            if keep:
+                raise UsageError("--keep goes with no --url: the server keeps what a rollout does (tvsnap run --url)")
+            found = client.graph.resolve(state)
+            with client.materialise(found.hash) as fork:
+                _converse(fork, found.hash, quiet=as_json)
+        if as_json:
+            context.print_json({"state": found.hash, "kept": None})
+        return
     with context.open_cache() as cache:
         found = cache.graph.resolve(state)
         if keep:
@@ -72,13 +90,32 @@ def _session(sandbox: Sandbox, state: str, *, quiet: bool) -> bytes:
     if context.is_terminal():
         typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
         return _interact(sandbox)
-    return _read_commands(sandbox, quiet=quiet)
+    return _read_commands(sandbox, options.input_lines(), quiet=quiet)
 
 
-def _read_commands(sandbox: Sandbox, *, quiet: bool) -> bytes:
-    """Runs the lines of standard input; returns the transcript."""
+def _converse(sandbox: RemoteSandbox, state: str, *, quiet: bool) -> None:
+    """Runs the lines that a person types, or those of standard input, in a sandbox of a server."""
+    if not context.is_terminal():
+        _read_commands(sandbox, options.input_lines(), quiet=quiet)
+        return
+    typer.echo(f"a fork of state {state[:12]}, a line at a time, without a terminal; Ctrl-D leaves it", err=True)
+    _read_commands(sandbox, _typed_lines(), quiet=quiet)
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yields the lines that a person types, until the end of input."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  (gives `input` editing and history)
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input(PROMPT)
+    typer.echo()
+
+
+def _read_commands(sandbox: AnySandbox, lines: Iterator[str], *, quiet: bool) -> bytes:
+    """Runs lines; returns the transcript."""
     transcript = bytearray()
-    for line in options.input_lines():
+    for line in lines:
         outcome = sandbox.run(line, timeout=LINE_TIMEOUT)
         transcript += f"$ {line}\n".encode() + outcome.output
         if not quiet:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.server.conftest import Server, start
+from tvsnap.images import Image
+
 ROOT = Path(__file__).parents[2]
+PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+"""Runs a program as a user that is not root, and has no rights but those to its files."""
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +34,11 @@ def harness_programs() -> Path:
     if not programs.is_dir():
         pytest.skip("Inspect needs Python 3.11 or newer, and .venv has an older one")
     return programs
+
+
+@pytest.fixture(scope="session")
+def server(terminal_image: Image, tvsnap_home: Path) -> Iterator[Server]:
+    """A server on the session's data directory."""
+    started = start(tvsnap_home, socket="integrations.sock")
+    yield started
+    assert started.stop() == 0

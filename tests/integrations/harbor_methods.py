@@ -1,12 +1,11 @@
 """Asks tvsnap's environment for Harbor what no job asks: by Harbor's own Python.
 
-python harbor_methods.py HOME TASK FOLDER
+python harbor_methods.py HOME TASK FOLDER, where HOME is a data directory, or the address of a server
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -22,7 +21,8 @@ from harbor.models.trial.paths import TrialPaths
 
 from tvsnap.integrations.harbor import TvsnapEnvironment
 
-HOME, TASK, FOLDER = map(Path, sys.argv[1:])
+HOME = {"url" if sys.argv[1].startswith("http:") else "home": sys.argv[1]}
+TASK, FOLDER = map(Path, sys.argv[2:])
 OFFLINE = NetworkPolicy(network_mode=NetworkMode.NO_NETWORK)
 
 
@@ -36,10 +36,9 @@ def environment(name: str, **options: Any) -> TvsnapEnvironment:
         paths,
         task.config.environment.model_copy(deep=True),
         logging.getLogger(name),
-        home=HOME,
         salt=str(FOLDER),
         auto_mounts=[{"type": "bind", "source": str(paths.agent_dir), "target": "/logs/agent"}],
-        **{"network_policy": OFFLINE, **options},
+        **{"network_policy": OFFLINE, **HOME, **options},
     )
 
 
@@ -155,15 +154,14 @@ async def main() -> None:
     assert await agents_logs("read", "cat /logs/agent/*") == "read"
     assert await agents_logs("always", hidden, agent_logs="always") == "trajectory.json\n"
 
-    refused("there is no tvsnap service", url="http://127.0.0.1:8420")
+    refused("not both", home="/tmp", url="http://127.0.0.1:8420")
+    refused("the server says it", home=None, url="http://127.0.0.1:8420", use_cache=False)
     refused("when-read or always", agent_logs="never")
     refused("mark it read_only", mounts=[{"type": "bind", "source": "/tmp", "target": "/mounted"}])
     refused("does not support", memory_enforcement_policy=ResourceMode.REQUEST)
     refused("cannot change", phase_network_policies=[OFFLINE, NetworkPolicy()])
-    with patch("os.geteuid", return_value=1000), contextlib.suppress(SystemExit):
-        TvsnapEnvironment.preflight()
-        raise AssertionError("without root there are no sandboxes")
-    TvsnapEnvironment.preflight()
+    with patch("os.geteuid", return_value=1000):
+        refused("give the url", home="/tmp", url=None)
 
 
 async def attach() -> None:

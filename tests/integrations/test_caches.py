@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap import Cache, Image, UsageError
+from tvsnap import AsyncCache, Cache, Image, UsageError
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 
 
@@ -21,6 +21,8 @@ def test_one_loop_has_one_cache_for_the_same_options_and_closes_it_at_its_end(tv
         without = await shared_cache(CacheOptions(tvsnap_home, use_cache=False))
         assert one is other
         assert without is not one
+        assert isinstance(one, AsyncCache)
+        assert isinstance(without, AsyncCache)
         assert not without.cache.use_cache
         return one.cache, without.cache
 
@@ -40,7 +42,9 @@ def test_a_cache_that_cannot_be_opened_is_tried_again(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="is no directory"):
                 await shared_cache(CacheOptions(home))
         home.unlink()
-        assert (await shared_cache(CacheOptions(home))).cache.home == home
+        opened = await shared_cache(CacheOptions(home))
+        assert isinstance(opened, AsyncCache)
+        assert opened.cache.home == home
 
     asyncio.run(ask())
 

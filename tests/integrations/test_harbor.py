@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.integrations.conftest import PLAIN_USER
 from tests.integrations.harbor_tasks import scripts, write_tasks, write_troubled_tasks
 from tests.integrations.scripted_model import model_server
+from tests.server.conftest import Server
 from tvsnap.images import Image
 
 ENVIRONMENT = "tvsnap.integrations.harbor:TvsnapEnvironment"
@@ -76,15 +78,13 @@ class Harbor:
 
     def config(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Path:
         """Writes a job's configuration; returns its path."""
+        where = {} if "url" in options else {"home": str(self.home), "policy": "record-all"}
         config = {
             "job_name": name,
             "jobs_dir": str(self.jobs),
             "n_concurrent_trials": 4,
             "quiet": True,
-            "environment": {
-                "import_path": ENVIRONMENT,
-                "kwargs": {"home": str(self.home), "policy": "record-all", **options},
-            },
+            "environment": {"import_path": ENVIRONMENT, "kwargs": {**where, **options}},
             "agents": agents,
             "tasks": [{"path": str(task)} for task in tasks],
         }
@@ -92,10 +92,10 @@ class Harbor:
         path.write_text(json.dumps(config))
         return path
 
-    def run(self, program: str, *arguments: str | Path, said: str = "") -> str:
-        """Runs one of the programs, which must succeed, with a standard input; returns what it prints."""
+    def run(self, program: str, *arguments: str | Path, said: str = "", by: Sequence[str] = ()) -> str:
+        """Runs one of the programs, by another one, which must succeed; returns what it prints."""
         env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY, **self.variables}
-        command = [self._programs / program, *arguments]
+        command = [*by, self._programs / program, *arguments]
         ran = subprocess.run(command, env=env, cwd=self.jobs, input=said, capture_output=True, text=True, timeout=600)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
@@ -239,6 +239,21 @@ def test_rewards_are_given_as_often_as_is_asked_for_before_they_answer_others(ha
     assert third.reports["tvsnap-env"]["strained_grades"] == []
 
 
+def test_a_job_with_a_server_and_without_root(harbor: Harbor, tasks: Path, server: Server) -> None:
+    names = ("served-1", "served-2")
+    options = {"salt": f"served {tasks}", "url": server.url}
+    agents = [{"name": "oracle"}]
+    configs = [harbor.config(name, agents, [tasks / "greet", tasks / "apart"], **options) for name in names]
+    harbor.run("python", RUN_JOBS, *configs, by=PLAIN_USER)
+    first, second = map(harbor.trials, names)
+    for job in (first, second):
+        assert {key: trial.error for key, trial in job.items() if trial.error} == {}
+        assert _rewards(job) == {("greet", "oracle"): 1.0, ("apart", "oracle"): 1.0}
+    for trial in second.values():
+        assert trial.hits == trial.calls > 0
+        assert {report["home"] for report in trial.reports.values()} == {server.url}
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
@@ -271,8 +286,12 @@ def test_only_the_hosts_on_the_list_are_reached(troubled: Job) -> None:
     assert not (trial.folder / "agent/exit-code.txt").exists(), "the other host was reached"
 
 
-def test_each_method_of_an_environment(harbor: Harbor, tasks: Path, tmp_path: Path) -> None:
-    printed = harbor.run("python", METHODS, harbor.home, tasks / "wait", tmp_path, said="cat /app/it\n")
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_each_method_of_an_environment(
+    where: str, harbor: Harbor, tasks: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = harbor.home if where == "here" else request.getfixturevalue("server").url
+    printed = harbor.run("python", METHODS, place, tasks / "wait", tmp_path, said="cat /app/it\n")
     answers = printed.splitlines()
     assert answers[:5] == [
         "stdout='/app\\n1\\nto-stderr\\n' stderr=None return_code=3",

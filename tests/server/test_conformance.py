@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,24 @@ def test_errors_are_of_the_same_classes(cache: AnyCache) -> None:
             rollout.call("bash", {"command": {1, 2}})
     with pytest.raises(tvsnap.UsageError, match="closed"):
         rollout.call("bash", {"command": "true"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"limits": 3}, "limits must be a tvsnap.Limits, not 3"),
+        ({"task": 3}, "task must be a string, not 3"),
+        ({"salt": b"x"}, "salt must be a string, not b'x'"),
+        ({"label": "\0"}, "label must not hold a NUL character"),
+        ({"network": 3}, "network cannot be 3"),
+        ({"network": ["no host"]}, "network cannot allow 'no host'"),
+        ({"deadline": "soon"}, "deadline must be a number of seconds of at least 0, not 'soon'"),
+        ({"image": 3}, "image must be a string, not 3"),
+    ],
+)
+def test_arguments_that_make_no_sense(cache: AnyCache, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(tvsnap.UsageError, match=re.escape(message)):
+        cache.rollout(**{"image": "terminal", **arguments})
 
 
 def test_forks_go_on_by_themselves(cache: AnyCache) -> None:

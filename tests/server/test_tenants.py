@@ -13,6 +13,7 @@ import pytest
 
 import tvsnap
 from tests.server.conftest import Server, start
+from tests.server.test_verbs import verb
 from tvsnap.server.tenants import Shares, Tenant, read_tokens
 from tvsnap.wire.errors import Busy
 
@@ -55,6 +56,17 @@ def test_no_tenant_is_answered_from_what_another_has_recorded(guarded: Server) -
                     assert (result.source == "executed") is executed
                     outputs.setdefault(token, set()).add(result.output)
     assert all(len(seen) == 1 for seen in outputs.values())
+
+
+def test_a_tenant_replays_rollout_files(guarded: Server, tmp_path: Path) -> None:
+    calls = [{"name": "bash", "arguments": {"command": "echo replayed"}}]
+    (tmp_path / "rollouts").write_text(json.dumps({"task": "t", "rollout": "r", "calls": calls}) + "\n")
+    words = ("replay", str(tmp_path / "rollouts"), "--image", "terminal", "--url", guarded.url)
+    status, text = verb(*words, TVSNAP_TOKEN=ONE)
+    assert (status, "executed" in text, "saved" in text) == (0, True, False), text
+    status, text = verb(*words, "--json", TVSNAP_TOKEN=ONE)
+    report = json.loads(text)
+    assert (report["calls"], report["hits"], "forks" in report) == (1, 1, False), "what others did is not told"
 
 
 def test_a_tenant_sees_its_own_states_and_rollouts_only(guarded: Server) -> None:

@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import tvsnap
 from tests.server.conftest import Server, start
 
 ROOT = Path(__file__).parents[2]
 
 
-def verb(*words: str, **variables: str) -> tuple[int, str]:
+def verb(*words: str, typed: str = "", **variables: str) -> tuple[int, str]:
     """Returns the exit status and the output of a command line."""
     command = [sys.executable, "-m", "tests.server.main", *words]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **variables})
+    env = {**os.environ, **variables}
+    ran = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=ROOT, env=env)
     return ran.returncode, ran.stdout + ran.stderr
 
 
@@ -51,6 +53,48 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
     assert verb("exec", "--url", f"unix:{server.socket}", state[:12], "cat f; exit 7") == (7, "one\ntwo\n")
     status, text = verb("stats", "--json", **there)
     assert (status, json.loads(text)["home"]) == (0, str(server_home))
+
+
+def test_rollout_files_are_replayed_on_a_server(server: Server, tmp_path: Path) -> None:
+    calls = [{"name": "bash", "arguments": {"command": command}} for command in ("cd /tmp; echo 1 > f", "cat f")]
+    (tmp_path / "rollouts").write_text(json.dumps({"task": "t", "rollout": "r", "calls": calls}) + "\n")
+    words = ("replay", str(tmp_path / "rollouts"), "--image", "terminal", "--salt", secrets.token_hex(4), "--json")
+    for hits in (0, 2):
+        status, text = verb(*words, TVSNAP_URL=server.url)
+        assert status == 0, text
+        report = json.loads(text)
+        assert (report["calls"], report["hits"], report["failed"]) == (2, hits, [])
+        assert report["executed"] + report["hits"] == 2
+        assert "forks" in report
+    for option in (("--no-cache",), ("--policy", "eager"), ("--max-disk", "1G")):
+        status, text = verb(*words, *option, TVSNAP_URL=server.url)
+        assert (status, len(text.splitlines())) == (2, 1)
+        assert option[0].removesuffix("disk") in text
+
+
+def test_lines_are_run_in_a_fork_of_a_state_of_a_server(server: Server) -> None:
+    with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "cd /tmp; X=kept"})
+        state = rollout.state
+    assert verb("shell", state[:16], "--url", server.url, typed="echo $X; pwd\necho on\n") == (0, "kept\n/tmp\non\n")
+
+
+def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -> None:
+    for words in (("image", "ls", "--json"), ("image", "show", "terminal", "--json")):
+        assert verb(*words, TVSNAP_URL=server.url) == verb("--home", str(server_home), *words)
+    folder = tmp_path / f"sent-{secrets.token_hex(4)}"
+    folder.mkdir()
+    (folder / "image.yaml").write_text("image: terminal\nfiles: [{source: greeting, dest: /etc/motd}]\n")
+    (folder / "greeting").write_text("hello\n")
+    status, text = verb("image", "build", f"{folder}/", "--json", "--url", server.url)
+    assert status == 0, text
+    assert json.loads(text)["name"] == folder.name
+    assert verb("exec", "--url", server.url, _root(server, folder.name), "cat /etc/motd") == (0, "hello\n")
+
+
+def _root(server: Server, image: str) -> str:
+    with tvsnap.connect(server.url) as client, client.rollout(image) as rollout:
+        return rollout.root
 
 
 def test_what_goes_wrong_is_told_in_one_line(server: Server, tmp_path: Path) -> None:

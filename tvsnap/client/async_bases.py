@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tvsnap.client.async_transport import AsyncTransport
+from tvsnap.client.bases import RemoteTool, tools_of
 from tvsnap.client.client import Client
 from tvsnap.client.operations import RolloutAbout
 from tvsnap.client.transport import Transport
@@ -20,6 +21,7 @@ from tvsnap.wire.errors import Unreachable
 
 if TYPE_CHECKING:
     from tvsnap.client.async_client import AsyncRemoteRollout
+    from tvsnap.images import BuildProgress
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +49,14 @@ class AsyncClientBase:
         """Returns what the server's cache has done; see `Cache.stats`. It blocks for as long as one request does."""
         return self.cache.stats()
 
+    def refusal(self, state: str) -> str | None:
+        """Returns why the server could take no snapshot of a state; see `Client.refusal`. It blocks as `stats` does.
+
+        Args:
+            state: the state's full hash.
+        """
+        return self.cache.refusal(state)
+
     async def close(self) -> None:
         """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
@@ -69,6 +79,13 @@ class AsyncRolloutBase(RolloutAbout):
         self._transport = transport
         self._order = asyncio.Lock()
         self._ending: asyncio.Future[Any] | None = None  # of a call that nobody waits for any more
+        self._tools: Mapping[str, RemoteTool] | None = None
+
+    async def tools(self) -> Mapping[str, RemoteTool]:
+        """Returns the tools that may be called, by name; see `AsyncRollout.tools`."""
+        if self._tools is None:
+            self._tools = tools_of(await self._do(self._ask_for_tools))
+        return self._tools
 
     async def settled(self) -> None:
         """Waits until it is known where the last call led."""
@@ -81,6 +98,13 @@ class AsyncRolloutBase(RolloutAbout):
     @property
     def _blocking(self) -> Transport:
         return self._transport.blocking
+
+    async def _begin(self) -> None:
+        raise NotImplementedError
+
+    async def _ask_for_tools(self) -> Any:
+        await self._begin()
+        return await self._transport.ask(Ask("GET", self._target("tools")))
 
     async def _settle(self) -> None:
         if self._place is None:
@@ -149,7 +173,27 @@ class AsyncRemoteImages:
         return await asyncio.to_thread(self._images.list)
 
     async def build(
-        self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False
+        self,
+        source: Path | str,
+        *,
+        name: str | None = None,
+        progress: BuildProgress | None = None,
+        force: bool = False,
+        keep_layers: bool = False,
+        from_dockerfile: bool = False,
+        docker_image: str | None = None,
+        task_user: bool = True,
     ) -> Image:
-        """Builds an image; see `ImageStore.build`."""
-        return await asyncio.to_thread(lambda: self._images.build(source, name=name, progress=progress, force=force))
+        """Builds an image; see `RemoteImages.build`."""
+        return await asyncio.to_thread(
+            lambda: self._images.build(
+                source,
+                name=name,
+                progress=progress,
+                force=force,
+                keep_layers=keep_layers,
+                from_dockerfile=from_dockerfile,
+                docker_image=docker_image,
+                task_user=task_user,
+            )
+        )

@@ -13,7 +13,6 @@ from tvsnap.client.async_transport import AsyncTransport
 from tvsnap.client.operations import (
     DEFAULT_TIMEOUT,
     MOST_READ,
-    Hosts,
     RemoteFetched,
     downloaded,
     make_sandboxes,
@@ -28,7 +27,9 @@ from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
+from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
+from tvsnap.model.network import NetworkLike
 from tvsnap.model.observations import Command, FileChange, Outcome, Process
 from tvsnap.model.several import Several
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
@@ -73,19 +74,19 @@ class AsyncClient(AsyncClientBase):
 
     def rollout(
         self,
-        image: str,
+        image: str | Image,
         task: str = "",
         salt: str | None = None,
         label: str | None = None,
         *,
         limits: Limits | None = None,
-        network: Hosts = None,
+        network: NetworkLike = None,
         deadline: float | None = None,
     ) -> AsyncRemoteRollout:
         """Returns a rollout at the root of an image; see `AsyncCache.rollout`.
 
         Args:
-            image: the image's name or digest, as the server knows it.
+            image: the image, or its name or digest, as the server knows it.
             task: the task that the rollout is of.
             salt: a text that keeps rollouts apart.
             label: what people call this rollout.
@@ -117,7 +118,7 @@ class AsyncClient(AsyncClientBase):
 
     @contextlib.asynccontextmanager
     async def materialise(
-        self, state: str, *, after: float = 0.0, network: Hosts = None
+        self, state: str, *, after: float = 0.0, network: NetworkLike = None
     ) -> AsyncIterator[AsyncRemoteSandbox]:
         """Returns a context manager with a sandbox in any state; see `AsyncCache.materialise`.
 
@@ -169,11 +170,11 @@ class AsyncClient(AsyncClientBase):
             return [AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]]
         return await self._make(make_sandboxes(state, n, 0.0, None))
 
-    async def warm(self, image: str) -> str:
+    async def warm(self, image: str | Image) -> str:
         """Takes a snapshot of an image's root where its sandboxes run a service; see `AsyncCache.warm`.
 
         Args:
-            image: the image's name or digest, as the server knows it.
+            image: the image, or its name or digest, as the server knows it.
 
         Returns:
             The hash of the root.

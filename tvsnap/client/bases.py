@@ -13,13 +13,15 @@ from tvsnap.client.operations import RolloutAbout, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge, RolloutRecord, RootInfo, Snapshot, State, TreeNode
-from tvsnap.model.images import Image
+from tvsnap.model.images import Image, Manifest
+from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable, error_of
 from tvsnap.wire.values import from_data
 
 if TYPE_CHECKING:
     from tvsnap.client.client import RemoteRollout
+    from tvsnap.images import BuildProgress
 
 K = TypeVar("K")
 
@@ -53,6 +55,25 @@ class ClientBase:
         """Returns what `tvsnap stats --json` prints of the server's data directory."""
         return cast("dict[str, Any]", self.transport.get(target("stats"))["figures"])
 
+    def limits_for(self, image: Image) -> Limits:
+        """Returns the limits that sandboxes of an image have on the server; see `Cache.limits_for`.
+
+        Args:
+            image: the image.
+
+        Raises:
+            NotFound: the server has no such image.
+        """
+        return from_data(Limits, self.transport.get(target("images", image.digest, "limits"))["limits"])
+
+    def refusal(self, state: str) -> str | None:
+        """Returns why the process of the server that answers could take no snapshot of a state; see `Cache.refusal`.
+
+        Args:
+            state: the state's full hash.
+        """
+        return cast("str | None", self.transport.get(target("states", state))["refusal"])
+
     def diff(self, kind: type[K], a: str, b: str, *, patch: bool = False) -> K:
         """Returns how two states differ.
 
@@ -70,9 +91,13 @@ class ClientBase:
         return from_data(kind, self.transport.get(path)["difference"])
 
     def close(self) -> None:
-        """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
+        """Ends the rollouts that were begun here, with the calls under way, and the connections.
+
+        It may be called more than once.
+        """
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
             for rollout in list(self._open):
+                rollout.cancel()
                 rollout.close()
         self.transport.close()
 
@@ -87,17 +112,24 @@ class ClientBase:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool elsewhere.
+    """A tool elsewhere; see `Tool`.
 
     Attributes:
         name: its name.
         description: what it does, for models.
         parameters: the JSON schema of its arguments.
+        read_only: whether it changes nothing itself.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    read_only: bool
+
+
+def tools_of(answer: Mapping[str, Any]) -> dict[str, RemoteTool]:
+    """Returns the tools that an answer tells of, by name."""
+    return {name: RemoteTool(name, **about) for name, about in answer["tools"].items()}
 
 
 class RolloutBase(RolloutAbout):
@@ -112,8 +144,7 @@ class RolloutBase(RolloutAbout):
     def tools(self) -> Mapping[str, RemoteTool]:
         """The tools that may be called, by name; see `Rollout.tools`."""
         if self._tools is None:
-            told = self._transport.get(self._target("tools"))["tools"]
-            self._tools = {name: RemoteTool(name, **about) for name, about in told.items()}
+            self._tools = tools_of(self._transport.get(self._target("tools")))
         return self._tools
 
     @property
@@ -145,15 +176,47 @@ class RemoteImages:
         """Returns an image; see `ImageStore.get`."""
         return from_data(Image, self._transport.get(target("images", name))["image"])
 
+    def manifest(self, image: Image) -> Manifest:
+        """Returns what is recorded about an image besides `Image`; see `ImageStore.manifest`."""
+        return from_data(Manifest, self._transport.get(target("images", image.digest))["manifest"])
+
     def list(self) -> list[Image]:
         """Returns all images; see `ImageStore.list`."""
         return [from_data(Image, one) for one in self._transport.get(target("images"))["images"]]
 
-    def build(self, source: Path | str, *, name: str | None = None, progress: Any = None, force: bool = False) -> Image:
-        """Builds an image of a name that comes with tvsnap, or of a folder of this machine; see `ImageStore.build`."""
-        of = {"source": source} if isinstance(source, str) else {"digest": upload(self._transport, source)}
+    def build(
+        self,
+        source: Path | str,
+        *,
+        name: str | None = None,
+        progress: BuildProgress | None = None,
+        force: bool = False,
+        keep_layers: bool = False,
+        from_dockerfile: bool = False,
+        docker_image: str | None = None,
+        task_user: bool = True,
+    ) -> Image:
+        """Builds an image on the server; see `ImageStore.build`.
+
+        Args:
+            source: the name of an image that comes with tvsnap; or the path of a folder of this machine, or of a
+                description in it, which is uploaded.
+            name, progress, force, keep_layers, from_dockerfile, docker_image, task_user: see `ImageStore.build`.
+
+        Raises:
+            TvsnapError: see `ImageStore.build`.
+            ConnectionError: the connection broke before the image was built; the server goes on with it.
+        """
+        of: dict[str, Any] = {"source": source}
+        if isinstance(source, Path):
+            path = source.expanduser().absolute()
+            of = {"file": path.name} if path.is_file() else {}
+            folder = path.parent if of else path
+            of |= {"folder": folder.resolve().name, "digest": upload(self._transport, folder)}
+        how = {"keep_layers": keep_layers, "from_dockerfile": from_dockerfile, "task_user": task_user}
+        asked = {**of, **how, "name": name, "force": force, "docker_image": docker_image}
         event = ""
-        with self._transport.stream("POST", target("images"), {**of, "name": name, "force": force}) as pieces:
+        with self._transport.stream("POST", target("images"), asked) as pieces:
             for line in _lines(pieces):
                 if line.startswith("event: "):
                     event = line.removeprefix("event: ")

@@ -13,7 +13,6 @@ from tvsnap.client.bases import ClientBase, RolloutBase, SandboxBase
 from tvsnap.client.operations import (
     DEFAULT_TIMEOUT,
     MOST_READ,
-    Hosts,
     RemoteFetched,
     downloaded,
     make_sandboxes,
@@ -28,7 +27,9 @@ from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
+from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
+from tvsnap.model.network import NetworkLike
 from tvsnap.model.observations import Command, FileChange, Outcome, Process
 from tvsnap.model.several import Several
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
@@ -73,19 +74,19 @@ class Client(ClientBase):
 
     def rollout(
         self,
-        image: str,
+        image: str | Image,
         task: str = "",
         salt: str | None = None,
         label: str | None = None,
         *,
         limits: Limits | None = None,
-        network: Hosts = None,
+        network: NetworkLike = None,
         deadline: float | None = None,
     ) -> RemoteRollout:
         """Returns a rollout at the root of an image; see `Cache.rollout`.
 
         Args:
-            image: the image's name or digest, as the server knows it.
+            image: the image, or its name or digest, as the server knows it.
             task: the task that the rollout is of.
             salt: a text that keeps rollouts apart.
             label: what people call this rollout.
@@ -116,7 +117,7 @@ class Client(ClientBase):
         return self._opened(RemoteRollout(self, resume_rollouts(state, 1, task, label, after)))
 
     @contextlib.contextmanager
-    def materialise(self, state: str, *, after: float = 0.0, network: Hosts = None) -> Iterator[RemoteSandbox]:
+    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> Iterator[RemoteSandbox]:
         """Returns a context manager with a sandbox in any state; see `Cache.materialise`.
 
         Args:
@@ -167,11 +168,11 @@ class Client(ClientBase):
             return [RemoteRollout(self, None, one) for one in answer["rollouts"]]
         return self._make(make_sandboxes(state, n, 0.0, None))
 
-    def warm(self, image: str) -> str:
+    def warm(self, image: str | Image) -> str:
         """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`.
 
         Args:
-            image: the image's name or digest, as the server knows it.
+            image: the image, or its name or digest, as the server knows it.
 
         Returns:
             The hash of the root.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -12,13 +12,15 @@ from typing import Any, cast
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, store, stored
+from tvsnap.model.arguments import check_seconds, check_text, check_type
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
+from tvsnap.model.network import Network, NetworkLike
 
 DEFAULT_TIMEOUT = 30.0  # seconds, as of `Rollout.call`
 MOST_READ = 16 * 1024 * 1024  # bytes, as of `Sandbox.read_file`
-Hosts = str | Sequence[str] | None
 
 
 class RemoteFetched:
@@ -126,23 +128,27 @@ class RolloutAbout:
         return target("rollouts", self._about["id"], *parts, **query)
 
 
-def warm_image(image: str) -> Ask:
+def warm_image(image: str | Image) -> Ask:
     """Returns what keeps the root of an image."""
-    return Ask("POST", target("images", image, "warm"))
+    return Ask("POST", target("images", _name_of(image), "warm"))
 
 
 def open_rollout(
-    image: str,
+    image: str | Image,
     task: str,
     salt: str | None,
     label: str | None,
     limits: Limits | None,
-    network: Hosts,
+    network: NetworkLike,
     deadline: float | None,
 ) -> Ask:
-    """Returns what begins a rollout at the root of an image."""
-    said = None if limits is None else asdict(limits)
-    asked = {"image": image, "task": task, "salt": salt, "label": label, "limits": said}
+    """Returns what begins a rollout at the root of an image; raises UsageError where an argument makes no sense."""
+    for said, name in ((task, "task"), (salt or "", "salt"), (label or "", "label")):
+        check_text(said, name)
+    own = None if limits is None else asdict(check_type(limits, Limits, "limits"))
+    if deadline is not None:
+        check_seconds(deadline, "deadline", least=0.0)
+    asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
     return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline})
 
 
@@ -152,14 +158,21 @@ def resume_rollouts(state: str, n: int, task: str, label: str | None, after: flo
     return Ask("POST", target("states", state, "rollouts"), asked)
 
 
-def make_sandboxes(state: str, n: int, after: float, network: Hosts) -> Ask:
+def make_sandboxes(state: str, n: int, after: float, network: NetworkLike) -> Ask:
     """Returns what makes sandboxes in a state."""
     asked = {"n": n, "after": after, "network": _hosts(network)}
     return Ask("POST", target("states", state, "sandboxes"), asked)
 
 
-def _hosts(network: Hosts) -> str | list[str] | None:
-    return network if network is None or isinstance(network, str) else list(network)
+def _name_of(image: str | Image) -> str:
+    return image.digest if isinstance(image, Image) else check_text(image, "image")
+
+
+def _hosts(network: NetworkLike) -> str | list[str] | None:
+    if network is None:
+        return None
+    policy = Network.of(network)
+    return "public" if policy.public else list(policy.allow)
 
 
 def result_of(data: Mapping[str, Any]) -> ToolResult:

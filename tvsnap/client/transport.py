@@ -156,6 +156,18 @@ def tls_context(ca: File | None, certificate: File | tuple[File, File] | None) -
     return context
 
 
+def json_bytes(body: Any) -> bytes:
+    """Returns what a request holds as JSON.
+
+    Raises:
+        UsageError: it is no plain JSON.
+    """
+    try:
+        return _QUICK(body).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"an argument is no plain JSON: {error}") from None
+
+
 def pause_after(attempt: int) -> float:
     """Returns the seconds to wait before a request is sent once more whose connection has broken."""
     return float(0.1 * 2**attempt) * random.uniform(0.5, 1.0)
@@ -212,7 +224,7 @@ class Transport:
             headers["idempotency-key"] = ask.key
         if body is not None and not isinstance(body, bytes):
             headers["content-type"] = "application/json"
-            body = _QUICK(body).encode("utf-8", "surrogatepass")
+            body = json_bytes(body)
         return request_bytes(ask.method, ask.path, self._address, headers, body)
 
     def ask(self, ask: Ask) -> Any:
@@ -260,7 +272,7 @@ class Transport:
     @contextlib.contextmanager
     def stream(self, method: str, path: str, body: Any = None) -> Iterator[Iterator[bytes]]:
         """A block with the body of an answer, in pieces, on a connection of its own."""
-        data = None if body is None else _QUICK(body).encode()
+        data = None if body is None else json_bytes(body)
         connection = Connection(self._address, self._tls)
         try:
             head = connection.exchange(request_bytes(method, path, self._address, self._headers, data))

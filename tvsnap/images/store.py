@@ -36,7 +36,7 @@ from tvsnap.images.build.derived import BuiltBase
 from tvsnap.images.build.references import full_reference
 from tvsnap.images.build.services import BuiltService
 from tvsnap.images.build_directory import empty, locked
-from tvsnap.images.descriptions.detect import load_source
+from tvsnap.images.descriptions.detect import describes_image, load_source
 from tvsnap.images.descriptions.shipped import find_source, shipped_images
 from tvsnap.images.descriptions.spec import (
     LONGEST_NAME,
@@ -47,6 +47,7 @@ from tvsnap.images.descriptions.spec import (
     check_complete,
     check_limits,
     check_name,
+    name_from,
 )
 from tvsnap.images.errors import ImageNotFound, ImageSpecError
 from tvsnap.images.layers import Below, SharedTrees
@@ -150,6 +151,8 @@ class ImageStore:
         keep_layers: bool = False,
         allow: Sequence[Path] = (),
         from_dockerfile: bool = False,
+        docker_image: str | None = None,
+        task_user: bool = True,
     ) -> Image:
         """Builds the image that a folder describes, unless it exists already.
 
@@ -168,6 +171,9 @@ class ImageStore:
                 faster.
             allow: directories outside the folder with files that the image may start from.
             from_dockerfile: whether to build from the Dockerfile of a task that names an image as well.
+            docker_image: an image of a Docker registry to start from, in place of a Dockerfile; the folder may then
+                describe nothing.
+            task_user: False for the user of what it starts from, although the folder names another.
 
         Returns:
             The image.
@@ -180,10 +186,19 @@ class ImageStore:
         """
         if isinstance(source, str):
             source = find_source(source)
-        spec = source if isinstance(source, ImageSpec) else load_source(source, allow)
+        if isinstance(source, ImageSpec):
+            spec = source
+        elif docker_image is not None and source.is_dir() and not describes_image(source):
+            spec = ImageSpec(source, name_from(source), "terminal", DockerImageBase(docker_image))
+        else:
+            spec = load_source(source, allow)
         name = spec.name if name is None else check_name(name)
         if from_dockerfile:
             spec = _from_dockerfile(spec)
+        elif docker_image is not None and isinstance(spec.base, DockerfileBase):
+            spec = replace(spec, base=DockerImageBase(docker_image))
+        if not task_user:
+            spec = replace(spec, user=None)
         self.sweep()
         try:
             return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)

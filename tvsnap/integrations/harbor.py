@@ -14,19 +14,17 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from tvsnap.aio.cache import AsyncCache
-from tvsnap.aio.rollout import AsyncRollout
-from tvsnap.host.home import resolve_home
 from tvsnap.images import Image, ImageBuildError
-from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML, load_source
-from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, ImageSpec, name_from
+from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML
+from tvsnap.images.descriptions.spec import name_from
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.integrations.clues import Numbered, lacking_network, reads_agent_logs
 from tvsnap.model.calls import ToolResult
-from tvsnap.model.errors import MachineLacks
+from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Network
+from tvsnap.protocols import AnyAsyncCache, AnyAsyncRollout
 
 try:
     from harbor.environments.base import BaseEnvironment, EnvironmentPath, ExecResult, SandboxBuildFailedError
@@ -44,6 +42,8 @@ except ModuleNotFoundError as error:
 
 OUTPUT = 16 * MIB
 """The most bytes that one command may print; more is cut in the middle."""
+MOST_MEMORY = 1 << 40
+"""Bytes of memory that a sandbox of a server may use where it has no limit: as much as the server's machine has."""
 AGENT_LOGS = ("when-read", "always")
 
 
@@ -55,6 +55,7 @@ class TvsnapEnvironment(BaseEnvironment):
         *args: Any,
         home: str | Path | None = None,
         url: str | None = None,
+        token: str | None = None,
         image: str | None = None,
         backend: str = "local",
         policy: str = "break-even",
@@ -70,7 +71,8 @@ class TvsnapEnvironment(BaseEnvironment):
         Args:
             args, kwargs: Harbor's arguments for the trial; see its `BaseEnvironment`.
             home: the data directory; see `tvsnap.Cache`.
-            url: of a tvsnap service; there is none yet.
+            url: the address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`.
+            token: what the server lets in with; by default `TVSNAP_TOKEN`, which is not written into the job's files.
             image: the name of an image that is used instead of the one that the task's folder describes.
             backend: the backend of the sandboxes; see `tvsnap.Cache`.
             policy: when snapshots are taken; see `tvsnap.Cache`.
@@ -86,23 +88,29 @@ class TvsnapEnvironment(BaseEnvironment):
                 `tvsnap.Cache`.
 
         Raises:
-            ValueError: an argument makes no sense, or the task requests something that tvsnap does not have.
+            ValueError: an argument makes no sense, the task requests something that tvsnap does not have, or no
+                sandbox can be made by this process, and there is no server.
             FileNotFoundError: the task names no image.
         """
-        if url is not None:
-            raise ValueError(f"url={url}: there is no tvsnap service to connect to yet; leave it out, and run as root")
         if agent_logs not in AGENT_LOGS:
             raise ValueError(f"agent_logs={agent_logs!r}: it must be {' or '.join(AGENT_LOGS)}")
         if not isinstance(use_cache, bool):
             raise ValueError(f"use_cache={use_cache!r}: it must be true or false")
-        self._options = CacheOptions(resolve_home(home), backend, policy, use_cache, timeouts, grade_executions)
+        self._options = _options(
+            *(home, url, token),
+            backend=backend,
+            policy=policy,
+            use_cache=use_cache,
+            timeouts=timeouts,
+            grade_executions=grade_executions,
+        )
         self._image_name = image
         self._salt = salt
         self._agent_logs = agent_logs
         self._deadline = deadline
         self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until they are read
         self._numbered = Numbered()
-        self._rollout: AsyncRollout | None = None
+        self._rollout: AnyAsyncRollout | None = None
         self._image: Image | None = None
         self._sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self._tool_time = 0.0
@@ -137,21 +145,6 @@ class TvsnapEnvironment(BaseEnvironment):
         """Returns its capabilities for resources: limits, but no reservations."""
         return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
 
-    @classmethod
-    def preflight(cls) -> None:
-        """Checks that sandboxes are possible at all, before any trial begins.
-
-        Raises:
-            SystemExit: they are not.
-        """
-        if not sys.platform.startswith("linux"):
-            raise SystemExit(f"tvsnap runs on Linux, and this is {sys.platform}")
-        if os.geteuid() != 0:
-            raise SystemExit(
-                "tvsnap makes its sandboxes in this process, which needs root: run Harbor as root "
-                "(a service that root runs, and Harbor talks to, is yet to come)"
-            )
-
     def _validate_definition(self) -> None:
         described = self._image_name is not None or (self._folder() / SPEC_FILE).is_file()
         if not described:
@@ -180,7 +173,7 @@ class TvsnapEnvironment(BaseEnvironment):
             self.environment_name,
             self._salt,
             self.session_id,
-            limits=self._limits(cache.cache.limits_for(self._image)),
+            limits=self._limits(await asyncio.to_thread(cache.cache.limits_for, self._image)),
             network=_network(self.network_policy),
             deadline=self._image.timeouts.agent if self._deadline is None else self._deadline,
         )
@@ -212,13 +205,13 @@ class TvsnapEnvironment(BaseEnvironment):
         finally:
             await rollout.close()
 
-    async def _write_report(self, rollout: AsyncRollout) -> None:
+    async def _write_report(self, rollout: AnyAsyncRollout) -> None:
         if self._image is None or not any(self._sources.values()):
             return
         await rollout.settled()
         role = self.session_id.partition("__")[2].partition("__")[2] or self.session_id
         report = {
-            "home": str(self._options.home),
+            "home": self._options.place,
             "image": self._image.name,
             "rollout": rollout.id,
             "root": rollout.root,
@@ -238,12 +231,11 @@ class TvsnapEnvironment(BaseEnvironment):
         rollout = self._running()
         await rollout.settled()
         await rollout.snapshot_if_idle()
-        state, home = rollout.state, str(self._options.home)
+        shell = self._options.shell(rollout.state)
         cache = await shared_cache(self._options)
         await self.stop(delete=False)
         await cache.close()
-        shell = ["shell", state, "--home", home, "--backend", self._options.backend]
-        os.execvp(sys.executable, [sys.executable, "-c", "from tvsnap_cli.entry import main; main()", *shell])
+        os.execvp(shell[0], shell)
 
     # Its image and its limits.
 
@@ -253,38 +245,30 @@ class TvsnapEnvironment(BaseEnvironment):
         is_task = folder.name == "environment" and (folder.parent / TASK_TOML).is_file()
         return folder.parent if is_task else folder
 
-    async def _find_image(self, cache: AsyncCache, force_build: bool) -> Image:
+    async def _find_image(self, cache: AnyAsyncCache, force_build: bool) -> Image:
         if self._image_name is not None:
             return await cache.images.get(self._image_name)
-        spec = await asyncio.to_thread(self._spec, force_build)
-        return await cache.images.build(spec)
-
-    def _spec(self, force_build: bool) -> ImageSpec:
-        """Returns the description of the image to build."""
         folder, image = self._folder(), self.task_env_config.docker_image
-        dockerfile = self.environment_dir / DOCKERFILE_NAME
         if (folder / SPEC_FILE).is_file():
-            return load_source(folder)
-        if folder != self.environment_dir:
-            spec = load_source(folder)
-            if not (self.environment_dir / COMPOSE_FILE_NAME).is_file():
-                spec = replace(spec, user=None)  # Harbor names the user of each command
-        else:  # of a verifier that has an environment of its own
-            name = name_from(Path(f"{self.environment_name}-{folder.name}"))
-            base = DockerImageBase(image) if image else DockerfileBase(dockerfile, folder)
-            spec = ImageSpec(folder, name, "terminal", base)
-        if image and force_build and dockerfile.is_file():
-            spec = replace(spec, base=DockerfileBase(dockerfile, self.environment_dir))
-        elif image and isinstance(spec.base, DockerfileBase):  # named for a verifier of its own, or by the job
-            spec = replace(spec, base=DockerImageBase(image))
-        return spec
+            return await cache.images.build(folder)
+        own = folder == self.environment_dir  # of a verifier that has an environment of its own
+        from_dockerfile = bool(image) and force_build and (self.environment_dir / DOCKERFILE_NAME).is_file()
+        return await cache.images.build(
+            folder,
+            name=name_from(Path(f"{self.environment_name}-{folder.name}")) if own else None,
+            from_dockerfile=from_dockerfile,
+            docker_image=None if from_dockerfile else image,
+            # Harbor names the user of each command.
+            task_user=own or (self.environment_dir / COMPOSE_FILE_NAME).is_file(),
+        )
 
     def _limits(self, usual: Limits) -> Limits:
         """Returns the sandbox's limits: Harbor's settings, and otherwise the image's."""
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         if self._resource_mode("memory") == ResourceMode.IGNORE:
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
+            here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            memory = (MOST_MEMORY if self._options.url else here) // MIB
         return replace(
             usual,
             cpus=float(cpus or 0.0),
@@ -357,7 +341,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._tool_time += result.duration
         return result
 
-    def _running(self) -> AsyncRollout:
+    def _running(self) -> AnyAsyncRollout:
         if self._rollout is None:
             raise RuntimeError(f"{self.session_id}: the environment is not running")
         return self._rollout
@@ -498,6 +482,19 @@ class TvsnapEnvironment(BaseEnvironment):
     def _forget_held(self, emptied: Sequence[EnvironmentPath]) -> None:
         gone = set(map(PurePosixPath, emptied))
         self._held = {target: held for target, held in self._held.items() if PurePosixPath(target) not in gone}
+
+
+def _options(home: str | Path | None, url: str | None, token: str | None, **settings: Any) -> CacheOptions:
+    try:
+        options = CacheOptions.chosen(home, url, token, **settings)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    if options.url is None and (not sys.platform.startswith("linux") or os.geteuid() != 0):
+        raise ValueError(
+            "tvsnap makes its sandboxes in this process, which needs Linux and root: run Harbor as root, or give the "
+            "url of a server that root runs (tvsnap serve)"
+        )
+    return options
 
 
 def _network(policy: NetworkPolicy) -> Network:

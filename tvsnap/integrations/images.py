@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tvsnap.client.bases import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore, shipped_images
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 
 
-def find_image(store: ImageStore, name: str) -> Image:
+def find_image(store: ImageStore | RemoteImages, name: str) -> Image:
     """Returns an image, after building it if a folder describes it, or if it comes with tvsnap.
 
     `name` is an image's name or digest; or the path of a folder with an image.yaml, a Dockerfile or a task, which must

@@ -11,20 +11,18 @@ import os
 import posixpath
 import re
 import shlex
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.threads import in_thread
-from tvsnap.host.home import resolve_home
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.integrations.images import find_image
 from tvsnap.model.calls import ToolResult
+from tvsnap.protocols import AnyAsyncRollout
 
 try:
     from inspect_ai.util import (
@@ -69,6 +67,10 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     """The user of commands that name none; by default the image's user."""
     home: str | None = None
     """The data directory; see `tvsnap.Cache`."""
+    url: str | None = None
+    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
+    token: str | None = Field(default=None, exclude=True, repr=False)
+    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "break-even"
@@ -85,7 +87,13 @@ class TvsnapSandboxConfig(BaseModel, frozen=True):
     @property
     def options(self) -> CacheOptions:
         """How the cache is opened."""
-        return CacheOptions(resolve_home(self.home), self.backend, self.policy, self.use_cache, self.timeouts)
+        return CacheOptions.chosen(
+            *(self.home, self.url, self.token),
+            backend=self.backend,
+            policy=self.policy,
+            use_cache=self.use_cache,
+            timeouts=self.timeouts,
+        )
 
 
 def _config(config: BaseModel | str | None) -> TvsnapSandboxConfig:
@@ -106,7 +114,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         sources: how many calls were answered in which way.
     """
 
-    def __init__(self, config: TvsnapSandboxConfig, rollout: AsyncRollout, cwd: str) -> None:
+    def __init__(self, config: TvsnapSandboxConfig, rollout: AnyAsyncRollout, cwd: str) -> None:
         """
         Args:
             config: its configuration.
@@ -168,7 +176,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         chosen = _config(config)
         cache = await shared_cache(chosen.options)
         image = await in_thread(None, partial(find_image, cache.cache.images, chosen.image))
-        limits = cache.cache.limits_for(image)
+        limits = await in_thread(None, partial(cache.cache.limits_for, image))
         # More than Inspect's limit, so that Inspect's is reached first.
         limits = replace(limits, output=max(limits.output, 2 * SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE))
         sample = metadata.get("__sample_id__")
@@ -312,10 +320,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
             await rollout.snapshot_if_idle()
         except Exception as error:
             raise ConnectionError(f"no shell can be opened in the sandbox: {error}") from error
-        options = self.config.options
-        program = [sys.executable, "-c", "from tvsnap_cli.entry import main; main()"]
-        shell = ["shell", rollout.state, "--home", str(options.home), "--backend", options.backend]
-        return SandboxConnection(type="tvsnap", command=shlex.join([*program, *shell]))
+        return SandboxConnection(type="tvsnap", command=shlex.join(self.config.options.shell(rollout.state)))
 
     def default_polling_interval(self) -> float:
         """Returns the seconds between two polls of a program in the background."""

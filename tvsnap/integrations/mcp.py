@@ -18,14 +18,15 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from tvsnap.aio.cache import AsyncCache
-from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.client.bases import RemoteTool
+from tvsnap.client.client import Client
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import InfrastructureError, NotFound, StateLost, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.network import NetworkLike
-from tvsnap.upkeep.diff import compare_states
+from tvsnap.protocols import AnyAsyncCache, AnyAsyncRollout, AnyCache
+from tvsnap.upkeep.diff import StateDifference, compare_states
 
 _STATE = {"type": "string", "description": "A state's name, or a prefix of it; PREFIX~2 is two steps above."}
 _ROLLOUT = {"type": "string", "description": "A rollout's name."}
@@ -90,12 +91,12 @@ class Session:
         timeout: seconds that a call may take; None for no limit.
     """
 
-    cache: AsyncCache
+    cache: AnyAsyncCache
     image: str | Image
     task: str
     network: NetworkLike
     timeout: float | None
-    _rollouts: dict[str, AsyncRollout] = field(default_factory=dict)
+    _rollouts: dict[str, AnyAsyncRollout] = field(default_factory=dict)
     _present: str = "1"
     _begun: int = 1
     # Calls are made in order of arrival, as each depends on the one before.
@@ -112,11 +113,11 @@ class Session:
             await rollout.close()
 
     @property
-    def rollout(self) -> AsyncRollout:
+    def rollout(self) -> AnyAsyncRollout:
         """The present rollout."""
         return self._rollouts[self._present]
 
-    async def tools(self) -> dict[str, Tool]:
+    async def tools(self) -> dict[str, Tool | RemoteTool]:
         """Returns the tools that may be called, by name."""
         return {**await self.rollout.tools(), **OWN_TOOLS}
 
@@ -137,7 +138,7 @@ class Session:
         await self.rollout.settled()
         state = self.rollout.state
         told = {"state": state, "rollout": self._present, "rollouts": list(self._rollouts)}
-        refusal = self.cache.refusal(state)
+        refusal = await asyncio.to_thread(self.cache.refusal, state)
         return told if refusal is None else {**told, "has_no_snapshot": refusal}
 
     async def _restore(self, state: str) -> dict[str, Any]:
@@ -165,7 +166,7 @@ class Session:
     async def _diff(self, before: str, after: str | None = None) -> dict[str, Any]:
         if after is None:
             after = (await self._state())["state"]
-        difference = await asyncio.to_thread(compare_states, self.cache.cache, before, after, patch=True)
+        difference = await asyncio.to_thread(_compare, self.cache.cache, before, after)
         return {
             "differs": bool(difference),
             "files": [
@@ -176,6 +177,12 @@ class Session:
             "started": [process.command for process in difference.started],
             "shell": [asdict(item) for item in difference.shell],
         }
+
+
+def _compare(cache: AnyCache, before: str, after: str) -> StateDifference:
+    if isinstance(cache, Client):
+        return cache.diff(StateDifference, before, after, patch=True)
+    return compare_states(cache, before, after, patch=True)
 
 
 async def serve(session: Session) -> None:
@@ -212,7 +219,7 @@ def make_server(session: Session) -> Server[Any]:
     )
 
 
-def _described(tool: Tool) -> types.Tool:
+def _described(tool: Tool | RemoteTool) -> types.Tool:
     reads = tool.read_only or tool.name in ("tvsnap_state", "tvsnap_diff")
     return types.Tool(
         name=tool.name,

@@ -14,14 +14,13 @@ import threading
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from tvsnap.host.home import resolve_home
 from tvsnap.integrations.caches import CacheOptions, process_cache
 from tvsnap.integrations.images import find_image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.limits import MIB
-from tvsnap.rollout import Rollout
+from tvsnap.protocols import AnyRollout
 
 try:
     from minisweagent.exceptions import Submitted
@@ -59,6 +58,10 @@ class TvsnapEnvironmentConfig(BaseModel):
     """The user that runs commands; by default the image's user."""
     home: str | None = None
     """The data directory; see `tvsnap.Cache`."""
+    url: str | None = None
+    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
+    token: str | None = Field(default=None, exclude=True, repr=False)
+    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
     policy: str = "break-even"
@@ -94,16 +97,22 @@ class TvsnapEnvironment:
 
         Raises:
             ImageNotFound: there is no such image.
-            TvsnapError: sandboxes are not possible on this machine; see `tvsnap.Cache`.
+            TvsnapError: sandboxes are not possible on this machine; see `tvsnap.Cache`, and `tvsnap.connect`.
         """
         self.config: TvsnapEnvironmentConfig = config_class(**kwargs)
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self.rollout = self._begin()
 
-    def _begin(self) -> Rollout:
+    def _begin(self) -> AnyRollout:
         config = self.config
         cache = process_cache(
-            CacheOptions(resolve_home(config.home), config.backend, config.policy, config.use_cache, config.timeouts)
+            CacheOptions.chosen(
+                *(config.home, config.url, config.token),
+                backend=config.backend,
+                policy=config.policy,
+                use_cache=config.use_cache,
+                timeouts=config.timeouts,
+            )
         )
         image = find_image(cache.images, config.image)
         limits = replace(cache.limits_for(image), output=config.output_limit)

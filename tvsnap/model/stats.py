@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
 Way = Literal["parked", "ready", "forked", "started", "replayed"]
@@ -128,6 +128,23 @@ class Stats:
         """Net time saved: the durations of answered calls, minus those of answers, forks, replays and checkpoints."""
         spent = self.hit_time_s + self.waited_s + self.fork_time_s + self.replay_time_s + self.checkpoint_time_s
         return self.answered_s - spent
+
+    def since(self, earlier: Stats) -> Stats:
+        """Returns what was done since an earlier moment, of which it lacks single latencies and figures by depth.
+
+        Args:
+            earlier: what had been done by then.
+        """
+        less: dict[str, Any] = {"latency_s": {}, "by_depth": {}}
+        for one in fields(self):
+            new, old = getattr(self, one.name), getattr(earlier, one.name)
+            if one.name in less or one.name in ("sandboxes", "parked", "ready", "budget", "trouble", "totals"):
+                continue
+            if isinstance(new, Mapping):
+                less[one.name] = {name: value - old.get(name, 0) for name, value in new.items()}
+            else:
+                less[one.name] = new - old
+        return replace(self, **less)
 
 
 class Meter:

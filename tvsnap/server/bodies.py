@@ -113,12 +113,22 @@ class Put(Body):
 
 
 class BuildImage(Body):
-    """Builds an image: one that comes with tvsnap, by name, or the folder that was uploaded as a content."""
+    """Builds an image: one that comes with tvsnap, by name, or the folder that was uploaded as a content.
+
+    `folder` is the folder's name, by which the image is called where nothing else names it; `file` is the description
+    in it, where it has several. See `ImageStore.build` for the others.
+    """
 
     source: str | None = None
     digest: Digest | None = None
+    folder: str = "image"
+    file: str | None = None
     name: str | None = None
     force: bool = False
+    keep_layers: bool = False
+    from_dockerfile: bool = False
+    docker_image: str | None = None
+    task_user: bool = True
 
 
 class PartBody(Struct, omit_defaults=True):

@@ -13,8 +13,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from tvsnap.environments.files import UnknownContent
 from tvsnap.graph import RolloutRecord, RootInfo
 from tvsnap.host.trees import extract
+from tvsnap.images import BuildProgress, Image
+from tvsnap.images.descriptions.detect import DESCRIPTIONS
+from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.errors import UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
@@ -40,6 +44,8 @@ class ReportRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._graph = service.cache.cache.graph
+        self._contents = service.contents
+        self._building: set[asyncio.Future[Image]] = set()
 
     @property
     def operations(self) -> list[Operation]:
@@ -64,6 +70,9 @@ class ReportRoutes:
                 of_all=True,
             ),
             Operation("GET", "/v1/images/{name}", "showImage", "Tells of an image.", self.image),
+            Operation(
+                "GET", "/v1/images/{name}/limits", "imageLimits", "Tells what its sandboxes may use.", self.limits
+            ),
             Operation(
                 *("POST", "/v1/images/{name}/warm", "warm", "Keeps an image's root by a snapshot.", self.warm),
                 of_all=True,
@@ -117,6 +126,7 @@ class ReportRoutes:
                 "lineage": self._graph.lineage(found.hash),
                 "calls": self._graph.out_edges(found.hash),
                 "snapshots": self._graph.snapshots_of(found.hash),
+                "refusal": self._service.cache.refusal(found.hash),
             }
             return encode(to_data(parts))
 
@@ -167,7 +177,15 @@ class ReportRoutes:
 
     async def image(self, request: Request) -> Response:
         """Tells of one image."""
-        return json_response({"image": to_data(await self._service.cache.images.get(request.path_params["name"]))})
+        images = self._service.cache.images
+        image = await images.get(request.path_params["name"])
+        manifest = await self._service.in_thread(lambda: images.store.manifest(image))
+        return json_response({"image": to_data(image), "manifest": to_data(manifest)})
+
+    async def limits(self, request: Request) -> Response:
+        """Tells what sandboxes of an image may use, where a rollout asks for nothing else."""
+        image = await self._service.cache.images.get(request.path_params["name"])
+        return json_response({"limits": to_data(self._service.cache.cache.limits_for(image))})
 
     async def warm(self, request: Request) -> Response:
         """Starts an image once and takes a snapshot of its root, where sandboxes of it run a service."""
@@ -186,23 +204,41 @@ class ReportRoutes:
             raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")
         if asked.source is not None and not asked.source.replace("-", "").replace("_", "").isalnum():
             raise UsageError(f"source must be the name of an image that comes with tvsnap, not {asked.source!r}")
+        if asked.file not in (None, *DESCRIPTIONS):
+            raise UsageError(f"file must be one of {', '.join(DESCRIPTIONS)}, not {asked.file!r}")
+        if asked.digest is not None and not await self._service.in_thread(lambda: self._contents.has(asked.digest)):
+            raise UnknownContent(f"the content {asked.digest[:12]} is not there: upload the folder first")
         return StreamingResponse(self._events(asked), media_type=EVENTS, headers={"cache-control": "no-cache"})
 
     async def _events(self, asked: bodies.BuildImage) -> AsyncIterator[bytes]:
         progress = _Progress()
+        building = asyncio.ensure_future(self._built(asked, progress))
+        self._building.add(building)  # it goes on where the client has gone
+        building.add_done_callback(self._building.discard)
+        building.add_done_callback(lambda _: progress.events.put_nowait(None))
+        while (event := await progress.events.get()) is not None:
+            yield event
+        error = building.exception()
+        yield _event("image", to_data(building.result())) if error is None else _event("error", error_data(error))
+
+    async def _built(self, asked: bodies.BuildImage, progress: BuildProgress) -> Image:
         with contextlib.ExitStack() as files:
             source: Path | str = asked.source or ""
             if asked.digest is not None:
-                source = Path(files.enter_context(TemporaryDirectory(prefix="tvsnap-build-"))) / "image"
-                extract(self._service.contents.read(asked.digest), source)
-            building = asyncio.ensure_future(
-                self._service.cache.images.build(source, name=asked.name, force=asked.force, progress=progress)
+                place = Path(files.enter_context(TemporaryDirectory(prefix="tvsnap-build-")))
+                folder, uploaded = place / name_from(Path("/", asked.folder)), self._contents.read(asked.digest)
+                await self._service.in_thread(lambda: extract(uploaded, folder))
+                source = folder / asked.file if asked.file else folder
+            return await self._service.cache.images.build(
+                source,
+                name=asked.name,
+                progress=progress,
+                force=asked.force,
+                keep_layers=asked.keep_layers,
+                from_dockerfile=asked.from_dockerfile,
+                docker_image=asked.docker_image,
+                task_user=asked.task_user,
             )
-            building.add_done_callback(lambda _: progress.events.put_nowait(None))
-            while (event := await progress.events.get()) is not None:
-                yield event
-            error = building.exception()
-            yield _event("image", to_data(building.result())) if error is None else _event("error", error_data(error))
 
     async def archive(self, request: Request) -> Response:
         """Returns the root filesystem of a state as a stream of tar."""

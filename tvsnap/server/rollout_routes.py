@@ -247,7 +247,11 @@ class RolloutRoutes:
         """Lists the tools that may be called, with the schemas of their arguments."""
         tools = self._held(request).rollout.rollout.tools
         described = {
-            name: {"description": tool.description, "parameters": to_data(tool.parameters)}
+            name: {
+                "description": tool.description,
+                "parameters": to_data(tool.parameters),
+                "read_only": tool.read_only,
+            }
             for name, tool in tools.items()
         }
         return json_response({"tools": described})

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from tvsnap.client.client import Client
 from tvsnap.engine.auditing.checking import NOTHING_CHECKED, CheckReport
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.stats import Stats
 from tvsnap.upkeep.rollout_files import PlannedRollout
+from tvsnap.wire.errors import Forbidden
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
@@ -122,7 +124,7 @@ class ReplayReport:
     """The results of a replay."""
 
     runs: tuple[RolloutRun, ...]  # all rollouts, in the order of the passes, the files and their lines
-    stats: Stats  # what the cache counted
+    stats: Stats | None  # what the cache counted; None where a server does not tell, as this is a tenant's
     wall_s: float  # seconds from the first call to the end of the last
     passes_s: tuple[float, ...]  # seconds that each pass took
     interrupted: bool = False  # it was stopped before its end
@@ -151,18 +153,14 @@ class ReplayReport:
             source: Latency.of(call.elapsed for call in calls if call.result.source == source)
             for source in ("hit", "coalesced", "executed")
         }
-        for kind in ("fork", "start", "checkpoint"):
-            latencies[kind] = Latency.of(stats.latency_s.get(kind, ()))
+        if stats is not None:
+            for kind in ("fork", "start", "checkpoint"):
+                latencies[kind] = Latency.of(stats.latency_s.get(kind, ()))
         return {
             **_counts(calls),
             "rollouts": len(self.runs),
-            **_values(stats, "replayed", "starts", "forks", "checkpoints", "evicted", "snapshots_refused"),
-            "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
-            **_values(stats, "trouble", "prefix_hits"),
-            "arrivals": dict(stats.arrivals),
-            **_values(stats, "preforks", "preforks_used", "preforks_wasted"),
             "wall_s": self.wall_s,
-            **_values(stats, "saved_s", "fork_time_s", "replay_time_s", "checkpoint_time_s", "prefork_time_s"),
+            **({} if stats is None else _counted(stats)),
             "audited": self.audit.checked,
             "audit_differences": [
                 {"state": found.edge.state, "call": found.edge.call.canonical, "words": found.words}
@@ -200,13 +198,14 @@ class Replay:
     """One replay.
 
     Args:
-        cache: answers the calls. If the replay is interrupted, it closes the cache, so that running calls end at once.
+        cache: answers the calls, here or on a server, whose figures then include what others do meanwhile. If the
+            replay is interrupted, it closes the cache, so that running calls end at once.
         rollouts: what to run.
         options: how.
         listener: is called about what happens.
     """
 
-    cache: Cache
+    cache: Cache | Client
     rollouts: Sequence[PlannedRollout]
     options: ReplayOptions
     listener: Listener | None = None
@@ -219,6 +218,7 @@ class Replay:
         Raises:
             TvsnapError: no rollout can run at all, for example as the image is missing.
         """
+        before = self._stats()
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
         began = time.perf_counter()
         passes: list[float] = []
@@ -232,14 +232,23 @@ class Replay:
                 finally:
                     passes.append(time.perf_counter() - pass_began)
             wall_s = time.perf_counter() - began
-            while not self.cache.audit.wait(_POLL):
+            while not isinstance(self.cache, Client) and not self.cache.audit.wait(_POLL):
                 pass
         except KeyboardInterrupt:
             interrupted = True
             wall_s = wall_s or time.perf_counter() - began
         begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
-        audit = self.cache.audit.report()
-        return ReplayReport(tuple(begun), self.cache.stats(), wall_s, tuple(passes), interrupted, audit)
+        audit = NOTHING_CHECKED if isinstance(self.cache, Client) else self.cache.audit.report()
+        after = self._stats()
+        stats = after.since(before) if isinstance(self.cache, Client) and before and after else after
+        return ReplayReport(tuple(begun), stats, wall_s, tuple(passes), interrupted, audit)
+
+    def _stats(self) -> Stats | None:
+        """Returns the cache's figures; None where they are not for a tenant of the server."""
+        try:
+            return self.cache.stats()
+        except Forbidden:
+            return None
 
     def _run_pass(self, runs: Sequence[RolloutRun]) -> None:
         waiting = iter(runs)  # each worker takes the next of these
@@ -310,6 +319,18 @@ class Replay:
                 if self.listener is not None:
                     self.listener.called(record)
         run.finished = True
+
+
+def _counted(stats: Stats) -> dict[str, Any]:
+    """Returns the part of a report that the cache has counted."""
+    return {
+        **_values(stats, "replayed", "starts", "forks", "checkpoints", "evicted", "snapshots_refused"),
+        "budget": {name: {"used": used, "limit": limit} for name, (used, limit) in stats.budget.items()},
+        **_values(stats, "trouble", "prefix_hits"),
+        "arrivals": dict(stats.arrivals),
+        **_values(stats, "preforks", "preforks_used", "preforks_wasted"),
+        **_values(stats, "saved_s", "fork_time_s", "replay_time_s", "checkpoint_time_s", "prefork_time_s"),
+    }
 
 
 def _values(of: object, *names: str) -> dict[str, Any]:

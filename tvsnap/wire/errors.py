@@ -93,7 +93,7 @@ _ELSEWHERE = {
     "ImageSpecError": "tvsnap.images.errors",
     "UnknownContent": "tvsnap.environments.files",
 }
-_OWN = {kind.__name__: kind for kind in (Busy, Unauthorized, TooLarge, KeyReused, WorkerDied, Unreachable)}
+_OWN = {kind.__name__: kind for kind in (Busy, Unauthorized, Forbidden, TooLarge, KeyReused, WorkerDied, Unreachable)}
 
 
 def meaning_of(error: BaseException) -> Meaning:

@@ -20,12 +20,12 @@ ROOT_MAY = {
 
 
 @pytest.fixture(params=[{}, {"user": "nobody", "cwd": "/tmp"}], ids=["root", "nobody"])
-async def sandbox_env(request: pytest.FixtureRequest, home: str) -> AsyncIterator[Any]:
+async def sandbox_env(request: pytest.FixtureRequest, place: dict[str, str]) -> AsyncIterator[Any]:
     name = request.node.originalname
     if not request.param and name in ROOT_MAY:
         request.applymarker(pytest.mark.xfail(reason="root may read and write in spite of modes", strict=True))
     kind: Any = registry_find_sandboxenv("tvsnap")
-    config = kind.config_deserialize({"image": "terminal", "home": home, **request.param})
+    config = kind.config_deserialize({"image": "terminal", **place, **request.param})
     environments = await kind.sample_init("self-check", config, {})
     yield environments["default"]
     await kind.sample_cleanup("self-check", config, environments, False)

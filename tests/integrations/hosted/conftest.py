@@ -19,6 +19,13 @@ def home() -> str:
     return os.environ["TVSNAP_HOME"]
 
 
+@pytest.fixture(scope="session")
+def place() -> dict[str, str]:
+    """Where sandboxes are: the options for the server in `TVSNAP_URL`, or for the data directory."""
+    url = os.environ.get("TVSNAP_URL")
+    return {"url": url} if url else {"home": os.environ["TVSNAP_HOME"]}
+
+
 @pytest.fixture
 def salt() -> str:
     """A salt of the test's own, so that nothing was ever called before."""
