@@ -290,3 +290,20 @@ def test_names_of_any_kind(server: Server) -> None:
                 assert ask(server, "POST", calls, {"name": tool, "arguments": arguments})[0] in (200, 400, 404, 422)
     new = {one for one in set(os.listdir("/tmp")) - before if not one.startswith(("tvsnap", "pytest", "tmp"))}
     assert not [one for one in new if one in NAMES]
+
+
+def test_times_of_any_length(server: Server) -> None:
+    root = ask(server, "POST", "/v1/rollouts", {"image": "terminal"})[1]["root"]
+    held = ask(server, "POST", f"/v1/states/{root}/sandboxes", {})[1]["sandboxes"][0]["id"]
+    _, digest = upload(server, items({**FILE, "name": "a"}))
+    for timeout in (1e10, 1e300, 1.7e308):
+        for path, body in (
+            ("fetches", {"path": "/etc"}),
+            ("puts", {"path": "/tmp/put", "digest": digest}),
+            ("run", {"command": "true"}),
+            ("exec", {"command": "true"}),
+        ):
+            status, data = ask(server, "POST", f"/v1/sandboxes/{held}/{path}", {**body, "timeout": timeout})
+            assert (status, data["error"]["type"]) == (400, "UsageError"), (path, timeout)
+    assert ask(server, "POST", f"/v1/sandboxes/{held}/fetches", {"path": "/etc", "timeout": 60})[0] == 200
+    ask(server, "DELETE", f"/v1/sandboxes/{held}")
