@@ -20,12 +20,12 @@ from tests.server.conftest import Server, start
 from tests.server.test_server import ask
 from tvsnap.server.content_routes import TREE
 
-EXAMPLES = int(os.environ.get("TVSNAP_SCHEMA_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "3"))
 """Requests for each operation and mode; with this variable set, other ones each time."""
 CHOSEN = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize="TVSNAP_SCHEMA_EXAMPLES" not in os.environ,
+    derandomize="SCHEMA_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
     report_multiple_bugs=False,
