@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.server.bodies import encode
+from tvsnap.server.bodies import ErrorAnswer, encode
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.settings import ServerSettings, is_loopback
 from tvsnap.server.tenants import Tenant
@@ -28,8 +28,6 @@ KEY_HEADER = "idempotency-key"
 SECRET_HEADER = b"tvsnap-worker"
 READ_ON = 5.0
 """Seconds for which the rest of a body is read that is too large."""
-BODY_PATIENCE = 60.0
-"""Seconds within which a body is to be there whole; an upload has them for each piece."""
 OPEN_PATHS = ("/healthz", "/readyz")
 """What is answered without a token: load balancers have none."""
 
@@ -50,6 +48,7 @@ class Operation:
         handler: does it.
         body: the type of what the request holds; None for nothing, a media type for other than JSON.
         answer: the type of what is answered; a media type for other than JSON, None for JSON of any kind.
+        error: the type of what is answered where it fails; None for what no type describes.
         query: the query's parameters, by name, with what each says.
         of_all: it tells of all clients, or changes something for all: tenants may not do it.
     """
@@ -62,6 +61,7 @@ class Operation:
     body: type[Any] | str | None = None
     answer: type[Any] | str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    error: type[Any] | None = ErrorAnswer
     of_all: bool = False
 
 
@@ -236,15 +236,17 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises:
         TooLarge: it has more.
-        UsageError: it did not come whole, or not in time.
+        UsageError: it did not come whole.
     """
     check_length(request, limit)
-    message = await request.receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] != "http.request":
-        raise UsageError("the connection was closed before the request was there whole")
-    if message.get("more_body"):
-        body += await _in_time(_rest(request, limit - len(body)))
+    body, more = await next_piece(request)
+    if more:
+        pieces, size = [body], len(body)
+        while more and size <= limit:
+            piece, more = await next_piece(request)
+            pieces.append(piece)
+            size += len(piece)
+        body = b"".join(pieces)
     if len(body) > limit:
         raise _too_large(limit)
     return body
@@ -261,30 +263,12 @@ async def next_piece(request: Request) -> tuple[bytes, bool]:
     """Returns the next piece of a body, and whether more is to come.
 
     Raises:
-        UsageError: the connection was closed, or nothing came in time.
+        UsageError: the connection was closed.
     """
-    message = await _in_time(request.receive())
+    message = await request.receive()
     if message["type"] != "http.request":
         raise UsageError("the connection was closed before the request was there whole")
     return message.get("body", b""), bool(message.get("more_body"))
-
-
-async def _rest(request: Request, limit: int) -> bytes:
-    pieces, more = [], True
-    while more:
-        piece, more = await next_piece(request)
-        pieces.append(piece)
-        limit -= len(piece)
-        if limit < 0:
-            break
-    return b"".join(pieces)
-
-
-async def _in_time(coming: Awaitable[T]) -> T:
-    try:
-        return await asyncio.wait_for(coming, BODY_PATIENCE)
-    except asyncio.TimeoutError:
-        raise UsageError(f"the request's body did not come within {BODY_PATIENCE:g} seconds") from None
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -8,13 +8,15 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.server.app import make_app
 from tvsnap.server.http import AtMost
+from tvsnap.server.patience import Patient
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tls import HANDSHAKE_PATIENCE, server_context
 from tvsnap.server.tvcache.targets import LongTargets, QueryInPlace
@@ -44,7 +46,7 @@ async def serve(
     app = make_app(cache, settings, worker)
     config = uvicorn.Config(
         AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),
-        http=LongTargets if settings.tvcache else "httptools",
+        http=cast("Any", partial(LongTargets if settings.tvcache else Patient, settings=settings)),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -33,6 +33,8 @@ class ServerSettings:
         tls_client_ca: a file with the certificates of authorities: clients must show a certificate of one of these.
             None where none is asked for.
         ttl: seconds without a request after which a rollout or a sandbox of a client is ended.
+        patience: seconds that a client has for the head of a request, for its body or a MiB of that, and for taking
+            something of an answer.
         max_body: bytes of a request's body at most.
         max_upload: bytes of an uploaded content at most.
         max_connections: how many connections there may be at once.
@@ -56,6 +58,7 @@ class ServerSettings:
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
     ttl: float = 3600.0
+    patience: float = 60.0
     max_body: int = 16 * MIB
     max_upload: int = 4096 * MIB
     max_connections: int = 4096
@@ -71,6 +74,7 @@ class ServerSettings:
                 check_whole(getattr(self, one.name), one.name, 1)
         check_whole(self.port, "port", 0, 65535)
         check_seconds(self.ttl, "ttl")
+        check_seconds(self.patience, "patience")
         check_seconds(self.grace, "grace", least=0.0)
         if self.host is None and self.socket is None:
             raise UsageError("the server would listen nowhere: give a host, a socket, or both")
