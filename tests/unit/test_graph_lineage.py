@@ -257,6 +257,7 @@ def test_rollouts(graph: Graph) -> None:
     assert first.owner == second.owner == "tester"
     assert first.finished is None
     graph.end_rollout(first.id, state)
+    graph.flush()
     ended, running = graph.rollouts()
     assert (ended.id, ended.state, ended.label) == (first.id, state, "first")
     assert ended.finished is not None
