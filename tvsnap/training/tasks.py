@@ -274,15 +274,17 @@ def _failing_test(chance: random.Random) -> _Draft:
     right, bad, word = chance.choice((("+", "-", "sum"), ("-", "+", "difference"), ("*", "+", "product")))
     source = f"def {name}(a, b):\n    return a {bad} b"
     test = f"from calc import {name}\n\nassert {name}(7, 2) == {eval(f'7 {right} 2')}\nprint('passed')"
+    # Compiled files are told from their sources by size and second alone: a quick correction would not be noticed.
+    asked = f"from calc import {name}; print({name}(9, 4), {name}(5, 1))"
     checks = (
-        f"goal('right', lambda: run('python3', '-c', 'from calc import {name}; print({name}(9, 4), {name}(5, 1))')"
+        f"goal('right', lambda: run('python3', '-X', 'pycache_prefix=/tests', '-c', '{asked}')"
         f" == '{eval(f'9 {right} 4')} {eval(f'5 {right} 1')}')\n" + _same("test", "/app/test_calc.py", test)
     )
     fixed = f"return a {right} b"
     return _Draft(
         f"The test /app/test_calc.py fails: {name}(a, b) in /app/calc.py is to return the {word} of a and b. Correct "
         "calc.py.",
-        f"{_write('/app/calc.py', source)}\n{_write('/app/test_calc.py', test)}",
+        f"export PYTHONDONTWRITEBYTECODE=1\n{_write('/app/calc.py', source)}\n{_write('/app/test_calc.py', test)}",
         checks,
         [
             [f"sed -i 's/return .*/{fixed}/' /app/calc.py"],
