@@ -24,10 +24,10 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor harnesses training constraints twins native demo unit test budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines harbor harnesses training constraints twins native demo train-demo unit test budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install whatever is missing: system packages, CRIU, .venv
 	@scripts/setup.sh
@@ -94,6 +94,9 @@ $(BIN)/allowed.h: native/allowed.h
 
 demo: setup ## run a few rollouts without and with the cache, and show what that saved
 	@.venv/bin/tvsnap demo
+
+train-demo: training ## train a small model with tvsnap, without a cache and with a stateless one; compare (build/training)
+	@.venv/bin/tvsnap image build terminal && HF_HUB_OFFLINE=1 .venv-train/bin/python -m tvsnap.training.experiment
 
 lint: setup ## ruff, mypy, and the floors that imports keep to
 	$(PY) -m ruff check .

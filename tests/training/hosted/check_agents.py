@@ -11,11 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.decoders import Fuse
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Split
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import tvsnap
 from tvsnap.images import ImageStore
@@ -23,33 +18,12 @@ from tvsnap.training.agents import Agents, Played, command_in
 from tvsnap.training.loop import Learner, variant
 from tvsnap.training.tasks import tasks
 
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.content }}{% if m.role == 'assistant' %}|{% endif %}>{% endfor %}"
-    "{% if add_generation_prompt %}>{% endif %}"
-)
-
-
-def tokenizer() -> Any:
-    """One token a character; `|` ends what the model writes."""
-    characters = ["|", *(chr(code) for code in range(32, 127) if chr(code) != "|"), "\n", "?"]
-    model = Tokenizer(WordLevel({one: number for number, one in enumerate(characters[:-1])}, unk_token=" "))
-    model.pre_tokenizer = Split("", "isolated")
-    model.decoder = Fuse()
-    made = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="|", clean_up_tokenization_spaces=False)
-    made.chat_template = TEMPLATE
-    return made
-
-
-def model() -> Any:
-    torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=1024, n_embd=16, n_layer=1, n_head=2)).eval()
-
 
 class Scripted(Agents):
     """Writes what it is told instead of asking the model, but draws as the seed says."""
 
-    def __init__(self, *scripts: tuple[str, ...], **options: Any) -> None:
-        super().__init__(model(), tokenizer(), **options)
+    def __init__(self, model: Any, tokenizer: Any, *scripts: tuple[str, ...], **options: Any) -> None:
+        super().__init__(model, tokenizer, **options)
         self._scripts = scripts
 
     def write(self, past: Any, seeds: Any) -> list[list[int]]:
@@ -78,9 +52,11 @@ def play(agents: Agents, home: Path, images: Any, k: int = 4, **options: Any) ->
     return asyncio.run(go())
 
 
-def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(tmp_path: Path, images: ImageStore) -> None:
+def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(
+    tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any
+) -> None:
     (task,) = tasks(n=1, kinds=["file"])
-    agents = Scripted(task.solutions[1], ("echo no",), turns=4)
+    agents = Scripted(model, tokenizer, task.solutions[1], ("echo no",), turns=4)
     group, other = play(agents, tmp_path, images, 6)
     for one in group:
         commands = [call.command for call in one.calls]
@@ -95,12 +71,14 @@ def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(tmp_path: Path, i
     assert agents.solved(task, 1).tokens == max(group, key=lambda one: one.trajectory.reward).tokens
 
 
-def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore) -> None:
+def test_rollouts_are_the_same_with_the_cache_and_without(
+    tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any
+) -> None:
     scripts = (("echo amber > /app/a; ls /app", "cat /app/a"), ("ls /app", "pwd"), ("ls /app", "cat /app/log.txt"))
     found = {}
     for mode, options in (("cache", {}), ("again", {}), ("none", {"use_cache": False})):
         home = tmp_path / ("none" if mode == "none" else "cache")
-        found[mode] = play(Scripted(*scripts), home, images, **options)
+        found[mode] = play(Scripted(model, tokenizer, *scripts), home, images, **options)
     said = {mode: [one.tokens for group in groups for one in group] for mode, groups in found.items()}
     assert said["cache"] == said["again"] == said["none"]
     sources = {
@@ -112,8 +90,10 @@ def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images
     assert {one.grade.source for group in found["again"] for one in group if one.grade} == {"hit"}
 
 
-def test_what_a_model_draws_depends_on_its_seed_alone(tmp_path: Path, images: ImageStore) -> None:
-    agents = Agents(model(), tokenizer(), turns=2, tokens=8)
+def test_what_a_model_draws_depends_on_its_seed_alone(
+    tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any
+) -> None:
+    agents = Agents(model, tokenizer, turns=2, tokens=8)
     past = [agents.prompt(task) for task in tasks(n=3)]
     once = agents.write(past, [1, 2, 3])
     assert once == agents.write(past, [1, 2, 3])
@@ -127,8 +107,8 @@ def test_what_a_model_draws_depends_on_its_seed_alone(tmp_path: Path, images: Im
     assert math.isfinite(update.loss)
 
 
-def test_draws_are_as_frequent_as_the_model_says() -> None:
-    agents = Agents(model(), tokenizer(), tokens=1)
+def test_draws_are_as_frequent_as_the_model_says(model: Any, tokenizer: Any) -> None:
+    agents = Agents(model, tokenizer, tokens=1)
     past = agents.prompt(tasks(n=1)[0])
     with torch.no_grad():
         expected = agents.model(input_ids=torch.tensor([past])).logits[0, -1].softmax(-1)
