@@ -73,9 +73,9 @@ def test_a_tenant_checks_and_forgets_what_is_its_own(guarded: Server) -> None:
         ):
             with pytest.raises(tvsnap.NotFound, match="no state"):
                 refused()
-        for whole in ({"task": "forgotten"}, {"image": "terminal"}):
+        for task, image in (("forgotten", None), (None, "terminal")):
             with pytest.raises(Forbidden, match="name the state"):
-                one.forget(**whole)
+                one.forget(task=task, image=image)
         with pytest.raises(Forbidden, match="removeImage is not for tenants"):
             one.images.remove("terminal")
         assert one.reexecute(edge).difference(edge) is None
@@ -94,6 +94,17 @@ def test_the_sandbox_of_a_rollout_is_its_tenants(guarded: Server) -> None:
         assert ask(guarded, ONE, f"/v1/sandboxes/{sandbox.id}/run", "POST", body)[0] == 200
         rollout.close()
         assert ask(guarded, ONE, f"/v1/sandboxes/{sandbox.id}/run", "POST", body)[0] == 404
+
+
+def test_sandboxes_of_rollouts_count_for_a_tenant(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, TWO, patience=0) as two:  # it may have one
+        first, second = (two.rollout("terminal", salt=salt) for salt in ("first", "second"))
+        first.sandbox().run("true", timeout=60)
+        first.sandbox().run("true", timeout=60)
+        with pytest.raises(Busy, match="two uses 1 sandboxes, and may use 1"):
+            second.sandbox()
+        first.close()
+        second.sandbox().run("true", timeout=60)
 
 
 def test_a_tenant_replays_rollout_files(guarded: Server, tmp_path: Path) -> None:

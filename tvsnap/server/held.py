@@ -174,8 +174,8 @@ class Table(Generic[H]):
         finally:
             self._coming -= count
 
-    def __contains__(self, held: H) -> bool:
-        return self._held.get(held.id) is held
+    def __contains__(self, held: Held | None) -> bool:
+        return held is not None and self._held.get(held.id) is held
 
     def add(self, held: H) -> H:
         """Adds one; returns it, with the id by which it is found."""

@@ -246,7 +246,8 @@ class RolloutRoutes:
             given, sandboxes = held.given, self._service.sandboxes
             if given is None or given not in sandboxes:
                 with sandboxes.room_for(1):
-                    given = GivenSandbox(sandbox=sandbox, state=state, leave=_nothing, tenant=held.tenant, of=held)
+                    leave = self._service.using_sandbox(held.tenant).aclose  # it ends with the rollout
+                    given = GivenSandbox(sandbox=sandbox, state=state, leave=leave, tenant=held.tenant, of=held)
                     sandboxes.add(given)
                     held.given = given
             given.sandbox, given.state = sandbox, state
@@ -328,7 +329,3 @@ class RolloutRoutes:
         """Ends what belongs to a rollout that is about to end."""
         if held.given is not None:
             await self._service.sandboxes.end(held.given.id)
-
-
-async def _nothing() -> None:
-    """Ends nothing: a sandbox that was given out ends with its rollout."""

@@ -71,7 +71,7 @@ class Service:
         kept = 0
         used = self.shares.used
         if used + in_use + count > room:
-            idle = (held.rollout for held in self.rollouts if not held.running)
+            idle = (held.rollout for held in self.rollouts if not held.running and held.given not in self.sandboxes)
             kept = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
         if used + kept + count > room:
             raise Busy(
