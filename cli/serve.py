@@ -29,8 +29,14 @@ def serve(
     token_file: Path | None = Option(
         None, metavar="FILE", help="Tokens that clients must show, one a line, with their tenants."
     ),
+    tls_certificate: Path | None = Option(None, metavar="FILE", help="Speak TLS at the port, with this certificate."),
+    tls_key: Path | None = Option(None, metavar="FILE", help="The certificate's key, if it is in another file."),
+    tls_client_ca: Path | None = Option(
+        None, metavar="FILE", help="Let in only who shows a certificate of one of these authorities."
+    ),
     workers: int = Option(1, metavar="N", min=1, max=256, help="Processes that serve together."),
     ttl: float = options.seconds(3600.0, "--ttl", "End what no client has asked for so many seconds."),
+    patience: float = options.seconds(60.0, "--patience", "Time for a request's head, and each MiB of its body."),
     max_body: str = Option("16M", metavar="SIZE", help="The largest body of a request."),
     max_upload: str = Option("4G", metavar="SIZE", help="The largest upload."),
     max_connections: int = Option(4096, metavar="N", min=1, help="Connections at once."),
@@ -50,7 +56,8 @@ def serve(
     """Serve rollouts, states and images to clients over HTTP.
 
     Clients use it by tvsnap.connect("http://host:port", token=...). It listens at this machine's own address unless
-    told otherwise, and refuses to listen elsewhere without a token file. It needs: pip install 'tvsnap[server]'.
+    told otherwise, and refuses to listen elsewhere without a token file or certificates of clients. It needs:
+    pip install 'tvsnap[server]'.
 
     \b
     Examples:
@@ -58,7 +65,7 @@ def serve(
       tvsnap serve --tvcache --port 8000
       tvsnap serve --socket /run/tvsnap.sock --socket-group agents
       openssl rand -hex 32 > tokens && chmod 600 tokens
-      tvsnap serve --host 0.0.0.0 --token-file tokens
+      tvsnap serve --host 0.0.0.0 --token-file tokens --tls-certificate server.pem --tls-key server.key
     """
     import asyncio
 
@@ -69,6 +76,7 @@ def serve(
         from tvsnap.server.settings import ServerSettings
         from tvsnap.server.sockets import address_of, listening
         from tvsnap.server.tenants import read_tokens
+        from tvsnap.server.tls import server_context
         from tvsnap.server.workers import share_of, supervise
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[server]'") from None
@@ -83,7 +91,11 @@ def serve(
         socket_mode=mode,
         socket_group=socket_group,
         tokens={} if token_file is None else read_tokens(token_file),
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
         ttl=ttl,
+        patience=patience,
         max_body=options.parse_size(max_body),
         max_upload=options.parse_size(max_upload),
         max_connections=max_connections,
@@ -93,6 +105,7 @@ def serve(
         tvcache=tvcache,
         grace=grace,
     )
+    server_context(settings)  # whatever is wrong with the files is said before anything starts
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     held, used = (settings, budget) if workers == 1 else share_of(settings, budget, workers)
 
@@ -111,6 +124,6 @@ def serve(
             supervise(settings, workers, lambda worker, sockets, ready: asyncio.run(go(sockets, worker, ready)), tell)
         else:
             with listening(settings) as sockets:
-                asyncio.run(go(sockets, None, lambda: tell([address_of(one) for one in sockets])))
+                asyncio.run(go(sockets, None, lambda: tell([address_of(one, settings) for one in sockets])))
     except KeyboardInterrupt:  # by then, the server has stopped cleanly
         raise typer.Exit(0) from None

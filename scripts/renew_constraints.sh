@@ -5,6 +5,8 @@
 #   newest.txt      tvsnap and its development tools: the newest that pyproject.toml admits
 #   oldest.txt      tvsnap alone: the oldest that pyproject.toml admits
 #   harbor.txt      Harbor, beside .venv
+#   train.txt       PyTorch and what else training needs, beside .venv: what pip installs here, as a build of PyTorch for
+#                   the CPU needs less than one that is resolved for all machines
 #   harnesses.txt   Inspect and what mini-swe-agent imports, beside .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,3 +36,10 @@ compile newest.txt "$OLDEST_PYTHON" pyproject.toml --extra dev
 compile oldest.txt "$OLDEST_PYTHON" --resolution lowest-direct pyproject.toml
 compile harbor.txt "$HARBOR_PYTHON" pyproject.toml "$FOLDER/harbor.in"
 compile harnesses.txt "$INSPECT_PYTHON" pyproject.toml "$FOLDER/harnesses.in"
+say "resolving $FOLDER/train.txt"
+run_logged constraints-train "pip install of what training needs" "$TOOLS/bin/python" -m pip install \
+    --disable-pip-version-check --ignore-installed -r "$FOLDER/train.in" -c "$FOLDER/newest.txt" "$(pwd)"
+{
+    echo "# Written by scripts/renew_constraints.sh: do not edit."
+    "$TOOLS/bin/python" -m pip freeze --all --exclude tvsnap --exclude uv --exclude pip | sed "s|+cpu||"
+} >"$FOLDER/train.txt"

@@ -36,6 +36,7 @@ ORDER = (
         "e2e",
         "server",
         "integrations",
+        "training",
         "docs",
         "faults",
     ),

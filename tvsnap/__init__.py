@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         CallCancelled,
         CheckpointFailed,
         ForkFailed,
+        GradingFailed,
         InfrastructureError,
         MachineLacks,
         NotCheckpointable,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         TvsnapError,
         UsageError,
     )
+    from tvsnap.model.grades import Grade, Verifier
     from tvsnap.model.images import Image, ImageLimits, Timeouts
     from tvsnap.model.limits import Budget, Limits
     from tvsnap.model.network import Network, Traffic
@@ -90,9 +92,10 @@ _NAMES = {
     "tvsnap.images": "BuildProgress ImageBuildError ImageNotFound ImageSpecError ImageStore",
     "tvsnap.model.calls": "Part ToolCall ToolResult",
     "tvsnap.model.errors": (
-        "CallCancelled CheckpointFailed ForkFailed InfrastructureError MachineLacks NotCheckpointable "
+        "CallCancelled CheckpointFailed ForkFailed GradingFailed InfrastructureError MachineLacks NotCheckpointable "
         "NotFound NotRestorable SandboxDied SnapshotUnusable StateLost TvsnapError UsageError"
     ),
+    "tvsnap.model.grades": "Grade Verifier",
     "tvsnap.model.images": "Image ImageLimits Timeouts",
     "tvsnap.model.limits": "Budget Limits",
     "tvsnap.model.network": "Network Traffic",
@@ -132,6 +135,8 @@ __all__ = [
     "FileChange",
     "ForkFailed",
     "Forks",
+    "Grade",
+    "GradingFailed",
     "Graph",
     "HealthCheck",
     "Image",
@@ -184,6 +189,7 @@ __all__ = [
     "TreeItem",
     "TvsnapError",
     "UsageError",
+    "Verifier",
     "connect",
     "tool",
 ]

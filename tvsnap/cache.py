@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal, cast, overload
+from typing import Any, Literal, cast, overload
 
 from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
@@ -191,7 +191,9 @@ class Cache:
             undo.pop_all()
         metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}
         self._worth = Worth(chosen, always=same_ids, **metered)
-        self._costs = Costs(self.backend.name, self._totals, busy=lambda: self._worth.busy)
+        self._costs = Costs(
+            self.backend.name, self._totals, busy=lambda: self._worth.busy if self._worth.weighs else 0.0
+        )
         self._meter = Meter()
         self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
@@ -210,7 +212,7 @@ class Cache:
         self._companions = Companions(self.graph, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
-        self._hooks = CacheHooks(self._dropped, self._ended, self._resume)
+        self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self.materialise)
         self._context = Context(
             home=self._in_use,
             use_cache=use_cache,
@@ -308,6 +310,27 @@ class Cache:
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         until = math.inf if deadline is None else deadline
         return Rollout(self._begun(RolloutEngine(self._context, self._hooks, recipe, root, id, task, at, until)))
+
+    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[Rollout]:
+        """Begins several rollouts at one root, as trainers do that compare attempts at the same task.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollouts are of.
+            n: how many.
+            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+
+        Returns:
+            The rollouts, each to be closed after its last call.
+
+        Raises:
+            NotFound, UsageError: as `rollout`. None is open then.
+        """
+        check_whole(n, "n", 1)
+        with contextlib.ExitStack() as undo:
+            rollouts = [undo.enter_context(self.rollout(image, task, **options)) for _ in range(n)]
+            undo.pop_all()
+            return rollouts
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.

@@ -12,6 +12,7 @@ from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
+from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.sandboxes.protocol import Sandbox
@@ -214,6 +215,27 @@ class Rollout:
         if destination is not None:
             fetched.extract(destination)
         return fetched
+
+    def grade(self, verifier: Verifier | str) -> Grade:
+        """Grades the state at which it stands, in a fork; changes nothing for the rollout.
+
+        A grade is recorded under the state and the verifier's digest: a state is graded once, however many rollouts
+        come to it; or as often as `Cache(grade_executions=...)` says. A state in which something runs by itself, such
+        as a build in the background, is graded each time.
+
+        Args:
+            verifier: finds out what the state is worth; a text is the command of one.
+
+        Returns:
+            The reward, the results of the tests and the log, now or when the state was graded before.
+
+        Raises:
+            GradingFailed: the verifier failed, so that there is no grade. Nothing is recorded.
+            UsageError: the rollout is closed, or `verifier` makes no sense.
+            StateLost: no snapshot can be taken of the state, and nothing else leads to it.
+            InfrastructureError: tvsnap, not the verifier, failed.
+        """
+        return self._engine.grade(Verifier.of(verifier))
 
     def fork(self, n: int = 1) -> list[Rollout]:
         """Begins several rollouts where this one stands, live processes included; this one goes on, too.

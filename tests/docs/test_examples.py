@@ -41,7 +41,7 @@ def marked(mark: str) -> list[Block]:
 
 
 def test_every_mark_is_known() -> None:
-    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness", "server"}
+    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness", "server", "training"}
     assert len(marked("sandbox")) > 5
 
 

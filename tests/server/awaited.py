@@ -13,7 +13,7 @@ from typing import Any, cast
 from tvsnap.model.several import Several
 from tvsnap.protocols import AnyAsyncCache, AnyCache
 
-BEGUN_AT_ONCE = ("rollout", "resume")
+BEGUN_AT_ONCE = ("rollout", "resume", "group")
 """Methods of a cache whose rollouts begin with their first use where they are awaited."""
 
 
@@ -53,7 +53,8 @@ class _Blocking:
         def call(*args: Any, **kwargs: Any) -> Any:
             made = self._awaited(found(*args, **kwargs))
             if name in BEGUN_AT_ONCE:
-                _ = made.tools
+                for rollout in made if isinstance(made, list) else [made]:
+                    _ = rollout.tools
             return made
 
         return call

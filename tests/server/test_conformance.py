@@ -29,6 +29,14 @@ while True:
 """
 """Answers with what it is asked, backwards."""
 
+CHECK = """
+import json, os
+
+print(json.dumps({name: os.path.exists(f"/tmp/a/{name}") for name in ("one", "two")}))
+os.unlink("/tmp/a/one")
+"""
+SOURCES = ("executed", "hit")
+
 
 def test_a_second_rollout_is_answered(cache: AnyCache) -> None:
     salt, command = secrets.token_hex(4), {"command": "echo one > /tmp/a; cat /tmp/a"}
@@ -57,6 +65,26 @@ def test_commands_side_by_side_and_calls_that_grade(cache: AnyCache) -> None:
         with cache.materialise(state) as sandbox:
             outcomes = sandbox.exec_all([tvsnap.Command("cat /tmp/reward"), tvsnap.Command("exit 4")], timeout=10)
             assert [outcome.exit_code for outcome in outcomes] == [0, 4]
+
+
+def test_a_group_is_graded(cache: AnyCache) -> None:
+    verifier = tvsnap.Verifier(
+        "cat /tests/said; python3 /tests/check", {"/tests/check": CHECK, "/tests/said": b"log\n"}
+    )
+    group: Sequence[AnyRollout] = cache.group("terminal", "graded", 2, salt=secrets.token_hex(4))
+    for rollout, source in zip(group, SOURCES, strict=True):
+        with rollout:
+            rollout.call("bash", {"command": "mkdir -p /tmp/a; touch /tmp/a/one; sleep 0.05"})
+            state = rollout.state
+            grade = rollout.grade(verifier)
+            assert (grade.reward, grade.tests, grade.log) == (0.5, {"one": 1.0, "two": 0.0}, "log\n")
+            assert grade.source == source
+            assert rollout.state == state
+            assert rollout.call("bash", {"command": "ls /tests /tmp/a"}).output.endswith("one\n")
+            with pytest.raises(tvsnap.GradingFailed, match="status 3"):
+                rollout.grade("exit 3")
+    with pytest.raises(tvsnap.UsageError, match="n must be"):
+        cache.group("terminal", n=0)
 
 
 def test_a_call_is_cancelled_by_another_thread(cache: AnyCache) -> None:

@@ -7,7 +7,9 @@ import secrets
 
 import pytest
 
+import tvsnap
 from tests.server.conftest import OpenAsync
+from tvsnap.protocols import AnyAsyncRollout
 
 
 def test_calls_of_many_rollouts_at_once(open_async: OpenAsync) -> None:
@@ -27,6 +29,22 @@ def test_calls_of_many_rollouts_at_once(open_async: OpenAsync) -> None:
 
             assert await asyncio.gather(*map(one, range(6))) == [f"same\n{number}\n" for number in range(6)]
             assert cache.stats().calls >= 12
+
+    asyncio.run(go())
+
+
+def test_a_group_is_graded_at_once(open_async: OpenAsync) -> None:
+    async def go() -> None:
+        async with open_async() as cache:
+
+            async def one(rollout: AnyAsyncRollout) -> tvsnap.Grade:
+                async with rollout:
+                    await rollout.call("bash", {"command": "echo 0.25 > /tmp/truth; sleep 0.05"})
+                    return await rollout.grade("cat /tmp/truth")
+
+            group = cache.group("terminal", "graded", 4, salt=secrets.token_hex(4))
+            grades = await asyncio.gather(*map(one, group))
+            assert [grade.reward for grade in grades] == [0.25] * 4
 
     asyncio.run(go())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,3 +175,20 @@ def test_it_is_tried_again_where_there_was_no_room(tmp_path: Path, monkeypatch: 
             assert made_ahead(cache) == 0
             other.close()
             eventually(lambda: made_ahead(cache) == 1)
+
+
+def test_one_that_found_no_room_does_not_take_the_place_of_a_later_one(cache: Cache) -> None:
+    class Crowded:
+        def lacks_sandbox(self, _: str) -> bool:
+            return True
+
+        def make_companion(self, _: str) -> bool:
+            return False
+
+    makers, rollout = companions.Companions(cache.graph), Crowded()
+    try:
+        makers.expect(rollout, "later", stirs=True)
+        makers._make(weakref.ref(rollout), "earlier", True)
+        assert [state for _, _, state, _ in makers._waiting.values()] == ["later"]
+    finally:
+        makers.close()

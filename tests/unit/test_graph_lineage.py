@@ -68,6 +68,31 @@ def test_edges_and_states_around_a_state(graph: Graph) -> None:
         graph.state("ab" * 32)
 
 
+def test_the_seconds_ahead_are_those_of_what_usually_follows(graph: Graph) -> None:
+    root = add_root(graph)
+    assert graph.seconds_ahead(root, 10.0) == 0.0
+    first = step(graph, root, "first", duration=1.0).next_state
+    step(graph, first, "second", duration=4.0)
+    look(graph, first, "test")
+    assert graph.seconds_ahead(root, 100.0) == pytest.approx(0.25 * (1.0 + 0.1 + 0.25 * 4.0)), "made once, by chance"
+    for edge in graph.out_edges(root):
+        for _ in range(98):
+            graph.touch_hit(edge, "")
+    likely = 1 - 0.5 / 100
+    assert graph.seconds_ahead(root, 100.0) == pytest.approx(likely * (1.0 + 0.1 + 0.25 * 4.0)), "not written yet"
+    graph.flush()
+    assert graph.seconds_ahead(root, 100.0) == pytest.approx(likely * (1.0 + 0.1 + 0.25 * 4.0))
+    step(graph, root, "another", duration=100.0)
+    assert graph.seconds_ahead(root, 100.0) == pytest.approx((1 - 1.5 / 101) * 0.99 * (1.0 + 0.1 + 0.25 * 4.0))
+    assert 0.9 < graph.seconds_ahead(root, 0.5) < 1.0, "that is enough"
+
+
+def test_the_seconds_ahead_of_a_circle_of_calls_that_answer_nobody(graph: Graph) -> None:
+    root = add_root(graph)
+    graph.record(root, call("a"), result("a"), next_state=next_state(root, call("a"), identity="x"), shared=False)
+    assert graph.seconds_ahead(root, 10.0) == 0.0
+
+
 def test_nearest_snapshot(graph: Graph) -> None:
     root = add_root(graph)
     states = walk(graph, root, "a", "b", "c", "d")
@@ -232,6 +257,7 @@ def test_rollouts(graph: Graph) -> None:
     assert first.owner == second.owner == "tester"
     assert first.finished is None
     graph.end_rollout(first.id, state)
+    graph.flush()
     ended, running = graph.rollouts()
     assert (ended.id, ended.state, ended.label) == (first.id, state, "first")
     assert ended.finished is not None

@@ -14,11 +14,15 @@ from tests.fakes.caches import IMAGE, backend_of, bash, open_cache, settle, sour
 from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Balance, BreakEven
+from tvsnap.engine.keeping.policy.costs import DEFAULTS
 from tvsnap.engine.keeping.policy.snapshotting import RECORD_SHARE
 from tvsnap.engine.keeping.worth import (
     BESIDE,
+    COURSES_REMEMBERED,
     LEAST_EXECUTED,
+    LONG,
     MEMORY,
+    MEMORY_OF_CALLS,
     REMEMBERED,
     STEADY,
     TRIAL,
@@ -218,6 +222,41 @@ def looks(cache: Cache) -> int:
     return counts["observe"] + counts["digest"]
 
 
+def test_what_calls_compute_is_that_of_late_ones() -> None:
+    machine = Machine(used=1.0, computing=1.0)
+    with machine.calls(1 + 3 * PROCESSORS) as its:
+        its.executed(10 * MEMORY_OF_CALLS)  # they slept
+        machine.go_on(STEADY)
+        its.answered("sleeping", 4.0, waiting_s=0.0, lasted_s=0.0)
+        assert its.balance("sleeping").spared_s == pytest.approx(0.0, abs=0.01)
+        for _ in range(100):
+            its.executed(MEMORY_OF_CALLS / 10)
+            machine.computed_s += MEMORY_OF_CALLS / 10
+            machine.go_on(STEADY)
+            its.balance("computing")
+        its.answered("computing", 4.0, waiting_s=0.0, lasted_s=0.0)
+        assert its.balance("computing").spared_s == pytest.approx(3 * 4.0, rel=0.01)
+
+
+def test_a_long_call_that_is_missed_counts_once_when_it_is_made_again() -> None:
+    machine = Machine()
+    with machine.calls(1) as its:
+        its.add("image", waiting_s=2.0)
+        its.missed("image", "course", 3.0)
+        assert not its.is_given("image"), "it may never be made again"
+        for _ in range(3):
+            its.missed("image", "course", 3.0)
+        assert its.is_given("image")
+        assert its.balance("image").spared_s == pytest.approx(3.0)
+
+
+def test_missed_calls_of_long_ago_are_forgotten() -> None:
+    its = Machine().its
+    for number in range(2 * COURSES_REMEMBERED):
+        its.missed("image", str(number), 1.0)
+    assert len(its._missed) == COURSES_REMEMBERED
+
+
 def test_what_is_not_worth_it_is_not_looked_at(cache: Cache, choosy: Choosy) -> None:
     choosy.records = False
     for _ in range(2):
@@ -314,7 +353,7 @@ def test_the_state_is_that_after_what_was_done_outside(cache: Cache, choosy: Cho
 
 
 def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choosy: Choosy) -> None:
-    commands = ["echo 1 > f", "sleep 0.2; echo 2 >> f", "cat f"]
+    commands = ["echo 1 > f", f"sleep {1.5 * DEFAULTS['fork']}; echo 2 >> f", "cat f"]
     with cache.rollout("terminal") as rollout:
         for command in commands:
             bash(rollout, command)
@@ -322,7 +361,7 @@ def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choo
     choosy.records = False
     with cache.rollout("terminal", label="from the root") as rollout:
         assert rollout._engine.try_hit("bash", {"command": commands[0]}) is None
-        assert bash(rollout, commands[0]).source == "executed", "it takes less than a fork would later"
+        assert bash(rollout, commands[0]).source == "executed", "these take less than a fork would later"
         assert rollout.private == UNPROFITABLE
     choosy.records = True
     with cache.rollout("terminal") as rollout:
@@ -334,6 +373,33 @@ def test_an_answer_that_saves_more_than_a_fork_costs_is_given(cache: Cache, choo
         assert rollout.private is None
         assert bash(rollout, "echo 3 >> f; cat f").output == "1\n2\n3\n"
         assert rollout.private == UNPROFITABLE
+
+
+def test_answers_are_given_where_a_long_call_usually_follows(cache: Cache, choosy: Choosy) -> None:
+    commands = ["echo 1 > f", f"sleep {2 * LONG}; echo 2 >> f"]
+    for _ in range(4):
+        with cache.rollout("terminal") as rollout:
+            for command in commands:
+                bash(rollout, command)
+            settle(rollout)
+    choosy.records = False
+    with cache.rollout("terminal") as rollout:
+        assert sources([bash(rollout, command) for command in commands]) == ["hit"] * 2
+
+
+def test_a_long_call_that_nobody_records_is_recorded_once_it_is_made_again(tmp_path: Path) -> None:
+    class Stingy(BreakEven):
+        def should_record(self, balance: Balance) -> bool:
+            return balance.spared_s > 0.0
+
+    long = f"sleep {LONG}; echo 1 >> f"
+    with open_cache(tmp_path, policy=Stingy()) as cache:
+        made = []
+        for _ in range(4):
+            with cache.rollout("terminal") as rollout:
+                made += [bash(rollout, "echo 0 > f"), bash(rollout, long)]
+                settle(rollout)
+        assert sources(made) == ["executed"] * 6 + ["hit"] * 2
 
 
 def test_a_call_that_fails_leaves_the_rollout_where_it_was(cache: Cache, choosy: Choosy) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
@@ -130,6 +130,21 @@ class AsyncCache(Twin[Cache]):
             lambda: self.cache.rollout(image, task, salt, label, limits=limits, network=network, deadline=deadline),
             self._threads,
         )
+
+    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[AsyncRollout]:
+        """Returns several rollouts at one root; see `Cache.group`. Each begins with its first use.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollouts are of.
+            n: how many.
+            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+
+        Raises:
+            UsageError: `n` is no whole number from 1 on.
+        """
+        check_whole(n, "n", 1)
+        return [self.rollout(image, task, **options) for _ in range(n)]
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRollout:
         """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.

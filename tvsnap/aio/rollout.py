@@ -20,6 +20,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.rollout import Rollout
@@ -316,6 +317,22 @@ class AsyncRollout(Twin[Rollout]):
             got = fetched
             await in_thread(self._threads, lambda: got.extract(destination))
         return fetched
+
+    async def grade(self, verifier: Verifier | str) -> Grade:
+        """Grades the state at which it stands, in a fork; see `Rollout.grade`.
+
+        Args:
+            verifier: finds out what the state is worth; a text is the command of one.
+
+        Returns:
+            The reward, the results of the tests and the log.
+
+        Raises:
+            GradingFailed: the verifier failed, so that there is no grade.
+            UsageError, StateLost, InfrastructureError: see `Rollout.grade`.
+        """
+        async with self.in_order() as rollout:
+            return await in_thread(self._threads, lambda: rollout.grade(verifier))
 
     async def cancel(self) -> bool:
         """Ends the call that is being made, and waits until it has ended; see `Rollout.cancel`.

@@ -16,6 +16,7 @@ from tvsnap.client.operations import (
     MOST_READ,
     RemoteFetched,
     downloaded,
+    grading,
     make_sandboxes,
     open_rollout,
     result_of,
@@ -23,13 +24,15 @@ from tvsnap.client.operations import (
     upload,
     warm_image,
 )
-from tvsnap.client.transport import PATIENCE, Transport
+from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
 from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
+from tvsnap.model.arguments import check_whole
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
+from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
@@ -40,19 +43,30 @@ from tvsnap.wire.errors import WorkerDied
 from tvsnap.wire.values import from_data
 
 
-async def connect(url: str, token: str | None = None, *, patience: float = PATIENCE) -> AsyncClient:
+async def connect(
+    url: str,
+    token: str | None = None,
+    *,
+    patience: float = PATIENCE,
+    ca: File | None = None,
+    certificate: File | tuple[File, File] | None = None,
+) -> AsyncClient:
     """Returns the cache of a server, which is used as an `AsyncCache` is.
 
     Args:
-        url: `http://HOST:PORT`, or `unix:PATH`.
+        url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
         token: what the server lets in with; None where it asks for none.
         patience: seconds to wait while the server's sandboxes are used up.
+        ca: a file with the certificate of the authority that has signed the server's, for https; None for those that
+            this machine trusts.
+        certificate: a file with the certificate to show to the server, and its key; or two files, one for each. None
+            for a server that asks for none.
 
     Raises:
-        UsageError: the address is none, or the server does not know the token.
-        Unreachable: there is no server.
+        UsageError: the address is none, a file with certificates cannot be used, or the server does not know the token.
+        Unreachable: there is no server, or its certificate or ours is not trusted.
     """
-    client = AsyncClient(Transport(url, token, patience))
+    client = AsyncClient(Transport(url, token, patience, ca=ca, certificate=certificate))
     await client.transport.ask(Ask("GET", target("rollouts")))
     return client
 
@@ -92,6 +106,22 @@ class AsyncClient(AsyncClientBase):
         """
         opening = open_rollout(image, task, salt, label, limits, network, deadline)
         return self._opened(AsyncRemoteRollout(self, opening))
+
+    def group(self, image: str, task: str = "", n: int = 8, **options: Any) -> list[AsyncRemoteRollout]:
+        """Returns several rollouts at one root; see `AsyncCache.group`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+            task: the task that the rollouts are of.
+            n: how many.
+            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense.
+        """
+        check_whole(n, "n", 1)
+        return [self.rollout(image, task, **options) for _ in range(n)]
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRemoteRollout:
         """Returns a rollout at any state; see `AsyncCache.resume`.
@@ -315,6 +345,13 @@ class AsyncRemoteRollout(AsyncRolloutBase):
         answer = await self._transport.ask(Ask("POST", self._target("kept"), {"label": label, "output": output}))
         self._place = answer["place"]
         return str(answer["state"])
+
+    @in_order
+    async def grade(self, verifier: Verifier | str) -> Grade:
+        """Grades the state at which it stands; see `AsyncRollout.grade`. The verifier is a command, not a function."""
+        await self._begin()
+        answer = await self._transport.ask(Ask("POST", self._target("grades"), grading(Verifier.of(verifier))))
+        return Grade.of_result(result_of(answer["result"]))
 
     async def cancel(self) -> bool:
         """Ends the call that is being made; see `AsyncRollout.cancel`."""

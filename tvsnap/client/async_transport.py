@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, pause_after
+from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, pause_after, unreachable
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer
 from tvsnap.wire.errors import Busy, Unreachable
 
@@ -127,9 +127,9 @@ class AsyncTransport:
             if address.path:
                 made = await asyncio.open_unix_connection(address.path, limit=LONGEST_HEAD)
             else:
-                made = await asyncio.open_connection(address.host, address.port, limit=LONGEST_HEAD)
+                made = await asyncio.open_connection(
+                    address.host, address.port, limit=LONGEST_HEAD, ssl=self.blocking.tls
+                )
         except OSError as error:
-            raise Unreachable(
-                f"the server at {address} cannot be reached: {error}; does it run (tvsnap serve)?"
-            ) from None
+            raise unreachable(address, error) from None
         return AsyncConnection(*made)

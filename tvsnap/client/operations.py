@@ -15,6 +15,7 @@ from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, s
 from tvsnap.model.arguments import check_seconds, check_text, check_type
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.grades import Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import Network, NetworkLike
@@ -196,6 +197,18 @@ def _hosts(network: NetworkLike) -> str | list[str] | None:
         return None
     policy = Network.of(network)
     return "public" if policy.public else list(policy.allow)
+
+
+def grading(verifier: Verifier) -> dict[str, Any]:
+    """Returns what asks for a grade.
+
+    Raises:
+        UsageError: the verifier is a function, which cannot be sent.
+    """
+    if not isinstance(verifier.check, str):
+        raise UsageError(f"the verifier {verifier.name} is a function, which no server can run; give it a command")
+    files = {path: base64.b64encode(content).decode() for path, content in verifier.contents.items()}
+    return {"check": verifier.check, "files": files, "timeout": verifier.timeout, "user": verifier.user}
 
 
 def result_of(data: Mapping[str, Any]) -> ToolResult:

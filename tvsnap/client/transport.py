@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.model.errors import UsageError
 from tvsnap.wire.errors import Busy, Unreachable
 
+if TYPE_CHECKING:
+    import ssl  # which takes long to be imported, and few need
+
 T = TypeVar("T")
+File = Union[str, "os.PathLike[str]"]
 TRIES = 5
 """How often a request is sent whose connection breaks."""
 PATIENCE = 600.0
@@ -30,7 +35,7 @@ _QUICK = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class Connection:
     """One connection. It is used by one thread at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
         try:
             if address.path:
                 self._socket = socket.socket(socket.AF_UNIX)
@@ -40,27 +45,27 @@ class Connection:
                 self._socket = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if tls is not None:
+                    self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
         except OSError as error:
-            raise Unreachable(
-                f"the server at {address} cannot be reached: {error}; does it run (tvsnap serve)?"
-            ) from None
+            raise unreachable(address, error) from None
         self._socket.settimeout(None)  # a call takes as long as it takes
         self._file = self._socket.makefile("rb", buffering=1 << 16)
 
     def send(self, data: bytes, more: Iterable[bytes] = ()) -> None:
         """Sends a request."""
-        self._socket.sendall(data)
+        self._write(data)
         for piece in more:
-            self._socket.sendall(piece)
+            self._write(piece)
 
     def exchange(self, data: bytes, more: Iterable[bytes] = ()) -> Head:
         """Sends a request, and returns the head of its answer, which may come before the request was taken whole."""
         try:
             self.send(data, more)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except ConnectionError as error:
             try:
                 return self.head()
-            except (ConnectionError, OSError):
+            except ConnectionError:
                 raise error from None
         return self.head()
 
@@ -69,7 +74,7 @@ class Connection:
         lines: list[bytes] = []
         size = 0
         while True:
-            line = self._file.readline(LONGEST_HEAD)
+            line = self._line()
             size += len(line)
             if not line.endswith(b"\r\n") or size > LONGEST_HEAD:
                 raise ConnectionError("the connection was closed")
@@ -82,24 +87,73 @@ class Connection:
         if head.length is not None:
             left = head.length
             while left:
-                piece = self._file.read(min(left, 1 << 20))
+                piece = self._read(min(left, 1 << 20))
                 if not piece:
                     raise ConnectionError("the connection was closed")
                 left -= len(piece)
                 yield piece
             return
-        while size := int(self._file.readline(LONGEST_HEAD).split(b";")[0] or b"!", 16):
-            piece = self._file.read(size + 2)
+        while size := int(self._line().split(b";")[0] or b"!", 16):
+            piece = self._read(size + 2)
             if len(piece) < size + 2:
                 raise ConnectionError("the connection was closed")
             yield piece[:-2]
-        self._file.readline(LONGEST_HEAD)
+        self._line()
 
     def close(self) -> None:
         """Ends it."""
         with contextlib.suppress(OSError):
             self._file.close()
         self._socket.close()
+
+    def _write(self, data: bytes) -> None:
+        with _breaking():
+            self._socket.sendall(data)
+
+    def _line(self) -> bytes:
+        with _breaking():
+            return self._file.readline(LONGEST_HEAD)
+
+    def _read(self, size: int) -> bytes:
+        with _breaking():
+            return cast("bytes", self._file.read(size))
+
+
+class _breaking:
+    """A block in which any error is one of the connection: TLS and TCP have other classes for it."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+            raise ConnectionError(str(error)) from None
+
+
+def unreachable(address: Address, error: OSError) -> Unreachable:
+    """Returns the error that tells why a connection could not be made."""
+    way_out = "see --tls-certificate of tvsnap serve, and ca=" if address.tls else "does it run (tvsnap serve)?"
+    return Unreachable(f"the server at {address} cannot be reached: {error}; {way_out}")
+
+
+def tls_context(ca: File | None, certificate: File | tuple[File, File] | None) -> ssl.SSLContext:
+    """Returns what connections by TLS are made with; see `connect`.
+
+    Raises:
+        UsageError: a file cannot be read, or does not hold what it should.
+    """
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise UsageError(f"the authority's certificate {ca} cannot be used: {error}") from None
+    if certificate is not None:
+        pair = certificate if isinstance(certificate, tuple) else (certificate, None)
+        try:
+            context.load_cert_chain(*pair)
+        except OSError as error:
+            raise UsageError(f"the certificate {pair[0]} cannot be used with its key: {error}") from None
+    return context
 
 
 def json_bytes(body: Any) -> bytes:
@@ -122,14 +176,27 @@ def pause_after(attempt: int) -> float:
 class Transport:
     """A server, as threads ask it. Thread-safe."""
 
-    def __init__(self, url: str, token: str | None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        patience: float = PATIENCE,
+        *,
+        ca: File | None = None,
+        certificate: File | tuple[File, File] | None = None,
+    ) -> None:
         """
         Args:
             url: the server's address.
             token: what it lets in with; None for none.
             patience: seconds to wait for a server that is busy.
+            ca: see `connect`.
+            certificate: see `connect`.
         """
         self._address = Address.parse(url)
+        if not self._address.tls and (ca is not None or certificate is not None):
+            raise UsageError(f"certificates are for a server that is asked by https://, not for {self._address}")
+        self._tls = tls_context(ca, certificate) if self._address.tls else None
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._patience = patience
         self._idle: list[Connection] = []
@@ -139,6 +206,11 @@ class Transport:
     def address(self) -> Address:
         """The server's."""
         return self._address
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What connections are encrypted with; None where they are not."""
+        return self._tls
 
     @property
     def patience(self) -> float:
@@ -201,7 +273,7 @@ class Transport:
     def stream(self, method: str, path: str, body: Any = None) -> Iterator[Iterator[bytes]]:
         """A block with the body of an answer, in pieces, on a connection of its own."""
         data = None if body is None else json_bytes(body)
-        connection = Connection(self._address)
+        connection = Connection(self._address, self._tls)
         try:
             head = connection.exchange(request_bytes(method, path, self._address, self._headers, data))
             if head.status >= 400:
@@ -236,7 +308,7 @@ class Transport:
         """
 
         def send() -> None:
-            connection = Connection(self._address)
+            connection = Connection(self._address, self._tls)
             try:
                 head = connection.exchange(
                     request_bytes("PUT", path, self._address, self._headers, None, length), pieces()
@@ -280,7 +352,7 @@ class Transport:
     def _connection(self) -> Iterator[Connection]:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
-        connection = connection or Connection(self._address)
+        connection = connection or Connection(self._address, self._tls)
         try:
             yield connection
         except BaseException:

@@ -23,21 +23,23 @@ class Address:
         host: a name or an address; empty for a Unix socket.
         port: the port of TCP.
         path: the path of a Unix socket; empty for TCP.
+        tls: whether it is spoken to by TLS.
     """
 
     host: str
     port: int
     path: str
+    tls: bool = False
 
     @classmethod
     def parse(cls, url: str) -> Address:
         """Returns what an address of a server says.
 
         Args:
-            url: `http://HOST:PORT`, or `unix:PATH`.
+            url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
 
         Raises:
-            UsageError: it is neither.
+            UsageError: it is none of these.
         """
         if url.startswith("unix:"):
             path = url.removeprefix("unix:")
@@ -47,11 +49,14 @@ class Address:
                 return cls("", 0, path)
         try:
             parts = urlsplit(url)
-            if parts.scheme == "http" and parts.hostname and parts.path in ("", "/") and not parts.query:
-                return cls(parts.hostname, parts.port or 80, "")
+            default = {"http": 80, "https": 443}.get(parts.scheme)
+            if default and parts.hostname and parts.path in ("", "/") and not parts.query:
+                return cls(parts.hostname, parts.port or default, "", parts.scheme == "https")
         except ValueError:
             pass
-        raise UsageError(f'{url!r} is no address of a server: give "http://host:port", or "unix:/path/of/socket"')
+        raise UsageError(
+            f'{url!r} is no address of a server: give "http://host:port", "https://host:port" or "unix:/path/of/socket"'
+        )
 
     @property
     def authority(self) -> str:
@@ -61,7 +66,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"unix:{self.path}" if self.path else f"http://{self.authority}"
+        return f"unix:{self.path}" if self.path else f"http{'s' if self.tls else ''}://{self.authority}"
 
 
 @dataclass(frozen=True, slots=True)

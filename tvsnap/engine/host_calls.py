@@ -16,6 +16,7 @@ from tvsnap.engine.claiming.claims import Claim, Claims, Wanted
 from tvsnap.engine.claiming.patience import UNKNOWN, Patience
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.environments.base import Environment
 from tvsnap.environments.tools import CallContext, Tool
@@ -64,10 +65,16 @@ class HostCalls:
         self._root = RootInfo(root, ANY_IMAGE, "", environment.name, "{}", salt, time.time())
         self._known = False
 
-    def look_up(self, tool: Tool, call: ToolCall, timeout: float, at: Position) -> HostAnswer | None:
-        """Returns the recorded answer to a call, if there is one that may be used."""
-        edge = self._look(tool, call, timeout, self._place(tool, at))
-        return None if edge is None else HostAnswer(edge.result, edge)
+    def look_up(
+        self, tool: Tool, call: ToolCall, timeout: float, at: Position, grading: Grading | None = None
+    ) -> HostAnswer | None:
+        """Returns the recorded answer to a call, if there is one that may be used; `grading` is how the call grades."""
+        place = self._place(tool, at)
+        edge = None if self._claims is None else self._look(tool, call, timeout, place)
+        if edge is not None and grading is not None and grading.executions > 1:
+            given = self._graph.grades(place.state, call.key)
+            edge = edge if grading.is_settled(given, edge.grade) else None
+        return None if edge is None else HostAnswer(edge.result.from_source("hit"), edge)
 
     def make(
         self,
@@ -77,11 +84,12 @@ class HostCalls:
         at: Position,
         cancellation: Cancellation,
         until: float = math.inf,
+        grading: Grading | None = None,
     ) -> HostAnswer:
         """Waits for another rollout that is making the call already, or else makes the call and records its result.
 
         Cancelling ends a wait for others, but not the tool's function. `until`, by time.monotonic(), ends the wait,
-        too.
+        too. Of a call that grades, the first part of the result is the grade.
 
         Raises:
             CallCancelled: the call was cancelled before it was made.
@@ -90,6 +98,7 @@ class HostCalls:
         place = self._place(tool, at)
         claim: Claim | None = None
         shared = not (place.private or tool.stochastic) and tool.cacheable
+        shared = shared and (grading is None or grading.executions <= 1)  # otherwise each rollout makes it
         if self._claims is not None and shared and self._is_writable(tool, call, timeout, place):
             look = partial(self._look_for_maker, tool, call, timeout, place)
             patience = Patience(lambda: UNKNOWN, until, bounded=False)
@@ -105,7 +114,11 @@ class HostCalls:
             result = run_tool(tool, CallContext(call, timeout, self._limits, None))
             if self._claims is None:
                 return HostAnswer(result, None)
-            executed = Executed(tool, call, timeout, result, place, None, claim, ended=time.monotonic())
+            grade = None if grading is None else str(result.parts[0].data)
+            ended = time.monotonic()
+            executed = Executed(
+                tool, call, timeout, result, place, None, claim, ended=ended, grading=grading, grade=grade
+            )
             unshared = self._recorder.record(executed, Aftermath(unchanged=True)).unshared
         finally:
             if claim is not None and self._claims is not None:

@@ -27,6 +27,7 @@ from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.uncached import UncachedSandbox
 from tvsnap.engine.file_calls import FileCalls
+from tvsnap.engine.grade_calls import GradeCalls
 from tvsnap.engine.host_calls import HostAnswer, HostCalls
 from tvsnap.engine.keeping.worth import UNPROFITABLE
 from tvsnap.engine.live import LiveSandbox
@@ -39,6 +40,7 @@ from tvsnap.graph import Edge, RootInfo
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.stats import Way
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -58,11 +60,13 @@ class CacheHooks:
         dropped: receives rollouts that nobody refers to any more, to close them.
         ended: is called with a rollout that has ended, and its last position.
         resume: begins another rollout, given a state and a task; see `Cache.resume`.
+        materialise: makes a sandbox in a state; see `Cache.materialise`.
     """
 
     dropped: SimpleQueue[RolloutEngine]
     ended: Callable[[RolloutEngine, Position], None]
     resume: Callable[[str, str], RolloutEngine]
+    materialise: Callable[[str], contextlib.AbstractContextManager[Sandbox]]
 
 
 class RolloutEngine:
@@ -103,6 +107,7 @@ class RolloutEngine:
         self._host_calls = HostCalls(
             context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt
         )
+        self._grade_calls = GradeCalls(self._host_calls, context.grade_executions)
         self._cursor = Cursor(context, recipe, at)
         self._turn = threading.RLock()
         self._calls = 0
@@ -184,6 +189,7 @@ class RolloutEngine:
         # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
         began = time.perf_counter()
         self._catch_up()
+        caught_up_s = time.perf_counter() - began
         self._cursor.advance_time(after)
         edge = self._cursor.lookup(call, timeout, grading)
         if edge is not None and self._is_answered_by(edge, call):
@@ -215,7 +221,7 @@ class RolloutEngine:
             self._cursor.stand_at(stood_at)
             raise
         seconds = time.perf_counter() - began
-        self._account(executed, way, seconds)
+        self._account(executed, way, seconds, caught_up_s)
         self._calls += 1
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         if why:
@@ -246,10 +252,11 @@ class RolloutEngine:
             return False
         return tool.read_only or self._context.worth.is_given(self.recipe.image.digest)
 
-    def _account(self, executed: Executed, way: Way | None, seconds: float) -> None:
+    def _account(self, executed: Executed, way: Way | None, seconds: float, caught_up_s: float) -> None:
         """Accounts for what a call took beyond its execution, of `seconds` in all.
 
-        Without the cache, the first call needs a sandbox, too.
+        It waited for `caught_up_s` until the call before was recorded and kept. Without the cache, the first call needs
+        a sandbox, too.
         """
         image, worth = self.recipe.image.digest, self._context.worth
         waiting_s, acquiring_s = seconds - executed.result.duration, 0.0 if way is None else executed.reaching_s
@@ -258,7 +265,7 @@ class RolloutEngine:
                 worth.started(image, acquiring_s)
             waiting_s, acquiring_s = waiting_s - acquiring_s, 0.0
         if not executed.looked_at:
-            waiting_s = acquiring_s = 0.0
+            waiting_s, acquiring_s = caught_up_s, 0.0
         worth.add(image, waiting_s=max(0.0, waiting_s), acquiring_s=acquiring_s, lasted_s=self._lasted())
 
     def _lasted(self) -> float:
@@ -270,14 +277,15 @@ class RolloutEngine:
         """Returns whether a call is to be answered by its record.
 
         It is executed instead where all of this holds: the cache does not pay, the rollout has a sandbox or stands
-        where it can start one, and executing the call takes less than the fork that the answer would soon make
-        necessary.
+        where it can start one, and executing the call, and those that usually follow, takes less than the fork that
+        the answer would soon make necessary.
         """
         if self._own.absent and self._cursor.at.state != self.root:
             return True
-        if not edge.changed or edge.result.duration >= self._context.acquirer.fork_s:
+        fork_s, seconds = self._context.acquirer.fork_s, edge.result.duration
+        if not edge.changed or seconds >= fork_s or self._pays(self._tool(call)):
             return True
-        return self._pays(self._tool(call))
+        return seconds + self._context.graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s
 
     def _execute(
         self,
@@ -380,6 +388,37 @@ class RolloutEngine:
     def pending(self) -> Future[Position] | None:
         """Returns a future that is done once it is known where the last call led; None if that is known already."""
         return self._cursor.pending()
+
+    def grade(self, verifier: Verifier) -> Grade:
+        """Grades the state at which it stands; see `Rollout.grade`."""
+        with self._turn, self._context.home.in_place():
+            self._catch_up()
+            try:
+                answer = self._grade_calls.grade(verifier, self._cursor.at, self._fork_aside)
+            finally:
+                self._rest()
+            if answer.edge is not None:
+                self._context.graph.touch_hit(answer.edge, self._task)
+            return Grade.of_result(answer.result)
+
+    @contextlib.contextmanager
+    def _fork_aside(self) -> Iterator[Sandbox]:
+        """A block with a fork of its sandbox where it stands, which changes nothing for the rollout."""
+        context, at = self._context, self._cursor.at
+        if context.use_cache and at.recorded:
+            with self._hooks.materialise(at.state) as sandbox:
+                yield sandbox
+            return
+        if context.use_cache:
+            own, _ = self._own.acquire(at)
+            with self._looking_again(own):
+                fork = context.acquirer.fork_beside(own, self.recipe)
+        else:
+            fork = context.acquirer.fork_beside(self._uncached.live(), self.recipe)
+        try:
+            yield fork.sandbox
+        finally:
+            context.pool.discard(fork)
 
     def fork(self, n: int) -> list[RolloutEngine]:
         """Begins several rollouts where this one stands; see `Rollout.fork`."""

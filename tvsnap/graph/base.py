@@ -43,7 +43,7 @@ class GraphPart:
                 self.flush()
 
     def flush(self) -> None:
-        """Writes what is kept in memory: calls that answer nobody, hits, visits, forks and counters.
+        """Writes what is kept in memory: calls that answer nobody, hits, visits, forks, counters and ends of rollouts.
 
         Raises:
             TvsnapError: writing failed; the counts are kept for the next time, the calls are not.

@@ -1,4 +1,4 @@
-"""What a process has yet to write: neither a hit nor a call that answers nobody must cost a write."""
+"""What a process has yet to write: hits, calls that answer nobody and ends of rollouts must not cost a write each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLUSH_AFTER_SECONDS = 5.0
 
 
 class Pending:
-    """Calls that answer nobody, hits, visits, forks and counters on their way to the database. Thread-safe.
+    """Calls that answer nobody, hits, visits, forks, counters, ends: on their way to the database. Thread-safe.
 
     Lost if the process is killed: they inform people and policies, and no answer depends on them.
     """
@@ -30,7 +30,7 @@ class Pending:
 
     def __bool__(self) -> bool:
         """Whether there is anything to write."""
-        return bool(self._hits or self._forks or self._counters or self._calls)
+        return bool(self._hits or self._forks or self._counters or self._calls or self._ends)
 
     @property
     def has_calls(self) -> bool:
@@ -43,6 +43,7 @@ class Pending:
         self._visits: set[tuple[int, str]] = set()
         self._forks: dict[tuple[bytes, str], tuple[int, float, float | None]] = {}
         self._counters: dict[str, float] = {}
+        self._ends: dict[str, tuple[float, bytes]] = {}
         self._since = time.monotonic()
 
     def call(self, row: EdgeRow, private: str | None, task: str) -> None:
@@ -56,11 +57,20 @@ class Pending:
             self._hits[edge] = self._hits.get(edge, 0) + 1
             self._visits.add((edge, task))
 
+    def hits_of(self, edge: int) -> int:
+        """Returns how many hits on an edge are not written yet."""
+        return self._hits.get(edge, 0)
+
     def fork(self, state: bytes, backend: str, seconds: float | None) -> None:
         """Counts a fork of a snapshot, which took `seconds`."""
         with self._lock:
             count, _, before = self._forks.get((state, backend), (0, 0.0, None))
             self._forks[state, backend] = (count + 1, time.time(), before if seconds is None else seconds)
+
+    def end(self, rollout: str, state: bytes) -> None:
+        """Notes that a rollout has ended now, in a state."""
+        with self._lock:
+            self._ends[rollout] = (time.time(), state)
 
     def add(self, counters: Mapping[str, float]) -> None:
         """Adds to counters."""
@@ -93,7 +103,7 @@ class Pending:
         with self._lock:
             self._are_calls_written = bool(self._calls)
             taken._hits, taken._visits, taken._forks = self._hits, self._visits, self._forks
-            taken._counters, taken._calls = self._counters, self._calls
+            taken._counters, taken._calls, taken._ends = self._counters, self._calls, self._ends
             self._clear()
         return taken
 
@@ -103,6 +113,7 @@ class Pending:
             for edge, count in taken._hits.items():
                 self._hits[edge] = self._hits.get(edge, 0) + count
             self._visits |= taken._visits
+            self._ends |= taken._ends
             for key, (count, used, seconds) in taken._forks.items():
                 later = self._forks.get(key, (0, used, None))
                 self._forks[key] = (count + later[0], max(used, later[1]), seconds if later[2] is None else later[2])
@@ -127,6 +138,11 @@ class Pending:
                 "UPDATE snapshots SET forks = forks + ?, last_used = max(last_used, ?), fork_s = coalesce(?, fork_s) "
                 "WHERE state = ? AND backend = ?",
                 (count, used, seconds, state, backend),
+            )
+        if self._ends:  # but of those whose task was forgotten meanwhile
+            cursor.executemany(
+                "UPDATE rollouts SET finished = ?, state = ? WHERE id = ?",
+                [(ended, state, rollout) for rollout, (ended, state) in self._ends.items()],
             )
         if self._counters:
             cursor.executemany(

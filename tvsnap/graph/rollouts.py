@@ -35,9 +35,8 @@ class Rollouts(GraphPart):
         return _to_rollout(row)
 
     def end_rollout(self, id: str, state: str) -> None:
-        """Records that a rollout has ended in `state`; nothing happens if its task was forgotten meanwhile."""
-        statement = "UPDATE rollouts SET finished = ?, state = ? WHERE id = ?"
-        self._change(statement, (time.time(), bytes.fromhex(state), id))
+        """Records with the next `flush` that a rollout has ended in `state`, unless its task is forgotten meanwhile."""
+        self._pending.end(id, bytes.fromhex(state))
 
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns all rollouts, or those of one task, oldest first."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tvsnap.host.trees import TreeItem, check_name
-from tvsnap.model.arguments import LONGEST
+from tvsnap.model.arguments import LONGEST, check_seconds
 from tvsnap.model.errors import SandboxDied
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Outcome
@@ -47,8 +47,8 @@ class Deadline:
 
     @classmethod
     def after(cls, timeout: float | None) -> Deadline:
-        """Returns the deadline in `timeout` seconds; None for never."""
-        return cls(time.monotonic() + (LONGEST if timeout is None else timeout))
+        """Returns the deadline in `timeout` seconds; None for never. Raises UsageError if it is no such number."""
+        return cls(time.monotonic() + (LONGEST if timeout is None else check_seconds(timeout, least=0.0)))
 
     def left(self) -> float:
         """Returns the seconds left; raises TimeoutError if there are none."""

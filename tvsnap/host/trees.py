@@ -14,9 +14,9 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Literal, Union
+from typing import IO, Any, Literal, Union, get_args
 
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError, UsageError
@@ -189,19 +189,31 @@ def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
         raise damaged
     while line := take(file.readline(_LONGEST_HEADER)):
         try:
-            facts = json.loads(line)
-            numbers = (facts["mode"], facts.get("uid", -1), facts.get("gid", -1), facts["size"])
-            body = content(facts["size"])
-            item = TreeItem(facts["name"], facts["kind"], *numbers, facts.get("target", ""), body)
-        except (ValueError, TypeError, KeyError):
+            item = _stored_item(json.loads(line))
+        except (ValueError, TypeError, KeyError, RecursionError, InfrastructureError):
             raise damaged from None
+        item = replace(item, content=content(item.size))
         left = item.size
         yield item
         if left:
-            for _ in body:
+            for _ in item.content:
                 pass
     if hasher.hexdigest() != digest:
         raise damaged
+
+
+def _stored_item(facts: dict[str, Any]) -> TreeItem:
+    """Returns an item without its content; raises what `stored` takes for damage if it is none."""
+    numbers = (facts["mode"], facts.get("uid", -1), facts.get("gid", -1), facts["size"])
+    name, kind, target = words = (facts["name"], facts["kind"], facts.get("target", ""))
+    if not all(type(number) is int and -1 <= number < 1 << 63 for number in numbers) or numbers[-1] < 0:
+        raise ValueError("a number is none, or too large")
+    if kind not in get_args(Kind) or any(b"\0" in os.fsencode(word) for word in words):
+        raise ValueError("it is of no kind, or a name holds a zero")
+    for path in (name, target if kind == "hardlink" else ""):
+        if path:
+            _parts(path)
+    return TreeItem(name, kind, *numbers, target)
 
 
 def extract(items: Iterable[TreeItem], destination: str | Path, *, owners: bool = False) -> tuple[str, ...]:

@@ -96,3 +96,10 @@ class ForkFailed(InfrastructureError):
 
 class CallCancelled(TvsnapError):
     """A call was cancelled before it was executed. The rollout stands where it stood; the call may be made again."""
+
+
+class GradingFailed(TvsnapError):
+    """A verifier failed, so that there is no grade: it ended with a status other than 0, or said nothing usable.
+
+    Nothing is recorded, and the rollout stands where it stood.
+    """

@@ -66,9 +66,9 @@ def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None 
 
     router: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
     if worker is None:
-        return Guard(router, settings.tokens, service.metrics)
+        return Guard(router, settings, service.metrics)
     passing = Passing(router, worker, {operation.path for operation in foreign})
-    return Guard(passing, settings.tokens, service.metrics, worker.secret)
+    return Guard(passing, settings, service.metrics, worker.secret)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

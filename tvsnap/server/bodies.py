@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.host.trees import MOST_FETCHED
+from tvsnap.model.grades import TIMEOUT
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Command
 
@@ -54,6 +55,15 @@ class Call(Body):
     after: Seconds = 0.0
     deadline: Seconds | None = None
     grade: list[str] | None = None
+
+
+class Grade(Body):
+    """Grades the state of a rollout; see `tvsnap.Verifier`. Contents of files are in base 64."""
+
+    check: str
+    files: dict[str, bytes] = {}
+    timeout: Seconds = TIMEOUT
+    user: str = "root"
 
 
 class Fetch(Body):
@@ -207,6 +217,12 @@ class CallAnswer(Struct):
 
     result: ResultBody
     place: PlaceBody | None
+
+
+class GradeAnswer(Struct):
+    """A grade as a result: its first part has reward and tests as JSON, the second one is the log."""
+
+    result: ResultBody
 
 
 class FetchAnswer(Struct):

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.server.bodies import encode
+from tvsnap.server.bodies import ErrorAnswer, encode
 from tvsnap.server.metrics import Metrics
-from tvsnap.server.settings import is_loopback
+from tvsnap.server.settings import ServerSettings, is_loopback
 from tvsnap.server.tenants import Tenant
 from tvsnap.wire.errors import Busy, Forbidden, TooLarge, Unauthorized, error_data, meaning_of
 
@@ -28,8 +28,6 @@ KEY_HEADER = "idempotency-key"
 SECRET_HEADER = b"tvsnap-worker"
 READ_ON = 5.0
 """Seconds for which the rest of a body is read that is too large."""
-BODY_PATIENCE = 60.0
-"""Seconds within which a body is to be there whole; an upload has them for each piece."""
 OPEN_PATHS = ("/healthz", "/readyz")
 """What is answered without a token: load balancers have none."""
 
@@ -50,6 +48,7 @@ class Operation:
         handler: does it.
         body: the type of what the request holds; None for nothing, a media type for other than JSON.
         answer: the type of what is answered; a media type for other than JSON, None for JSON of any kind.
+        error: the type of what is answered where it fails; None for what no type describes.
         query: the query's parameters, by name, with what each says.
         of_all: it tells of all clients, or changes something for all: tenants may not do it.
     """
@@ -62,6 +61,7 @@ class Operation:
     body: type[Any] | str | None = None
     answer: type[Any] | str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    error: type[Any] | None = ErrorAnswer
     of_all: bool = False
 
 
@@ -149,18 +149,17 @@ class AtMost:
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
-    def __init__(
-        self, app: ASGIApp, tokens: Mapping[str, Tenant | None], metrics: Metrics, secret: str | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, secret: str | None = None) -> None:
         """
         Args:
             app: what is behind it.
-            tokens: those that are known, with their tenants; none where none is asked for.
+            settings: hold the tokens that are known, and whether certificates of clients are asked for.
             metrics: count the refusals.
             secret: what other processes of the server show; None where there are none.
         """
         self._app = app
-        self._tokens = [(hashlib.sha256(token.encode()).digest(), tenant) for token, tenant in tokens.items()]
+        self._tokens = [(hashlib.sha256(token.encode()).digest(), tenant) for token, tenant in settings.tokens.items()]
+        self._certificates = settings.tls_client_ca is not None
         self._metrics = metrics
         self._secret = None if secret is None else secret.encode()
 
@@ -176,7 +175,8 @@ class Guard:
             try:
                 # What another process of the server passes on has been checked, and is of the same tenant.
                 if not needless or b"authorization" in headers:
-                    scope["tenant"] = self._check(headers, inside=inside)
+                    certified = self._certificates and not by_socket
+                    scope["tenant"] = self._check(headers, inside=inside, certified=certified)
             except TvsnapError as error:
                 self._metrics.refuse(error)
                 response = error_response(error)
@@ -185,14 +185,14 @@ class Guard:
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Mapping[bytes, bytes], *, inside: bool) -> Tenant | None:
+    def _check(self, headers: Mapping[bytes, bytes], *, inside: bool, certified: bool) -> Tenant | None:
         """Returns the tenant whose token a request shows; None for who may see all."""
         if SECRET_HEADER in headers and not inside:
             raise Unauthorized("a header of the request is one that only the server's own processes may send")
         if not self._tokens:
             # Without a token, a page in a browser of this machine must not be able to run commands.
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()
-            if b"origin" in headers or not is_loopback(host.strip("[]")):
+            if b"origin" in headers or not (certified or is_loopback(host.strip("[]"))):
                 raise Unauthorized("requests of web pages, or for another host than this machine, need a token")
             return None
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
@@ -236,15 +236,17 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Raises:
         TooLarge: it has more.
-        UsageError: it did not come whole, or not in time.
+        UsageError: it did not come whole.
     """
     check_length(request, limit)
-    message = await request.receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] != "http.request":
-        raise UsageError("the connection was closed before the request was there whole")
-    if message.get("more_body"):
-        body += await _in_time(_rest(request, limit - len(body)))
+    body, more = await next_piece(request)
+    if more:
+        pieces, size = [body], len(body)
+        while more and size <= limit:
+            piece, more = await next_piece(request)
+            pieces.append(piece)
+            size += len(piece)
+        body = b"".join(pieces)
     if len(body) > limit:
         raise _too_large(limit)
     return body
@@ -261,30 +263,12 @@ async def next_piece(request: Request) -> tuple[bytes, bool]:
     """Returns the next piece of a body, and whether more is to come.
 
     Raises:
-        UsageError: the connection was closed, or nothing came in time.
+        UsageError: the connection was closed.
     """
-    message = await _in_time(request.receive())
+    message = await request.receive()
     if message["type"] != "http.request":
         raise UsageError("the connection was closed before the request was there whole")
     return message.get("body", b""), bool(message.get("more_body"))
-
-
-async def _rest(request: Request, limit: int) -> bytes:
-    pieces, more = [], True
-    while more:
-        piece, more = await next_piece(request)
-        pieces.append(piece)
-        limit -= len(piece)
-        if limit < 0:
-            break
-    return b"".join(pieces)
-
-
-async def _in_time(coming: Awaitable[T]) -> T:
-    try:
-        return await asyncio.wait_for(coming, BODY_PATIENCE)
-    except asyncio.TimeoutError:
-        raise UsageError(f"the request's body did not come within {BODY_PATIENCE:g} seconds") from None
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.server.app import make_app
 from tvsnap.server.http import AtMost
+from tvsnap.server.patience import Patient
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.tls import HANDSHAKE_PATIENCE, server_context
 from tvsnap.server.tvcache.targets import LongTargets, QueryInPlace
 from tvsnap.server.workers import Worker
 
@@ -40,7 +46,7 @@ async def serve(
     app = make_app(cache, settings, worker)
     config = uvicorn.Config(
         AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),
-        http=LongTargets if settings.tvcache else "httptools",
+        http=cast("Any", partial(LongTargets if settings.tvcache else Patient, settings=settings)),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -52,13 +58,35 @@ async def serve(
     )
     if ready is not None:
         ready()
-    server = _Server(config)
+    server = _Server(config, server_context(settings))
     connections = server.server_state.connections
     await server.serve(sockets)
 
 
 class _Server(uvicorn.Server):
-    """Ends in order at a signal, and does not raise it once more afterwards: to be stopped is no failure."""
+    """Has TLS at TCP ports alone. Ends in order at a signal, which it does not raise again: that is no failure."""
+
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to listen."""
+        assert sockets is not None
+        encrypted = [one for one in sockets if self._tls is not None and one.family != socket.AF_UNIX]
+        await super().startup([one for one in sockets if one not in encrypted])
+        for one in encrypted:
+            listening = await asyncio.get_running_loop().create_server(
+                self._protocol, sock=one, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_PATIENCE
+            )
+            self.servers.append(listening)
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

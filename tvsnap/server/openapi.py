@@ -52,7 +52,7 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     ]
     if operation.method == "POST":
         parameters.append({"name": KEY_HEADER, "in": "header", "schema": {**text, "maxLength": 200}})
-    failed = {"description": "An error.", "content": {"application/json": {"schema": schemas[ErrorAnswer.__name__]}}}
+    failed = {"description": "An error.", "content": _content(operation.error, schemas) if operation.error else {}}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.engine.position import Position
 from tvsnap.model.calls import ToolResult
+from tvsnap.model.grades import Verifier
 from tvsnap.server import bodies
 from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, RolloutAnswer, RolloutsAnswer, encode
 from tvsnap.server.held import GivenSandbox, HeldRollout
@@ -26,6 +27,7 @@ _OPEN = bodies.decoder(bodies.OpenRollout)
 _RESUME = bodies.decoder(bodies.Resume)
 _CALL = bodies.decoder(bodies.Call)
 _FORK = bodies.decoder(bodies.Fork)
+_GRADE = bodies.decoder(bodies.Grade)
 _FETCH = bodies.decoder(bodies.Fetch)
 _KEEP = bodies.decoder(bodies.Keep)
 
@@ -80,6 +82,10 @@ class RolloutRoutes:
             Operation(
                 *("POST", f"{one}/forks", "forkRollout", "Begins rollouts where one stands.", self.fork),
                 *(bodies.Fork, RolloutsAnswer),
+            ),
+            Operation(
+                *("POST", f"{one}/grades", "grade", "Grades the state where a rollout stands.", self.grade),
+                *(bodies.Grade, bodies.GradeAnswer),
             ),
             Operation(
                 *("POST", f"{one}/fetches", "fetchFromRollout", "Fetches a file or a folder.", self.fetch),
@@ -210,6 +216,19 @@ class RolloutRoutes:
                 return encode(RolloutsAnswer([self._add(one, held.tenant) for one in await held.rollout.fork(n)]))
 
         return json_response(await self._service.once(request, work, held.answers), 201)
+
+    async def grade(self, request: Request) -> Response:
+        """Grades the state where a rollout stands; once, however often it is asked for."""
+        held = self._held(request)
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_GRADE, body)
+            verifier = Verifier(asked.check, asked.files, asked.timeout, asked.user)
+            with held.in_use(), self._service.executing(held.tenant, held.rollout):
+                grade = await held.rollout.grade(verifier)
+            return encode(bodies.GradeAnswer(result_body(grade.as_result())))
+
+        return json_response(await self._service.once(request, work, held.answers))
 
     async def fetch(self, request: Request) -> Response:
         """Fetches a file or a folder, as a call."""

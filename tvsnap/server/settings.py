@@ -26,8 +26,15 @@ class ServerSettings:
         socket_mode: the permission bits of the Unix socket, which say who may use it: no token is asked for there.
         socket_group: the group of the Unix socket, by name or number; None for that of the process.
         tokens: those that clients may show, with the tenant that shows each, or None for who may see all; empty where
-            none is asked for, which only the loopback address allows.
+            none is asked for, which only the loopback address or certificates of clients allow.
+        tls_certificate: a file with the certificate that is shown at the TCP port, followed by those that lead to its
+            authority's; None for no TLS. The Unix socket has none.
+        tls_key: a file with the certificate's key; None where the same file holds it.
+        tls_client_ca: a file with the certificates of authorities: clients must show a certificate of one of these.
+            None where none is asked for.
         ttl: seconds without a request after which a rollout or a sandbox of a client is ended.
+        patience: seconds that a client has for the head of a request, for its body or a MiB of that, and for taking
+            something of an answer.
         max_body: bytes of a request's body at most.
         max_upload: bytes of an uploaded content at most.
         max_connections: how many connections there may be at once.
@@ -38,7 +45,7 @@ class ServerSettings:
         grace: seconds that requests under way are given when the server is stopped.
 
     Raises:
-        UsageError: a setting makes no sense, or the server would listen beyond this machine without a token.
+        UsageError: a setting makes no sense, or the server would listen beyond this machine without authentication.
     """
 
     host: str | None = "127.0.0.1"
@@ -47,7 +54,11 @@ class ServerSettings:
     socket_mode: int = 0o660
     socket_group: str | None = None
     tokens: Mapping[str, Tenant | None] = field(default_factory=dict)
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
     ttl: float = 3600.0
+    patience: float = 60.0
     max_body: int = 16 * MIB
     max_upload: int = 4096 * MIB
     max_connections: int = 4096
@@ -63,13 +74,19 @@ class ServerSettings:
                 check_whole(getattr(self, one.name), one.name, 1)
         check_whole(self.port, "port", 0, 65535)
         check_seconds(self.ttl, "ttl")
+        check_seconds(self.patience, "patience")
         check_seconds(self.grace, "grace", least=0.0)
         if self.host is None and self.socket is None:
             raise UsageError("the server would listen nowhere: give a host, a socket, or both")
-        if self.host is not None and not self.tokens and not is_loopback(self.host):
+        if self.tls_certificate is None and (self.tls_key or self.tls_client_ca):
+            raise UsageError("a key and authorities for TLS are of no use without a certificate (--tls-certificate)")
+        if self.host is None and self.tls_certificate is not None:
+            raise UsageError("TLS is for the TCP port, and the server has none: leave out --tls-certificate, or --host")
+        if self.host is not None and not (self.tokens or self.tls_client_ca or is_loopback(self.host)):
             raise UsageError(
                 f"the server refuses to listen at {self.host} without authentication, as anyone who reaches it could "
-                "run commands: give a token file (--token-file), or listen at 127.0.0.1"
+                "run commands: give a token file (--token-file), ask for certificates (--tls-client-ca), or listen at "
+                "127.0.0.1"
             )
 
 

@@ -14,13 +14,14 @@ from tvsnap.model.errors import UsageError
 from tvsnap.server.settings import ServerSettings
 
 
-def address_of(listener: socket.socket) -> str:
+def address_of(listener: socket.socket, settings: ServerSettings) -> str:
     """Returns the address at which a socket listens, as `tvsnap.connect` takes it."""
     name = listener.getsockname()
     if isinstance(name, str):
         return f"unix:{name}"
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    return f"http://{host}:{name[1]}"
+    scheme = "http" if settings.tls_certificate is None else "https"
+    return f"{scheme}://{host}:{name[1]}"
 
 
 @contextlib.contextmanager

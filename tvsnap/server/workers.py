@@ -94,7 +94,7 @@ def supervise(settings: ServerSettings, count: int, run: Run, ready: Callable[[l
         workers = _Workers(settings, count, run, sockets)
         try:
             workers.start_all()
-            ready([address_of(one) for one in sockets])
+            ready([address_of(one, settings) for one in sockets])
             workers.keep()
         finally:
             workers.stop_all()

@@ -72,6 +72,7 @@ MEANINGS: dict[str, Meaning] = {
     "WorkerDied": Meaning(410, "Begin a new rollout; its calls are answered as far as they were recorded."),
     "TooLarge": Meaning(413, "Send less at once, or raise the limit that the message names on the server."),
     "OSError": Meaning(422, "Correct the path, or make room for what is written."),
+    "GradingFailed": Meaning(422, "Correct the verifier; the message says what it printed."),
     "KeyReused": Meaning(422, "Use a new idempotency key for each new request."),
     "ImageBuildError": Meaning(422, "Correct the step of the image's description that the message names."),
     "Busy": Meaning(429, "Ask again after the seconds that Retry-After says, or close what is not needed."),

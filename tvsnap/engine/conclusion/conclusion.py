@@ -12,6 +12,7 @@ from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.context import Context
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.keeping.holds import Hold
+from tvsnap.engine.keeping.worth import LONG, UNPROFITABLE
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.dating import redate
@@ -104,7 +105,7 @@ class Conclusions:
             working_s, keeping = time.thread_time() - began, time.perf_counter()
             if kept:
                 usable = self._snapshot(live, position, exposed)
-            self._account(executed, working_s, time.perf_counter() - keeping)
+            self._account(executed, position, working_s, time.perf_counter() - keeping)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
             usable = usable and (not executed.looked_at or self.look_again(live))
         except BaseException as error:  # a mistake of ours: the next call raises it
@@ -119,13 +120,15 @@ class Conclusions:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
 
-    def _account(self, executed: Executed, working_s: float, keeping_s: float) -> None:
+    def _account(self, executed: Executed, led_to: Position, working_s: float, keeping_s: float) -> None:
         """Accounts for the time that a call took.
 
         It was recorded in `working_s` seconds of this thread's processor time, and kept in `keeping_s` seconds.
         """
-        worth = self._context.worth
-        worth.executed(executed.result.duration)
+        worth, duration = self._context.worth, executed.result.duration
+        worth.executed(duration)
+        if led_to.private == UNPROFITABLE and duration >= LONG:
+            worth.missed(self._recipe.image.digest, led_to.course, duration)
         if executed.looked_at:
             working_s += executed.looking_s
             worth.add(self._recipe.image.digest, working_s=working_s, acquiring_s=keeping_s)

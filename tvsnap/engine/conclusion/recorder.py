@@ -162,7 +162,7 @@ class Recorder:
         """Records a call that is only shown to people; returns where it led."""
         if not at.recorded:
             return _unrecorded(at, call, reason, left, ended)
-        after = _private_state(at, call, left)
+        after = _private_state(at, left)
         facts: dict[str, Any] = {
             "next_state": after,
             "task": self.task,
@@ -183,7 +183,8 @@ class Recorder:
             self._graph.record(at.state, call, result, shared=False, private=private, **facts)
         if left.unchanged:
             return replace(at, unshared=reason)
-        return Position(after, at.depth + 1, at.private or reason, unshared=reason, quiet_s=left.quiet_s, since=ended)
+        private, course = at.private or reason, at.course_after(call)
+        return Position(after, at.depth + 1, private, True, reason, left.quiet_s, ended, course)
 
 
 def _wall_clock(moment: float) -> float:
@@ -214,10 +215,10 @@ def _unrecorded(at: Position, call: ToolCall, reason: str | None, left: Aftermat
     reason = at.private or f"could not be recorded: {reason}"
     if left.unchanged:
         return replace(at, unshared=reason)
-    after = _private_state(at, call, left)
-    return Position(after, at.depth + 1, reason, False, reason, left.quiet_s, ended)
+    after = _private_state(at, left)
+    return Position(after, at.depth + 1, reason, False, reason, left.quiet_s, ended, at.course_after(call))
 
 
-def _private_state(at: Position, call: ToolCall, left: Aftermath) -> str:
+def _private_state(at: Position, left: Aftermath) -> str:
     """Returns a name for a state that no other execution shares."""
-    return at.state if left.unchanged else next_state(at.state, call, identity=secrets.token_hex(16))
+    return at.state if left.unchanged else secrets.token_hex(32)

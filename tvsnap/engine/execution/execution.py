@@ -93,12 +93,13 @@ class Execution:
             claim.begin()
         # Checked before the call, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.machine_fault("") if looks else None
-        load, age = live.sandbox.load(), live.age()
+        load, age = live.sandbox.load() if looks else None, live.age()
         with cancellation.executing(live.sandbox):
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
-        result = replace(result, strain=strain(call, result, timeout, live.sandbox.load() - load))
-        trouble = live.sandbox.machine_fault(result.output) or trouble
+        if load is not None:
+            result = replace(result, strain=strain(call, result, timeout, live.sandbox.load() - load))
+            trouble = live.sandbox.machine_fault(result.output) or trouble
         grade = None if grading is None else grading.read(live.sandbox, result)
         asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
         before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.engine.keeping.holds import Holds
 from tvsnap.graph import Graph, Snapshot
 from tvsnap.host import owners
 from tvsnap.images import ImageStore
@@ -27,6 +28,7 @@ def tidy(home: Path, graph: Graph, backend: Backend) -> None:
         graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
     for id in dead:
         owners.remove(home, id)
+    Holds(home).sweep()
     ImageStore(home).sweep()
     make_agree(graph, backend, find_mismatch(home, graph, backend))
 

@@ -19,12 +19,16 @@ from tvsnap.host.load import busy_seconds, crowding
 UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
 REMEMBERED = 1000  # images
+COURSES_REMEMBERED = 10_000  # long calls that were not recorded
+LONG = 0.2  # seconds of a call whose answer surely saves more than the record of it and of some calls before it costs
 MEMORY = 60.0  # seconds after which what was counts for the part 1/e
 TRIAL = 0.75  # seconds that the cache may cost at the start, so that who tries it out finds all recorded ...
 TRIAL_EACH = 0.25  # ... and for each of the calls that are made at once
 BESIDE = 2.7  # processor time of a fork, a start or a checkpoint, with the removal of a sandbox, for each second of it
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
+MEMORY_OF_CALLS = 10.0  # seconds of calls after which what they computed counts for the part 1/e
+LATEST = 0.1  # weight of the latest start of a sandbox in their average
 LEAST_EXECUTED = 1.0  # seconds of calls from which on it is known which part of them is computing
 
 
@@ -77,15 +81,16 @@ class Worth:
         self._clock = clock
         self._looked, self._crowded, self._used = clock(), 1.0, 0.0
         self._processors = len(os.sched_getaffinity(0))
-        self._executed_s = 0.0
-        self._computing = 1.0  # seconds of a processor for each second of calls, when last looked at
+        self._executed_s = 0.0  # of calls since it was last looked at
+        self._calls_s, self._computed_s = 0.0, 0.0  # of calls, and what they computed; both fade
         self._busy_seconds, self._busy_s = busy_seconds, busy_seconds()
-        self._computed, self._not_computed_s = computed, computed()
+        self._computed, self._computed_before_s = computed, computed()
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, _Sums] = OrderedDict()
         self._starts: OrderedDict[str, float] = OrderedDict()
+        self._missed: OrderedDict[str, int] = OrderedDict()  # how often each was executed
         self._under_way, self._usually = 0, 1.0  # calls, now and on average
         self._most, self._most_since = 1.0, clock()  # calls under way at once, at most; fades
 
@@ -101,6 +106,11 @@ class Worth:
         """Takes note that a rollout has ended a call."""
         with self._lock:
             self._under_way -= 1
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the policy says what is recorded; otherwise all is, whatever it costs others."""
+        return self._should_record is not None
 
     @property
     def busy(self) -> float:
@@ -129,14 +139,15 @@ class Worth:
         self.add(image, waiting_s=waiting_s, lasted_s=lasted_s, answered_s=seconds, started_s=started_s)
 
     def started(self, image: str, seconds: float) -> None:
-        """Takes note that a rollout has got its first sandbox, at the root.
+        """Takes note that a rollout has got its first sandbox, at the root; what counts is the average of late ones.
 
         Args:
             image: the image's digest.
             seconds: how long it took.
         """
         with self._lock:
-            self._starts[image] = seconds
+            before = self._starts.get(image, seconds)
+            self._starts[image] = before + LATEST * (seconds - before)
             while len(self._starts) > REMEMBERED:
                 self._starts.popitem(last=False)
 
@@ -144,6 +155,25 @@ class Worth:
         """Takes note that a call was executed, which took so many seconds."""
         with self._lock:
             self._executed_s += seconds
+
+    def missed(self, image: str, course: str, seconds: float) -> None:
+        """Takes note that a long call was executed which nobody records, as the cache has not paid.
+
+        When it is made for the second time, its answer would have saved that: this counts once, as if it had, so that
+        the next rollouts are recorded again up to there.
+
+        Args:
+            image: the digest of its image.
+            course: identifies the call and those before it, see `Position`.
+            seconds: how long it took.
+        """
+        with self._lock:
+            times = self._missed[course] = self._missed.get(course, 0) + 1
+            self._missed.move_to_end(course)
+            while len(self._missed) > COURSES_REMEMBERED:
+                self._missed.popitem(last=False)
+        if times == 2:
+            self.add(image, answered_s=seconds)
 
     def is_given(self, image: str) -> bool:
         """Whether the next call in a state of an image is to be recorded, if it is executed.
@@ -198,6 +228,11 @@ class Worth:
             sums.spared_s += waiting * (answered_s + started_s) + working * computed_s
             sums.lasted_s += lasted_s
 
+    @property
+    def _computing(self) -> float:
+        """Seconds of processor time for each second of calls, lately; 1 until it is known."""
+        return min(1.0, self._computed_s / self._calls_s) if self._calls_s > LEAST_EXECUTED else 1.0
+
     def _faded(self, image: str) -> _Sums:
         """Returns the sums of an image as of now."""
         now = self._clock()
@@ -224,5 +259,13 @@ class Worth:
         used = (self._busy_s - before) / (passed * (os.cpu_count() or 1))
         self._used += part * (min(1.0, used) - self._used)
         self._usually += part * (self._under_way - self._usually)
-        if self._executed_s > LEAST_EXECUTED:
-            self._computing = min(1.0, max(0.0, self._computed() - self._not_computed_s) / self._executed_s)
+        self._look_at_calls()
+
+    def _look_at_calls(self) -> None:
+        """Takes note of what calls have computed. Long calls are counted when they end, so time alone fades nothing."""
+        before, self._computed_before_s = self._computed_before_s, self._computed()
+        with self._lock:
+            executed_s, self._executed_s = self._executed_s, 0.0
+            part = math.exp(-executed_s / MEMORY_OF_CALLS)
+            self._calls_s = part * self._calls_s + executed_s
+            self._computed_s = part * self._computed_s + max(0.0, self._computed_before_s - before)

@@ -64,14 +64,18 @@ class Companions:
         """
         if not (stirs or self._ahead):
             return
-        self._wait_for(rollout, state, PATIENCE if stirs else THINKING, stirs=stirs)
-
-    def _wait_for(self, rollout: Accompanied, state: str, seconds: float, *, stirs: bool) -> None:
-        """Makes one for a rollout in so many seconds, unless it has gone on by then."""
+        when = time.monotonic() + (PATIENCE if stirs else THINKING)
         with self._lock:
-            self._waiting[id(rollout)] = (time.monotonic() + seconds, weakref.ref(rollout), state, stirs)
+            self._waiting[id(rollout)] = (when, weakref.ref(rollout), state, stirs)
         if not self._wanted.is_set():
             self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._wanted.set()
+            if self._worker is None and not self._closed.is_set():
+                self._worker = threading.Thread(target=self._work, name="tvsnap-companions", daemon=True)
+                self._worker.start()
 
     def close(self) -> None:
         """Makes no more sandboxes, and waits for the one that is being made; safe to repeat."""
@@ -83,13 +87,6 @@ class Companions:
             self._worker.join(LAST_FORK)
         wait(making, LAST_FORK)  # one that waits for room ends when the pool is closed
         self._makers.shutdown(wait=False)
-
-    def _wake(self) -> None:
-        with self._lock:
-            self._wanted.set()
-            if self._worker is None and not self._closed.is_set():
-                self._worker = threading.Thread(target=self._work, name="tvsnap-companions", daemon=True)
-                self._worker.start()
 
     def _work(self) -> None:
         while True:
@@ -105,15 +102,21 @@ class Companions:
                 with self._lock:
                     if self._closed.is_set():
                         return
-                    making = self._makers.submit(self._make, rollout, state, stirs)
+                    making = self._makers.submit(self._make, weakref.ref(rollout), state, stirs)
                     self._making.add(making)
                 making.add_done_callback(self._made)
 
-    def _make(self, rollout: Accompanied, state: str, stirs: bool) -> None:
-        """Makes one, in a worker; where something runs by itself, it is tried again until there is room."""
+    def _make(self, reference: weakref.ref[Accompanied], state: str, stirs: bool) -> None:
+        """Makes one, in a worker; where something runs by itself, it is tried again until there is room.
+
+        A rollout that waits for its turn here may be dropped meanwhile.
+        """
+        rollout = reference()
         with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
-            if not rollout.make_companion(state) and stirs:
-                self._wait_for(rollout, state, NO_ROOM, stirs=stirs)
+            if rollout is not None and rollout.lacks_sandbox(state) and not rollout.make_companion(state) and stirs:
+                with self._lock:  # not in place of a later state
+                    self._waiting.setdefault(id(rollout), (time.monotonic() + NO_ROOM, reference, state, stirs))
+                self._wake()
 
     def _made(self, making: Future[None]) -> None:
         with self._lock:

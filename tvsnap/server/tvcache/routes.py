@@ -126,7 +126,7 @@ class TVCacheRoutes:
             Operation("GET", "/runs", "tvcacheRunsPage", "Lists the tasks.", self.runs),
             Operation("GET", "/api/runs", "tvcacheRuns", "Lists the tasks.", self.runs),
         ]
-        return [replace(operation, of_all=True) for operation in operations]
+        return [replace(operation, of_all=True, error=None) for operation in operations]
 
     async def get(self, request: Request) -> Response:
         """Returns what the last of the calls returned."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tvsnap.server.patience import Patient
 
 LONGEST_PARSED = 60_000
 """Bytes of a request's target that are left to the parser, which takes at most 65,535."""
@@ -14,8 +15,12 @@ LONGEST = 16 * 1024 * 1024
 _QUERY = "tvsnap.query"
 
 
-class LongTargets(HttpToolsProtocol):
+class LongTargets(Patient):
     """Takes the query out of a long target before that is parsed, for `QueryInPlace`."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._longest += LONGEST
 
     def on_url(self, url: bytes) -> None:
         """Takes the next piece of a target."""

@@ -70,7 +70,7 @@ class Costs:
 
         A token bucket: each executed call adds `SAVED` of its duration, and each such checkpoint takes its duration
         out. It allows a few short rollouts to be kept completely, as people who try the cache out expect. There is none
-        while many rollouts want the processors.
+        while many rollouts want the processors, unless the policy records everything.
         """
         return 0.0 if self._busy() > BUSY else self._allowance_s
 

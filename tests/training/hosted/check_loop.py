@@ -1,0 +1,211 @@
+"""LOOP against computations in plain numbers and against finite differences, with a tiny model of random weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from tvsnap import UsageError
+from tvsnap.training.loop import (
+    VARIANTS,
+    Learner,
+    Settings,
+    Trajectory,
+    advantages,
+    rollout_loss,
+    variant,
+    with_adapter,
+)
+
+VOCABULARY = 24
+
+
+def tiny(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    config = GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+    return GPT2LMHeadModel(config).double().eval()
+
+
+def groups(rewards: tuple[tuple[float, ...], ...] = ((1.0, 0.0, 0.0), (0.5, 0.5, 1.0))) -> list[list[Trajectory]]:
+    chance = np.random.default_rng(1)
+    made: list[list[Trajectory]] = []
+    for group in rewards:
+        made.append([])
+        for reward in group:
+            tokens = chance.integers(1, VOCABULARY, int(chance.integers(9, 14))).tolist()
+            made[-1].append(Trajectory(tokens, [(3, 5), (7, 9)], reward))
+    return made
+
+
+def reference(new: Any, old: Any, turns: list[int], advantage: float, settings: Settings) -> float:
+    """The loss, in plain numbers, straight from its definition."""
+    difference = np.asarray(new) - np.asarray(old)
+    if settings.ratio == "token":
+        units = list(difference)
+    elif settings.ratio == "turn":
+        units = [sum(d for d, turn in zip(difference, turns, strict=True) if turn == each) for each in set(turns)]
+    else:
+        units = [sum(difference)]
+    gains = []
+    for unit in units:
+        ratio = math.exp(unit)
+        gain = ratio * advantage
+        if settings.clip is not None:
+            gain = min(gain, min(max(ratio, 1 / (1 + settings.clip)), 1 + settings.clip) * advantage)
+        gains.append(gain)
+    return -sum(gains) / len(gains)
+
+
+def model_log_probs(model: Any, one: Trajectory) -> list[float]:
+    """The logarithms of probabilities of what was written, one token after the other, each from its own prefix."""
+    found = []
+    with torch.no_grad():
+        for position in one.written:
+            logits = model(input_ids=torch.tensor([one.tokens[:position]])).logits[0, -1].numpy()
+            shifted = logits - logits.max()
+            found.append(float(shifted[one.tokens[position]] - math.log(np.exp(shifted).sum())))
+    return found
+
+
+def test_advantages_by_hand() -> None:
+    rewards = [1.0, 0.0, 0.5, 0.0]
+    others = [sum(r for k, r in enumerate(rewards) if k != i) / 3 for i in range(4)]
+    assert advantages(rewards, Settings()) == pytest.approx([r - o for r, o in zip(rewards, others, strict=True)])
+    normalised = (np.array(rewards) - np.mean(rewards)) / np.std(rewards, ddof=1)
+    assert advantages(rewards, VARIANTS["grpo"]) == pytest.approx(list(normalised))
+    assert advantages(rewards, VARIANTS["loop-normalised"]) == pytest.approx(list(normalised * 4 / 3))
+    for name in VARIANTS:
+        assert advantages([0.5] * 3, VARIANTS[name]) == [0.0] * 3
+    with pytest.raises(UsageError, match="two rollouts"):
+        advantages([1.0], Settings())
+
+
+@pytest.mark.parametrize("advantage", [0.7, -0.4])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_loss_of_a_rollout_by_hand(name: str, advantage: float) -> None:
+    chance, turns = np.random.default_rng(3), [0, 0, 0, 1, 1, 2]
+    for spread in (0.0, 0.05, 1.0):
+        old = chance.normal(-2, 1, 6)
+        new = old + chance.normal(0, 1, 6) * spread
+        loss = rollout_loss(torch.tensor(new), torch.tensor(old), torch.tensor(turns), advantage, VARIANTS[name])
+        assert float(loss) == pytest.approx(reference(new, old, turns, advantage, VARIANTS[name]), abs=1e-12)
+        if spread == 0:
+            assert float(loss) == pytest.approx(-advantage)
+
+
+def test_log_probabilities_are_those_of_each_token_after_its_own_past() -> None:
+    model = tiny()
+    every = [one for group in groups() for one in group]
+    for found, one in zip(Learner(model).log_probs(every), every, strict=True):
+        assert found.tolist() == pytest.approx(model_log_probs(model, one), abs=1e-9)
+
+
+def total_loss(model: Any, old: list[list[float]], settings: Settings) -> float:
+    """The loss of the whole collection, in plain numbers."""
+    losses, number = [], 0
+    for group in groups():
+        for one, advantage in zip(group, advantages([each.reward for each in group], settings), strict=True):
+            if abs(advantage) >= settings.least_advantage:
+                new = model_log_probs(model, one)
+                losses.append(reference(new, old[number], one.turn_numbers, advantage, settings))
+            number += 1
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_one_step_follows_the_gradient_that_finite_differences_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = variant(name, epochs=1, minibatch=0, gradient_norm=1e9)
+    model = tiny()
+    old = [model_log_probs(model, one) for group in groups() for one in group]
+    learner = Learner(model, settings)
+    kept: list[Any] = []
+
+    def keep(_: Callable[[], float] | None = None) -> None:
+        kept.extend(None if each.grad is None else each.grad.clone() for each in model.parameters())
+
+    monkeypatch.setattr(learner._optimiser, "step", keep)
+    update = learner.learn(groups())
+    assert update.steps == 1
+    assert update.loss == pytest.approx(total_loss(model, old, settings), abs=1e-9)
+    for number, parameter in list(enumerate(model.parameters()))[1::4]:
+        with torch.no_grad():
+            place, step = int(kept[number].abs().argmax()), 1e-5
+            flat = parameter.view(-1)
+            before = float(flat[place])
+            flat[place] = before + step
+            up = total_loss(model, old, settings)
+            flat[place] = before - step
+            down = total_loss(model, old, settings)
+            flat[place] = before
+        assert float(kept[number].view(-1)[place]) == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-9)
+
+
+def test_only_what_the_model_wrote_counts() -> None:
+    model = tiny()
+    (one,) = groups(((1.0, 0.0),))[0][:1]
+    (before,) = Learner(model).log_probs([one])
+    after = Trajectory([*one.tokens[:9], *(5 for _ in one.tokens[9:])], one.turns, one.reward)
+    (same,) = Learner(model).log_probs([after])
+    assert torch.equal(before, same)
+    assert len(before) == 4
+
+
+def test_rollouts_without_an_advantage_take_no_part() -> None:
+    update = Learner(tiny()).learn(groups(((1.0, 0.0, 1.0), (0.5, 0.5, 0.5), (0.5, 0.505, 0.5))))
+    assert (update.kept, update.steps) == (3, 2)
+    nothing = Learner(tiny()).learn(groups(((0.5, 0.5),)))
+    assert (nothing.kept, nothing.steps, nothing.stopped) == (0, 0, False)
+
+
+def test_minibatches_and_rows() -> None:
+    one, other = tiny(), tiny()
+    first = Learner(one, Settings(minibatch=2), rows=1).learn(groups(((1.0, 0.0, 0.0, 0.0, 1.0),)))
+    second = Learner(other, Settings(minibatch=2), rows=4).learn(groups(((1.0, 0.0, 0.0, 0.0, 1.0),)))
+    assert (first.kept, first.steps) == (5, 6)
+    assert first.loss == pytest.approx(second.loss, abs=1e-9)
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_an_iteration_ends_when_the_policy_has_moved_too_far() -> None:
+    update = Learner(tiny(), Settings(learning_rate=0.3, most_log_ratio=0.1, epochs=50)).learn(groups())
+    assert update.stopped
+    assert update.log_ratio > 0.1
+    assert update.steps < 50
+
+
+def test_what_was_rewarded_becomes_more_probable() -> None:
+    for name in VARIANTS:
+        model = tiny()
+        learner = Learner(model, variant(name, learning_rate=1e-3))
+        good, bad = groups(((1.0, 0.0),))[0]
+        before = [float(found.detach().sum()) for found in learner.log_probs([good, bad])]
+        for _ in range(5):
+            learner.learn([[good, bad]])
+        after = [float(found.detach().sum()) for found in learner.log_probs([good, bad])]
+        assert after[0] > before[0], name
+        assert after[1] < before[1], name
+
+
+def test_an_adapter_alone_is_trained() -> None:
+    model = with_adapter(tiny().float(), rank=2, alpha=4)
+    frozen = {name: value.clone() for name, value in model.named_parameters() if not value.requires_grad}
+    learner = Learner(model, Settings(learning_rate=1e-2))
+    losses = [learner.imitate(groups()[0]) for _ in range(8)]
+    assert losses[-1] < losses[0]
+    assert learner.learn(groups()).steps
+    assert frozen
+    for name, value in model.named_parameters():
+        assert value.requires_grad == ("lora" in name)
+        assert value.requires_grad or torch.equal(value, frozen[name])
+
+
+def test_there_is_no_other_algorithm() -> None:
+    with pytest.raises(UsageError, match="have: loop"):
+        variant("ppo")

@@ -1,0 +1,73 @@
+"""Generated tasks: the same from the same seed, disjoint between splits, and graded as their solutions say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import tvsnap
+from tvsnap.images import Image
+from tvsnap.training.tasks import KINDS, Task, tasks
+
+
+@pytest.fixture(scope="module")
+def cache(terminal_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tvsnap.Cache]:
+    with tvsnap.Cache(tmp_path_factory.mktemp("tasks"), policy="record-all", images=Images(terminal_image)) as cache:
+        yield cache
+
+
+class Images:
+    """Stands in for an image store with one image."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+
+    def get(self, name: str) -> Image:
+        return self.image
+
+
+def grades_of(cache: tvsnap.Cache, task: Task, commands: tuple[str, ...]) -> tvsnap.Grade:
+    with cache.rollout(task.image, task.name) as rollout:
+        for command in task.setup:
+            made = rollout.call("bash", {"command": command}, 60.0)
+            assert (made.exit_code, made.output) == (0, ""), made.output
+        for command in commands:
+            rollout.call("bash", {"command": command}, 60.0)
+        return rollout.grade(task.verifier)
+
+
+def test_the_same_seed_gives_the_same_tasks() -> None:
+    assert tasks("train", 30, 7) == tasks("train", 40, 7)[:30]
+    assert tasks("train", 30, 7) != tasks("train", 30, 8)
+    assert {task.name.split("/")[0] for task in tasks(n=len(KINDS))} == set(KINDS)
+    assert {task.family for task in tasks(n=20, families=["sql", "python"])} == {"sql", "python"}
+
+
+def test_no_instruction_is_in_two_splits() -> None:
+    told = [
+        {task.instruction for seed in range(3) for task in tasks(split, 60, seed)} for split in ("train", "dev", "test")
+    ]
+    assert sum(map(len, told)) == len(set().union(*told))
+
+
+def test_each_has_several_ways_of_one_to_eight_calls() -> None:
+    for task in tasks(n=40):
+        assert len(task.solutions) >= 2
+        assert task.wrong
+        assert all(1 <= len(commands) <= 8 for commands in task.solutions)
+        assert len(set(map(len, task.solutions))) > 1
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_solutions_are_graded_1_and_others_0(cache: tvsnap.Cache, kind: str, split: str) -> None:
+    (task,) = tasks(split, 1, seed=1, kinds=[kind])  # type: ignore[arg-type]
+    grades = [grades_of(cache, task, commands) for commands in (*task.solutions, *task.wrong)]
+    assert [grade.reward for grade in grades] == [1.0] * len(task.solutions) + [0.0] * len(task.wrong), grades
+
+
+@pytest.mark.parametrize("options", [{"split": "none"}, {"families": ["none"]}, {"kinds": ["none"]}])
+def test_what_there_is_none_of(options: dict[str, object]) -> None:
+    with pytest.raises(tvsnap.UsageError):
+        tasks(**options)  # type: ignore[arg-type]
