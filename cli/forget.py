@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import operator
+import contextlib
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
-from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.model.errors import UsageError
 
 from . import completion, context, options
 from .text import count, size
 
 if TYPE_CHECKING:
-    from tvsnap.graph import Forgotten, Graph
+    from tvsnap.graph import Forgotten
 
 
-@options.verb("0235", backend=True, s1="failed, or not confirmed")
+@options.verb("0235", backend=True, url=True, s1="failed, or not confirmed")
 def forget(
     state: str | None = Argument(
         None, metavar="STATE", help="The topmost state to delete.", show_default=False, autocompletion=completion.states
@@ -43,24 +42,15 @@ def forget(
       tvsnap forget 3fa9c1 --dry-run
       tvsnap forget --task fix-git --yes
     """
-    from tvsnap.engine.keeping.holds import Holds
-    from tvsnap.upkeep.maintenance import delete_files
-
     if sum(given is not None for given in (state, task, image)) != 1:
         raise UsageError("give one of STATE, --task and --image")
-    # The backend is opened first: without it, files would be left behind.
-    with context.open_parts() as parts:
-        graph = parts.graph
-        holds = Holds(parts.home)
-        planned = _forget(graph, state, task, image, holds.held(), dry_run=True)
-        freed = sum(snapshot.size for snapshot in planned.snapshots)
+    with _forgetting(state=state, task=task, image=image) as delete:
+        planned, freed = delete(True)
         if not dry_run:
             if not yes and not as_json and _person():
                 typer.confirm(f"delete {describe(planned, freed)}?", abort=True)
-            with holds.evicting() as held:
-                planned = _forget(graph, state, task, image, held, dry_run=False)
             with context.waiting("deleting"):
-                freed = delete_files(parts.backend, planned)
+                planned, freed = delete(False)
     data = {
         "dry_run": dry_run,
         "states": planned.states,
@@ -85,17 +75,19 @@ def _person() -> bool:
     return sys.stdin.isatty()
 
 
-def _forget(
-    graph: Graph, state: str | None, task: str | None, image: str | None, in_use: Collection[str], *, dry_run: bool
-) -> Forgotten:
-    if state is not None:
-        return graph.forget(graph.resolve(state).hash, in_use=in_use, dry_run=dry_run)
-    if task is not None:
-        return graph.forget_task(task, in_use=in_use, dry_run=dry_run)
-    roots = [root for root in graph.roots() if root.image_name == image or root.image_digest == image]
-    if not roots:
-        raise NotFound(f'nothing was run on image "{image}" (tvsnap tree)')
-    return functools.reduce(operator.add, (graph.forget(root.hash, in_use=in_use, dry_run=dry_run) for root in roots))
+@contextlib.contextmanager
+def _forgetting(**what: str | None) -> Iterator[Callable[[bool], tuple[Forgotten, int]]]:
+    """Gives a function to the block that deletes, or only counts, on the chosen server or in the data directory."""
+    client = context.connected()
+    if client is not None:
+        with client:
+            yield lambda dry_run: client.forget(**what, dry_run=dry_run)
+        return
+    from tvsnap.upkeep.forgetting import forget
+
+    # The backend is opened first: without it, files would be left behind.
+    with context.open_parts() as parts:
+        yield lambda dry_run: forget(parts.home, parts.graph, parts.backend, **what, dry_run=dry_run)
 
 
 def describe(forgotten: Forgotten, size_of_snapshots: int) -> str:

@@ -132,7 +132,7 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-@options.verb("012", s3="no such image", s5="no rights to the data directory")
+@options.verb("012", url=True, s3="no such image", s5="no rights to the data directory")
 def rm(
     names: list[str] = Argument(..., metavar="IMAGE", help="Names, or digests or prefixes of them."),
     as_json: options.AsJson = False,
@@ -146,10 +146,10 @@ def rm(
       tvsnap image rm terminal
       tvsnap image rm 3968f8 mine
     """
-    store = context.open_images()
-    for name in names:  # removes nothing unless all of them exist
-        store.get(name)
-    removed = [store.remove(name) for name in names]
+    with context.any_images() as store:
+        for name in names:  # removes nothing unless all of them exist
+            store.get(name)
+        removed = [store.remove(name) for name in names]
     data = {"removed": [{"name": image.name, "digest": image.digest} for image in removed]}
     lines = "\n".join(f"removed {image.name or image.digest[:12]}" for image in removed)
     context.answer(data, as_json=as_json, show=lambda: typer.echo(lines))

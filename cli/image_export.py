@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Option
 
+from tvsnap.client.client import Client
 from tvsnap.images import Image, layout
 from tvsnap.images.export import Description, Format, Tag, write_image
 from tvsnap.model.errors import NotFound, UsageError
@@ -19,9 +20,8 @@ from . import completion, context, options
 from .text import size
 
 if TYPE_CHECKING:
-    from tvsnap.cache import Cache
     from tvsnap.graph import State
-    from tvsnap.sandboxes.protocol import Sandbox
+    from tvsnap.protocols import AnyCache, AnySandbox
 
 STATE_LABEL = "tvsnap.state"
 IMAGE_LABEL = "tvsnap.image"
@@ -37,6 +37,7 @@ def _offered(incomplete: str) -> list[str | tuple[str, str]]:
 @options.verb(
     "05",
     backend=True,
+    url=True,
     s1="failed, as on a full disk; nothing of FILE is left",
     s2="bad usage, or FILE is there already",
     s3="no such state or image, or a prefix that fits several",
@@ -89,7 +90,7 @@ def export(
         raise UsageError("-o - and --json both want standard output: name a file")
     if output is not None:
         layout.check_output(output, force)
-    with context.open_cache() as cache:
+    with context.any_cache() as cache:
         source = _find(cache, name)
         short = _hash(source)[:12]
         target, tag = output or f"tvsnap-{short}.tar", tag or Tag("tvsnap", short)
@@ -139,7 +140,7 @@ def _format(name: str | None, output: str | None) -> Format:
     return "docker"
 
 
-def _find(cache: Cache, name: str) -> State | Image:
+def _find(cache: AnyCache, name: str) -> State | Image:
     """Returns the image or state of a name, with image names before hashes; raises `NotFound` if it could be both."""
     image = None
     with contextlib.suppress(NotFound):
@@ -157,14 +158,21 @@ def _find(cache: Cache, name: str) -> State | Image:
     return state
 
 
-def _started(cache: Cache, source: State | Image) -> AbstractContextManager[Sandbox]:
-    """Returns a block with a throw-away sandbox in a state, or freshly started from an image."""
-    if isinstance(source, Image):
-        return contextlib.closing(cache.backend.start(source, cache.limits_for(source)))
-    return cache.materialise(source.hash)
+@contextlib.contextmanager
+def _started(cache: AnyCache, source: State | Image) -> Iterator[AnySandbox]:
+    """A block with a throw-away sandbox in a state, or freshly started from an image."""
+    if not isinstance(source, Image):
+        with cache.materialise(source.hash) as sandbox:
+            yield sandbox
+    elif isinstance(cache, Client):
+        with cache.rollout(source) as rollout, cache.materialise(rollout.root) as sandbox:
+            yield sandbox
+    else:
+        with contextlib.closing(cache.backend.start(source, cache.limits_for(source))) as sandbox:
+            yield sandbox
 
 
-def _describe(sandbox: Sandbox, source: State | Image) -> Description:
+def _describe(sandbox: AnySandbox, source: State | Image) -> Description:
     image = sandbox.image
     state = {} if isinstance(source, Image) else {STATE_LABEL: source.hash}
     return Description(
@@ -181,7 +189,7 @@ def _hash(source: State | Image) -> str:
     return source.digest if isinstance(source, Image) else source.hash
 
 
-def _working_directory(sandbox: Sandbox) -> str | None:
+def _working_directory(sandbox: AnySandbox) -> str | None:
     """Returns the shell's working directory; None if it is unknown, deleted, or not valid text."""
     where = sandbox.shell_state().get("cwd", "")
     if not where.startswith("/"):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @options.verb(
     "25",
     backend=True,
+    url=True,
     s0="all that were made again returned the same",
     s1="some could not be made again",
     s3="no such task",
@@ -44,6 +45,8 @@ def verify(
     else is not deterministic: it is listed, marked in the graph, and answers nothing from then on. One that returns the
     same and leaves something else behind, as what draws a key does, is listed: its snapshot answers for it.
 
+    With --url, the server makes them, in as many of its sandboxes at once as --parallel says.
+
     \b
     Examples:
       tvsnap verify                       a random sample of 50
@@ -55,7 +58,7 @@ def verify(
     from tvsnap.upkeep.verify import verify as run
 
     columns = (MofNCompleteColumn(), TextColumn("calls"), TimeRemainingColumn())
-    with context.open_cache() as cache:
+    with context.any_cache() as cache:
         if task is not None and task not in cache.graph.tasks():
             raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
         known = candidates(cache, task)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tvsnap.client.client import Client, connect
     from tvsnap.engine.keeping.policy import Balance, Costs, Policy, Rebuild
     from tvsnap.engine.supply.forks import Forks
-    from tvsnap.engine.supply.rebuilding import Remade
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
     from tvsnap.environments.files import Fetched
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
     from tvsnap.environments.toolset import ToolEnvironment
     from tvsnap.graph import Edge, Graph
+    from tvsnap.graph.remade import Remade
     from tvsnap.host.load import Load
     from tvsnap.host.trees import TreeItem
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
@@ -78,7 +78,6 @@ _NAMES = {
     "tvsnap.client.client": "Client connect",
     "tvsnap.engine.keeping.policy": "Balance Costs Policy Rebuild",
     "tvsnap.engine.supply.forks": "Forks",
-    "tvsnap.engine.supply.rebuilding": "Remade",
     "tvsnap.engine.supply.recipes": "ImageSource",
     "tvsnap.environments.base": "Environment",
     "tvsnap.environments.files": "Fetched",
@@ -87,6 +86,7 @@ _NAMES = {
     "tvsnap.environments.tools": "CallContext Tool ToolFailed tool",
     "tvsnap.environments.toolset": "ToolEnvironment",
     "tvsnap.graph": "Edge Graph",
+    "tvsnap.graph.remade": "Remade",
     "tvsnap.host.load": "Load",
     "tvsnap.host.trees": "TreeItem",
     "tvsnap.images": "BuildProgress ImageBuildError ImageNotFound ImageSpecError ImageStore",

@@ -32,11 +32,12 @@ from tvsnap.engine.supply.companions import Companions
 from tvsnap.engine.supply.forks import Forks
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
-from tvsnap.engine.supply.rebuilding import Remade, make_again
+from tvsnap.engine.supply.rebuilding import make_again
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.supply.recipes import ImageSource, Recipes
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
+from tvsnap.graph.remade import Remade
 from tvsnap.host import owners
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home

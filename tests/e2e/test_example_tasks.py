@@ -177,7 +177,7 @@ def test_a_service_answers_in_a_fork_and_its_rollout_goes_on(
 @pytest.fixture
 def server(tvsnap_home: Path) -> Iterator[Server]:
     """A server on the session's data directory."""
-    started = start(tvsnap_home, socket="harness.sock")
+    started = start(tvsnap_home, "--policy", "eager", socket="harness.sock")
     yield started
     assert started.stop() == 0
 

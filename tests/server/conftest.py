@@ -16,6 +16,7 @@ import pytest
 
 import tvsnap
 import tvsnap.aio
+from tests.server.awaited import blocking
 from tvsnap.images import Image
 from tvsnap.protocols import AnyAsyncCache, AnyCache
 
@@ -87,16 +88,28 @@ def workers(server_home: Path) -> Iterator[Server]:
 
 def url_of(request: pytest.FixtureRequest) -> str:
     """Returns the address of the server that a test is to use: by TCP, by its Unix socket, or of several processes."""
-    if request.param == "workers":
+    if place_of(request) == "workers":
         found: Server = request.getfixturevalue("workers")
         return found.url
     found = request.getfixturevalue("server")
-    return found.url if request.param == "tcp" else f"unix:{found.socket}"
+    return found.url if place_of(request) == "tcp" else f"unix:{found.socket}"
 
 
-@pytest.fixture(params=["here", "tcp", "unix", "workers"])
+def place_of(request: pytest.FixtureRequest) -> str:
+    """Returns where what a test uses is: one of `PLACES`."""
+    return str(request.param).split(",")[0]
+
+
+PLACES = ("here", "tcp", "unix", "workers")
+
+
+@pytest.fixture(params=[*PLACES, *(f"{place}, awaited" for place in PLACES)])
 def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[AnyCache]:
-    """What gives rollouts and sandboxes: a cache in this process, or a client of the server."""
+    """What gives rollouts and sandboxes: a cache in this process, or a client of the server; or one that is awaited."""
+    if request.param.endswith("awaited"):
+        with blocking(_opened(request, tvsnap_home)) as awaited:
+            yield awaited
+        return
     if request.param == "here":
         with tvsnap.Cache(tvsnap_home) as opened:
             yield opened
@@ -108,14 +121,19 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Ima
 OpenAsync = Callable[[], AbstractAsyncContextManager[AnyAsyncCache]]
 
 
-@pytest.fixture(params=["here", "tcp", "unix", "workers"])
+@pytest.fixture(params=PLACES)
 def open_async(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> OpenAsync:
     """Opens what gives rollouts and sandboxes that are awaited: a cache in this process, or a client of the server."""
-    url = "" if request.param == "here" else url_of(request)
+    return _opened(request, tvsnap_home)
+
+
+def _opened(request: pytest.FixtureRequest, tvsnap_home: Path) -> OpenAsync:
+    place = place_of(request)
+    url = "" if place == "here" else url_of(request)
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[AnyAsyncCache]:
-        if request.param == "here":
+        if place == "here":
             async with tvsnap.AsyncCache(tvsnap_home) as cache:
                 yield cache
             return

@@ -1,4 +1,4 @@
-"""A cache in this process and a server's client give the same: one suite for both."""
+"""A cache in this process and a server's client give the same, whether they block or are awaited: one suite for all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,21 @@ from typing import Any
 import pytest
 
 import tvsnap
-from tvsnap.protocols import AnyCache, AnyRollout
+from tests.conformance.helpers import eventually
+from tvsnap.protocols import AnyCache, AnyRollout, AnySandbox
+
+SERVICE = """
+import socket
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("/tmp/service")
+listener.listen()
+while True:
+    one, _ = listener.accept()
+    asked = one.makefile("rb").read()
+    one.sendall(asked[::-1])
+    one.close()
+"""
+"""Answers with what it is asked, backwards."""
 
 CHECK = """
 import json, os
@@ -202,3 +216,78 @@ def test_the_graph_can_be_looked_at(cache: AnyCache) -> None:
     assert salt in cache.graph.tasks()
     assert cache.images.get("terminal").environment == "terminal"
     assert cache.stats().calls >= 1
+
+
+def test_the_sandbox_of_a_rollout(cache: AnyCache) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "cd /tmp; X=kept"})
+        before = rollout.state
+        sandbox: AnySandbox = rollout.sandbox()
+        assert sandbox.run("echo $X", timeout=10).output == b"kept\n"
+        assert sandbox.image.name == "terminal"
+        assert (rollout.state, rollout.private) == (before, None), "nothing was changed"
+        sandbox.write_file("/tmp/own", b"own")
+        assert rollout.state != before
+        assert rollout.private is not None
+        again: AnySandbox = rollout.sandbox()
+        assert again.id == sandbox.id
+        again.write_file("/tmp/more", b"more")
+        kept = rollout.keep("by hand", "what it printed")
+        assert kept == rollout.state
+        with cache.materialise(kept) as fork:
+            assert fork.run("cat own more; echo $X", timeout=10).output == b"ownmorekept\n"
+        assert rollout.call("bash", {"command": "cat own"}).output == "own"
+        (edge,) = [one for one in cache.graph.lineage(kept) if one.next_state == kept]
+        assert (edge.reason, edge.result.output) == ("by hand", "what it printed")
+
+
+def test_keeping_needs_a_sandbox(cache: AnyCache) -> None:
+    with (
+        cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout,
+        pytest.raises(tvsnap.UsageError, match=r"ask for one with Rollout\.sandbox"),
+    ):
+        rollout.keep("nothing")
+
+
+def test_the_terminal_of_a_sandbox(cache: AnyCache) -> None:
+    with cache.materialise(cache.warm("terminal")) as sandbox:
+        sandbox.send_keys(b"echo typed-$((40 + 2))\n", wait=20.0)
+        eventually(lambda: b"typed-42" in sandbox.terminal().data)
+        screen = sandbox.terminal()
+        assert screen.columns > screen.rows > 0
+
+
+def test_a_service_in_a_sandbox_is_asked(cache: AnyCache) -> None:
+    with cache.materialise(cache.warm("terminal")) as sandbox:
+        sandbox.write_file("/tmp/service.py", SERVICE.encode())
+        sandbox.run("python3 /tmp/service.py & until [ -S /tmp/service ]; do sleep 0.1; done", timeout=60)
+        assert sandbox.request("/tmp/service", b"\0ask\xff", timeout=20) == b"\xffksa\0"
+        with pytest.raises(OSError, match="No such file"):
+            sandbox.request("/tmp/none", b"", timeout=20)
+
+
+def test_digests_tell_whether_sandboxes_hold_the_same(cache: AnyCache) -> None:
+    with cache.fork(cache.warm("terminal"), 2) as (one, two):
+        digest = one.digest()
+        assert digest == two.digest()
+        assert digest is not None
+        one.write_file("/tmp/only-here", b"")
+        assert one.digest() != two.digest()
+
+
+def test_a_recorded_call_is_made_again(cache: AnyCache) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "echo first > /tmp/first"})
+        rollout.call("bash", {"command": "cat /tmp/first /proc/sys/kernel/random/uuid"})
+        rollout.call("bash", {"command": "echo last > /tmp/last"})
+        first, last = cache.graph.lineage(rollout.state)
+        (drawn,) = [edge for edge in cache.graph.out_edges(first.next_state) if not edge.changed]
+    for edge in (first, last):
+        remade = cache.reexecute(edge)
+        assert remade.result.output == ""
+        assert remade.difference(edge) is None
+    again = cache.reexecute(drawn)
+    assert again.result.output.startswith("first\n")
+    assert "was recorded (line 2)" in str(again.difference(drawn))
+    with pytest.raises(tvsnap.UsageError, match=r"edge must be a tvsnap\.graph\.Edge"):
+        cache.reexecute(3)  # type: ignore[arg-type]

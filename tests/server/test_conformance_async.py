@@ -1,10 +1,9 @@
-"""An asynchronous cache in this process and a server's client give the same: one suite for both."""
+"""What only event loops have: many tasks at once, their order, and tasks that are cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from pathlib import Path
 
 import pytest
 
@@ -67,33 +66,5 @@ def test_a_call_that_nobody_awaits_any_more_is_ended(open_async: OpenAsync) -> N
                 await asyncio.wait_for(rollout.call("bash", {"command": "sleep 60"}, timeout=90), 1.0)
             result = await asyncio.wait_for(rollout.call("bash", {"command": "echo on"}), 30)
             assert result.output == "on\n"
-
-    asyncio.run(go())
-
-
-def test_forks_sandboxes_and_files(open_async: OpenAsync, tmp_path: Path) -> None:
-    async def go() -> None:
-        async with open_async() as cache, cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
-            await rollout.put(b"content", "/tmp/in", mode=0o600)
-            first, second = await rollout.exec_all(["stat -c %a /tmp/in", "cat /tmp/in"])
-            assert (first.output, second.output) == ("600\n", "content")
-            fetched = await rollout.get("/tmp/in", tmp_path / "out")
-            assert fetched.read() == (tmp_path / "out").read_bytes() == b"content"
-            await rollout.settled()
-            (fork,) = await rollout.fork()
-            assert (await fork.call("bash", {"command": "cat /tmp/in"})).output == "content"
-            await fork.close()
-            async with await cache.fork(rollout.state, 2) as forks:
-                outcomes = [await one.run("cat /tmp/in", timeout=10) for one in forks]
-                assert [outcome.output for outcome in outcomes] == [b"content"] * 2
-            async with cache.materialise(rollout.state) as sandbox:
-                await sandbox.write_file("/tmp/g", b"\0")
-                assert await sandbox.read_file("/tmp/g") == b"\0"
-                assert "/tmp/g" in await sandbox.changes()
-                with pytest.raises(FileNotFoundError):
-                    await sandbox.read_file("/tmp/none")
-            assert cache.cache.graph.resolve(rollout.state).depth == rollout.depth
-            with pytest.raises(tvsnap.NotFound):
-                await cache.resume("0" * 64).call("bash", {"command": "true"})
 
     asyncio.run(go())

@@ -31,6 +31,8 @@ CHOSEN = settings(
     report_multiple_bugs=False,
     database=None,
 )
+REMOVES = "DELETE /v1/images/{name}"
+"""Not done to an image that there is: it is that of all tests."""
 CHECKED = (
     *("not_a_server_error", "status_code_conformance"),
     *("response_schema_conformance", "content_type_conformance"),
@@ -91,7 +93,7 @@ def test_every_request_is_answered_as_described(target: Server, mode: Generation
     answered = 0
     for result in schemathesis.openapi.from_url(f"{target.url}/v1/openapi.json").get_all_operations():
         operation = result.ok()  # type: ignore[union-attr]  # raises what is wrong with it otherwise
-        if real and "{" not in operation.path:
+        if real and ("{" not in operation.path or operation.label == REMOVES):
             continue
         values = known(target, operation.path) if real else {}
         try:

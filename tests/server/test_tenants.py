@@ -14,8 +14,9 @@ import pytest
 import tvsnap
 from tests.server.conftest import Server, start
 from tests.server.test_verbs import verb
+from tvsnap.engine.auditing.checking import CheckReport
 from tvsnap.server.tenants import Shares, Tenant, read_tokens
-from tvsnap.wire.errors import Busy
+from tvsnap.wire.errors import Busy, Forbidden
 
 ALL, ONE, TWO = "a" * 32, "b" * 32, "c" * 32
 COMMAND = {"command": "echo $RANDOM > secret; cat secret"}
@@ -56,6 +57,54 @@ def test_no_tenant_is_answered_from_what_another_has_recorded(guarded: Server) -
                     assert (result.source == "executed") is executed
                     outputs.setdefault(token, set()).add(result.output)
     assert all(len(seen) == 1 for seen in outputs.values())
+
+
+def test_a_tenant_checks_and_forgets_what_is_its_own(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, ONE) as one, tvsnap.connect(guarded.url, TWO, patience=0) as two:
+        with one.rollout("terminal", task="forgotten", salt="forgotten") as rollout:
+            rollout.call("bash", {"command": "echo here > /tmp/here"})
+            root, state = rollout.root, rollout.state
+        (edge,) = one.graph.lineage(state)
+        for refused in (
+            lambda: two.reexecute(edge),
+            lambda: two.check(CheckReport, edge.id),
+            lambda: two.forget(state=state),
+            lambda: two.forget(state=root, dry_run=True),
+        ):
+            with pytest.raises(tvsnap.NotFound, match="no state"):
+                refused()
+        for task, image in (("forgotten", None), (None, "terminal")):
+            with pytest.raises(Forbidden, match="name the state"):
+                one.forget(task=task, image=image)
+        with pytest.raises(Forbidden, match="removeImage is not for tenants"):
+            one.images.remove("terminal")
+        assert one.reexecute(edge).difference(edge) is None
+        assert one.check(CheckReport, edge.id).same == 1
+        assert one.forget(state=root)[0].states == 2
+        with pytest.raises(tvsnap.NotFound):
+            one.graph.resolve(state)
+
+
+def test_the_sandbox_of_a_rollout_is_its_tenants(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, ONE) as one, one.rollout("terminal", salt="given") as rollout:
+        sandbox = rollout.sandbox()
+        assert sandbox.run("echo mine", timeout=60).output == b"mine\n"
+        body = {"command": "echo theirs", "timeout": 60}
+        assert ask(guarded, TWO, f"/v1/sandboxes/{sandbox.id}/run", "POST", body)[0] == 404
+        assert ask(guarded, ONE, f"/v1/sandboxes/{sandbox.id}/run", "POST", body)[0] == 200
+        rollout.close()
+        assert ask(guarded, ONE, f"/v1/sandboxes/{sandbox.id}/run", "POST", body)[0] == 404
+
+
+def test_sandboxes_of_rollouts_count_for_a_tenant(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, TWO, patience=0) as two:  # it may have one
+        first, second = (two.rollout("terminal", salt=salt) for salt in ("first", "second"))
+        first.sandbox().run("true", timeout=60)
+        first.sandbox().run("true", timeout=60)
+        with pytest.raises(Busy, match="two uses 1 sandboxes, and may use 1"):
+            second.sandbox()
+        first.close()
+        second.sandbox().run("true", timeout=60)
 
 
 def test_a_tenant_replays_rollout_files(guarded: Server, tmp_path: Path) -> None:

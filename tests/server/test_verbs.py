@@ -81,8 +81,10 @@ def test_lines_are_run_in_a_fork_of_a_state_of_a_server(server: Server) -> None:
 
 
 def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -> None:
-    for words in (("image", "ls", "--json"), ("image", "show", "terminal", "--json")):
-        assert verb(*words, TVSNAP_URL=server.url) == verb("--home", str(server_home), *words)
+    shown = verb("image", "show", "terminal", "--json", TVSNAP_URL=server.url)
+    assert shown == verb("--home", str(server_home), "image", "show", "terminal", "--json")
+    status, text = verb("image", "ls", "--json", TVSNAP_URL=server.url)
+    assert "terminal" in [image["name"] for image in json.loads(text)]
     folder = tmp_path / f"sent-{secrets.token_hex(4)}"
     folder.mkdir()
     (folder / "image.yaml").write_text("image: terminal\nfiles: [{source: greeting, dest: /etc/motd}]\n")
@@ -91,11 +93,67 @@ def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -
     assert status == 0, text
     assert json.loads(text)["name"] == folder.name
     assert verb("exec", "--url", server.url, _root(server, folder.name), "cat /etc/motd") == (0, "hello\n")
+    assert verb("image", "rm", folder.name, TVSNAP_URL=server.url) == (0, f"removed {folder.name}\n")
+    status, text = verb("image", "rm", "terminal", folder.name, TVSNAP_URL=server.url)
+    assert (status, len(text.splitlines())) == (3, 1), "not even the one that is there"
+    assert verb("image", "show", "terminal", TVSNAP_URL=server.url)[0] == 0
+
+
+def test_a_state_of_a_server_is_exported(server: Server, server_home: Path, tmp_path: Path) -> None:
+    with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "cd /tmp; echo exported > f"})
+        rollout.snapshot_if_idle()
+        state, digest = rollout.state, client.images.get("terminal").digest
+    for name in (state[:16], "terminal"):
+        exported: list[Any] = []
+        for words in (("--url", server.url), ("--home", str(server_home))):
+            path = tmp_path / f"{name}-{len(exported)}"
+            status, text = verb("image", "export", name, "-o", f"{path}/", "--json", *words)
+            assert status == 0, text
+            exported.append(json.loads((path / "index.json").read_text()))
+            assert json.loads(text)["state"] == (state if name != "terminal" else None)
+        assert exported[0] == exported[1], "the same image, made here and there"
+    assert digest
+
+
+def test_what_was_recorded_is_verified_and_forgotten(server: Server, server_home: Path) -> None:
+    task = secrets.token_hex(4)
+    with tvsnap.connect(server.url) as client, client.rollout("terminal", task=task, salt=task) as rollout:
+        rollout.call("bash", {"command": "cd /tmp; echo same > f; cat f"})
+        rollout.call("bash", {"command": "cat /proc/sys/kernel/random/uuid"})
+        state = rollout.state
+    there = ("--url", server.url, "--json")
+    status, text = verb("verify", "--task", task, "--all", *there)
+    report = json.loads(text)
+    assert (status, report["candidates"], report["checked"], report["same"]) == (4, 2, 2, 1), text
+    (found,) = report["differences"]
+    assert "uuid" in json.dumps(found)
+    status, text = verb("verify", "--task", task, "--all", *there)
+    assert (status, json.loads(text)["candidates"]) == (0, 1), "what differed answers nothing any more"
+    assert verb("verify", "--task", "none", *there)[0] == 3
+    for words in (("--task", task), (state[:16],)):
+        status, text = verb("forget", *words, "--dry-run", *there)
+        assert (status, json.loads(text)["states"]) == (0, 2 if "--task" in words else 1), text
+    assert verb("show", state, *there)[0] == 0
+    status, text = verb("forget", "--task", task, *there)
+    assert (status, json.loads(text)["calls"]) == (0, 2), text
+    assert verb("show", state, *there)[0] == 3
+    status, text = verb("forget", "--task", task, *there)
+    assert (status, json.loads(text)["states"]) == (0, 0), "nothing is left"
+    assert verb("show", state, "--home", str(server_home))[0] == 3
+    assert verb("forget", *there)[0] == 2
 
 
 def _root(server: Server, image: str) -> str:
     with tvsnap.connect(server.url) as client, client.rollout(image) as rollout:
         return rollout.root
+
+
+def test_verbs_that_ask_no_server_say_so(server: Server) -> None:
+    for words in (("gc",), ("doctor",), ("demo",), ("setup",), ("serve",), ("image", "base", "x", "x")):
+        status, text = verb(*words, "--url", server.url)
+        assert (status, len(text.splitlines())) == (2, 1), text
+        assert "asks no server: leave out --url" in text
 
 
 def test_what_goes_wrong_is_told_in_one_line(server: Server, tmp_path: Path) -> None:

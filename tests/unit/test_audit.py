@@ -15,8 +15,8 @@ from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, open_cache, prove, run, sources, writes
 from tvsnap import Budget
 from tvsnap.engine.auditing.audit import BACKLOG, Auditor
-from tvsnap.engine.supply.rebuilding import Remade
 from tvsnap.graph import Edge
+from tvsnap.graph.remade import Remade
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.stats import Meter

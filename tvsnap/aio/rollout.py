@@ -13,6 +13,7 @@ from typing import Any
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
 from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
@@ -109,6 +110,11 @@ class AsyncRollout(Twin[Rollout]):
         return self.rollout._engine.pending() is None
 
     @property
+    def is_given_out(self) -> bool:
+        """Whether its sandbox was given out by `sandbox`, so that it has to be looked at to know where it stands."""
+        return self.rollout._engine.is_given_out
+
+    @property
     def has_sandbox(self) -> bool:
         """Whether a sandbox of its own is there, so that a call needs no other one."""
         return self.rollout._engine.has_sandbox
@@ -138,6 +144,11 @@ class AsyncRollout(Twin[Rollout]):
             UsageError: the arguments make no sense.
         """
         return self.rollout._engine.try_hit(name, arguments, timeout, after=after, grade=grade)
+
+    async def where(self) -> Position:
+        """Returns where it stands, once what was asked of it before has been done and that is known."""
+        async with self.in_order() as rollout:
+            return await in_thread(self._threads, rollout._engine.where)
 
     async def settled(self) -> None:
         """Waits until it is known where the last call led."""
@@ -176,7 +187,7 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
             InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
         """
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             return await self._call(rollout, name, arguments, timeout, after, deadline, grade)
 
     async def _call(
@@ -262,7 +273,7 @@ class AsyncRollout(Twin[Rollout]):
             InfrastructureError: the content could not be kept; or see `call`.
         """
         chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             files = rollout._engine.files
             arguments = await in_thread(self._threads, lambda: files.put_arguments(source, path, **chosen))
             return await self._call(rollout, PUT, arguments, timeout)
@@ -295,7 +306,7 @@ class AsyncRollout(Twin[Rollout]):
             InfrastructureError: the content could not be kept; or see `call`.
         """
         fetched = None
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             arguments = rollout._engine.files.get_arguments(path, owners=owners, limit=limit)
             while fetched is None:
                 await self.settled()
@@ -320,7 +331,7 @@ class AsyncRollout(Twin[Rollout]):
             GradingFailed: the verifier failed, so that there is no grade.
             UsageError, StateLost, InfrastructureError: see `Rollout.grade`.
         """
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             return await in_thread(self._threads, lambda: rollout.grade(verifier))
 
     async def cancel(self) -> bool:
@@ -350,7 +361,7 @@ class AsyncRollout(Twin[Rollout]):
             for one in begun:
                 one.close()
 
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             forks = await begin(self._threads, lambda: rollout.fork(n), close)
         return [AsyncRollout.of(fork, self._threads) for fork in forks]
 
@@ -361,7 +372,7 @@ class AsyncRollout(Twin[Rollout]):
             StateLost: what kept the rollout's state is gone, and nothing else leads to it.
             InfrastructureError: no sandbox could be made.
         """
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             return AsyncSandbox(await in_thread(self._threads, rollout.sandbox), self._threads)
 
     keep = awaited(Rollout.keep)
@@ -382,8 +393,8 @@ class AsyncRollout(Twin[Rollout]):
         await self.close()
 
     @contextlib.asynccontextmanager
-    async def _in_order(self) -> AsyncIterator[Rollout]:
-        """Waits for what was asked of the rollout before, and yields the rollout; what is asked later waits for this.
+    async def in_order(self) -> AsyncIterator[Rollout]:
+        """A block that begins once what was asked of it before has been done; what is asked later waits for its end.
 
         Without it, the threads of two calls would race for their turn, and an answer from the graph would be given
         before a thread has begun with the call that precedes it.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from tvsnap.client.async_transport import AsyncTransport
 from tvsnap.client.bases import RemoteTool, tools_of
 from tvsnap.client.client import Client
-from tvsnap.client.operations import RolloutAbout
+from tvsnap.client.operations import RolloutAbout, SandboxAbout
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask
 from tvsnap.model.images import Image
@@ -107,7 +107,7 @@ class AsyncRolloutBase(RolloutAbout):
         return await self._transport.ask(Ask("GET", self._target("tools")))
 
     async def _settle(self) -> None:
-        if self._place is None:
+        if self._place is None or self._given_out:
             answer = await self._transport.ask(Ask("GET", self._target()))
             self._place = answer["place"]
 
@@ -150,12 +150,12 @@ def in_order(
     return do
 
 
-class AsyncSandboxBase:
+class AsyncSandboxBase(SandboxAbout):
     """An `AsyncRemoteSandbox` without what it has in common with a `RemoteSandbox`."""
 
-    def __init__(self, transport: AsyncTransport, key: str) -> None:
+    def __init__(self, transport: AsyncTransport, data: Mapping[str, Any]) -> None:
+        super().__init__(data)
         self._transport = transport
-        self._key = key
 
 
 class AsyncRemoteImages:

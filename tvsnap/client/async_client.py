@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 from tvsnap.client.async_bases import AsyncClientBase, AsyncRolloutBase, AsyncSandboxBase, in_order
 from tvsnap.client.async_transport import AsyncTransport
@@ -25,6 +26,8 @@ from tvsnap.client.operations import (
 )
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
+from tvsnap.graph.model import Edge
+from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.calls import ToolResult, canonical_json
@@ -33,7 +36,7 @@ from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.observations import Command, FileChange, Outcome, Process
+from tvsnap.model.observations import Command, FileChange, Outcome, Process, TerminalBytes
 from tvsnap.model.several import Several
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.wire.errors import WorkerDied
@@ -189,6 +192,23 @@ class AsyncClient(AsyncClientBase):
             return [AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]]
         return await self._make(make_sandboxes(state, n, 0.0, None))
 
+    async def reexecute(self, edge: Edge) -> Remade:
+        """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
+
+        Args:
+            edge: the recorded call, from `graph`.
+
+        Returns:
+            What the call returned this time, and the digest of what it left behind.
+
+        Raises:
+            UsageError: `edge` is not a `tvsnap.graph.Edge`, or was made in no sandbox.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
+        if not isinstance(edge, Edge):
+            raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
+        return from_data(Remade, await self.transport.ask(Ask("POST", target("calls", str(edge.id), "executions"))))
+
     async def warm(self, image: str | Image) -> str:
         """Takes a snapshot of an image's root where its sandboxes run a service; see `AsyncCache.warm`.
 
@@ -213,7 +233,7 @@ class AsyncClient(AsyncClientBase):
 
     async def _make(self, ask: Ask) -> AsyncRemoteForks:
         made = await self.transport.ask(ask)
-        return AsyncRemoteForks(self.transport, [one["id"] for one in made["sandboxes"]])
+        return AsyncRemoteForks(self.transport, made["sandboxes"])
 
 
 class AsyncRemoteRollout(AsyncRolloutBase):
@@ -312,6 +332,21 @@ class AsyncRemoteRollout(AsyncRolloutBase):
         return [AsyncRemoteRollout(self._client, None, one) for one in answer["rollouts"]]
 
     @in_order
+    async def sandbox(self) -> AsyncRemoteSandbox:
+        """Returns its own sandbox in its present state; see `AsyncRollout.sandbox`."""
+        await self._begin()
+        self._given_out = True
+        return AsyncRemoteSandbox(self._transport, await self._transport.ask(Ask("POST", self._target("sandbox"))))
+
+    @in_order
+    async def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in that sandbox as one step, and keeps its state; see `AsyncRollout.keep`."""
+        await self._begin()
+        answer = await self._transport.ask(Ask("POST", self._target("kept"), {"label": label, "output": output}))
+        self._place = answer["place"]
+        return str(answer["state"])
+
+    @in_order
     async def grade(self, verifier: Verifier | str) -> Grade:
         """Grades the state at which it stands; see `AsyncRollout.grade`. The verifier is a command, not a function."""
         await self._begin()
@@ -381,11 +416,6 @@ class AsyncRemoteRollout(AsyncRolloutBase):
 class AsyncRemoteSandbox(AsyncSandboxBase):
     """An `AsyncSandbox` elsewhere."""
 
-    @property
-    def id(self) -> str:
-        """Its name on the server."""
-        return self._key
-
     async def run(self, command: str, *, timeout: float) -> Outcome:
         """Runs a command in the persistent shell; see `Sandbox.run`."""
         return from_data(Outcome, await self._post("run", {"command": command, "timeout": timeout}))
@@ -451,6 +481,23 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
 
         return await self._transport.do(write)
 
+    async def request(self, path: str, data: bytes, *, timeout: float, limit: int = MOST_READ) -> bytes:
+        """Sends a request to a service inside, and returns its answer; see `Sandbox.request`."""
+        asked = {"path": path, "data": base64.b64encode(data).decode(), "timeout": timeout, "limit": limit}
+        return from_data(bytes, await self._post("request", asked))
+
+    async def send_keys(self, data: bytes, *, wait: float) -> None:
+        """Types bytes into the shell's terminal; see `Sandbox.send_keys`."""
+        await self._post("send_keys", {"data": base64.b64encode(data).decode(), "wait": wait})
+
+    async def terminal(self) -> TerminalBytes:
+        """Returns the bytes sent to the shell's terminal, and its size; see `Sandbox.terminal`."""
+        return from_data(TerminalBytes, await self._look("terminal"))
+
+    async def digest(self) -> str | None:
+        """Returns a digest of all that it holds; see `Sandbox.digest`."""
+        return cast("str | None", await self._look("digest"))
+
     async def processes(self) -> list[Process]:
         """Returns the live processes; see `Sandbox.processes`."""
         return from_data(list[Process], await self._look("processes"))
@@ -471,14 +518,14 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
         return await self._transport.ask(Ask("POST", self._target(what), asked))
 
     def _target(self, what: str, **query: Any) -> str:
-        return target("sandboxes", self._key, what, **query)
+        return target("sandboxes", self.id, what, **query)
 
 
 class AsyncRemoteForks(Several[AsyncRemoteSandbox]):
     """Sandboxes elsewhere that stood in one state when they were made; see `AsyncForks`."""
 
-    def __init__(self, transport: AsyncTransport, keys: Sequence[str]) -> None:
-        super().__init__([AsyncRemoteSandbox(transport, key) for key in keys])
+    def __init__(self, transport: AsyncTransport, made: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__([AsyncRemoteSandbox(transport, one) for one in made])
         self._transport = transport
         self._closed = False
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from tvsnap.client.operations import RolloutAbout, upload
+from tvsnap.client.operations import RolloutAbout, SandboxAbout, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
-from tvsnap.graph.model import Edge, RolloutRecord, RootInfo, Snapshot, State, TreeNode
+from tvsnap.graph.model import Edge, Forgotten, RolloutRecord, RootInfo, Snapshot, State, TreeNode
 from tvsnap.model.images import Image, Manifest
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
@@ -90,6 +90,42 @@ class ClientBase:
         path = target("states", a, "diff", b, patch="true" if patch else None)
         return from_data(kind, self.transport.get(path)["difference"])
 
+    def check(self, kind: type[K], call: int, *, mark: bool = True) -> K:
+        """Makes a recorded call again, and compares; see `tvsnap verify`.
+
+        Args:
+            kind: `tvsnap.engine.auditing.checking.CheckReport`.
+            call: the call's id, `Edge.id`.
+            mark: have it answer nothing any more if it comes to something else.
+
+        Raises:
+            NotFound: there is no such call (any more).
+            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+        """
+        return from_data(kind, self.transport.ask(Ask("POST", target("calls", str(call), "checks"), {"mark": mark})))
+
+    def forget(
+        self, *, state: str | None = None, task: str | None = None, image: str | None = None, dry_run: bool = False
+    ) -> tuple[Forgotten, int]:
+        """Deletes a state with all that came of it, or what only one task did, or all that was done on an image.
+
+        Args:
+            state: the topmost state to delete: its hash or a prefix of it. One of this, `task` and `image` is given.
+            task: the task's name.
+            image: the image's name or digest.
+            dry_run: delete nothing, only count.
+
+        Returns:
+            What was deleted, and the bytes that this frees.
+
+        Raises:
+            UsageError: not one of `state`, `task` and `image` is given; or a tenant names no state.
+            NotFound: there is no such state or task, or nothing was run on such an image.
+        """
+        asked = {"state": state, "task": task, "image": image, "dry_run": dry_run}
+        answer = self.transport.ask(Ask("POST", target("forget"), asked))
+        return from_data(Forgotten, answer["forgotten"]), int(answer["bytes"])
+
     def close(self) -> None:
         """Ends the rollouts that were begun here, with the calls under way, and the connections.
 
@@ -152,17 +188,17 @@ class RolloutBase(RolloutAbout):
         return self._transport
 
 
-class SandboxBase:
+class SandboxBase(SandboxAbout):
     """A `RemoteSandbox` without what it has in common with an `AsyncRemoteSandbox`."""
 
-    def __init__(self, transport: Transport, key: str) -> None:
+    def __init__(self, transport: Transport, data: Mapping[str, Any]) -> None:
+        super().__init__(data)
         self._transport = transport
-        self._key = key
 
     @contextlib.contextmanager
     def archive(self) -> Iterator[IO[bytes]]:
         """A block with its files as a tar stream; see `Sandbox.archive`."""
-        with self._transport.download(target("sandboxes", self._key, "archive")) as file:
+        with self._transport.download(target("sandboxes", self.id, "archive")) as file:
             yield file
 
 
@@ -183,6 +219,10 @@ class RemoteImages:
     def list(self) -> list[Image]:
         """Returns all images; see `ImageStore.list`."""
         return [from_data(Image, one) for one in self._transport.get(target("images"))["images"]]
+
+    def remove(self, name: str) -> Image:
+        """Removes a name of an image, or the image; see `ImageStore.remove`."""
+        return from_data(Image, self._transport.ask(Ask("DELETE", target("images", name)))["image"])
 
     def build(
         self,

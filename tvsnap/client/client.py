@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 from tvsnap.client.bases import ClientBase, RolloutBase, SandboxBase
 from tvsnap.client.operations import (
@@ -25,6 +26,8 @@ from tvsnap.client.operations import (
 )
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
+from tvsnap.graph.model import Edge
+from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.calls import ToolResult, canonical_json
@@ -33,7 +36,7 @@ from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.observations import Command, FileChange, Outcome, Process
+from tvsnap.model.observations import Command, FileChange, Outcome, Process, TerminalBytes
 from tvsnap.model.several import Several
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.wire.errors import WorkerDied
@@ -187,6 +190,23 @@ class Client(ClientBase):
             return [RemoteRollout(self, None, one) for one in answer["rollouts"]]
         return self._make(make_sandboxes(state, n, 0.0, None))
 
+    def reexecute(self, edge: Edge) -> Remade:
+        """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
+
+        Args:
+            edge: the recorded call, from `graph`.
+
+        Returns:
+            What the call returned this time, and the digest of what it left behind.
+
+        Raises:
+            UsageError: `edge` is not a `tvsnap.graph.Edge`, or was made in no sandbox.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
+        if not isinstance(edge, Edge):
+            raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
+        return from_data(Remade, self.transport.ask(Ask("POST", target("calls", str(edge.id), "executions"))))
+
     def warm(self, image: str | Image) -> str:
         """Takes a snapshot of an image's root where its sandboxes run a service; see `Cache.warm`.
 
@@ -211,7 +231,7 @@ class Client(ClientBase):
 
     def _make(self, ask: Ask) -> RemoteForks:
         made = self.transport.ask(ask)
-        return RemoteForks(self.transport, [one["id"] for one in made["sandboxes"]])
+        return RemoteForks(self.transport, made["sandboxes"])
 
 
 class RemoteRollout(RolloutBase):
@@ -305,6 +325,19 @@ class RemoteRollout(RolloutBase):
         answer = self._transport.ask(Ask("POST", self._target("forks"), {"n": n}))
         return [RemoteRollout(self._client, None, one) for one in answer["rollouts"]]
 
+    def sandbox(self) -> RemoteSandbox:
+        """Returns its own sandbox in its present state; see `Rollout.sandbox`."""
+        self._begin()
+        self._given_out = True
+        return RemoteSandbox(self._transport, self._transport.ask(Ask("POST", self._target("sandbox"))))
+
+    def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in that sandbox as one step, and keeps its state; see `Rollout.keep`."""
+        self._begin()
+        answer = self._transport.ask(Ask("POST", self._target("kept"), {"label": label, "output": output}))
+        self._place = answer["place"]
+        return str(answer["state"])
+
     def grade(self, verifier: Verifier | str) -> Grade:
         """Grades the state at which it stands; see `Rollout.grade`. The verifier is a command, not a function."""
         self._begin()
@@ -371,11 +404,6 @@ class RemoteRollout(RolloutBase):
 class RemoteSandbox(SandboxBase):
     """A `Sandbox` elsewhere."""
 
-    @property
-    def id(self) -> str:
-        """Its name on the server."""
-        return self._key
-
     def run(self, command: str, *, timeout: float) -> Outcome:
         """Runs a command in the persistent shell; see `Sandbox.run`."""
         return from_data(Outcome, self._post("run", {"command": command, "timeout": timeout}))
@@ -441,6 +469,23 @@ class RemoteSandbox(SandboxBase):
 
         return self._transport.do(write)
 
+    def request(self, path: str, data: bytes, *, timeout: float, limit: int = MOST_READ) -> bytes:
+        """Sends a request to a service inside, and returns its answer; see `Sandbox.request`."""
+        asked = {"path": path, "data": base64.b64encode(data).decode(), "timeout": timeout, "limit": limit}
+        return from_data(bytes, self._post("request", asked))
+
+    def send_keys(self, data: bytes, *, wait: float) -> None:
+        """Types bytes into the shell's terminal; see `Sandbox.send_keys`."""
+        self._post("send_keys", {"data": base64.b64encode(data).decode(), "wait": wait})
+
+    def terminal(self) -> TerminalBytes:
+        """Returns the bytes sent to the shell's terminal, and its size; see `Sandbox.terminal`."""
+        return from_data(TerminalBytes, self._look("terminal"))
+
+    def digest(self) -> str | None:
+        """Returns a digest of all that it holds; see `Sandbox.digest`."""
+        return cast("str | None", self._look("digest"))
+
     def processes(self) -> list[Process]:
         """Returns the live processes; see `Sandbox.processes`."""
         return from_data(list[Process], self._look("processes"))
@@ -461,14 +506,14 @@ class RemoteSandbox(SandboxBase):
         return self._transport.ask(Ask("POST", self._target(what), asked))
 
     def _target(self, what: str, **query: Any) -> str:
-        return target("sandboxes", self._key, what, **query)
+        return target("sandboxes", self.id, what, **query)
 
 
 class RemoteForks(Several[RemoteSandbox]):
     """Sandboxes elsewhere that stood in one state when they were made; see `Forks`."""
 
-    def __init__(self, transport: Transport, keys: Sequence[str]) -> None:
-        super().__init__([RemoteSandbox(transport, key) for key in keys])
+    def __init__(self, transport: Transport, made: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__([RemoteSandbox(transport, one) for one in made])
         self._transport = transport
         self._closed = False
 

@@ -19,6 +19,7 @@ from tvsnap.model.grades import Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import Network, NetworkLike
+from tvsnap.wire.values import from_data
 
 DEFAULT_TIMEOUT = 30.0  # seconds, as of `Rollout.call`
 MOST_READ = 16 * 1024 * 1024  # bytes, as of `Sandbox.read_file`
@@ -76,6 +77,7 @@ class RolloutAbout:
         self._place: Mapping[str, Any] | None = None if data is None else data["place"]
         self._calling: str | None = None
         self._closed = False
+        self._given_out = False  # its sandbox was: what is done there changes where it stands
 
     @property
     def id(self) -> str | None:
@@ -116,7 +118,7 @@ class RolloutAbout:
 
     def _where(self) -> Mapping[str, Any]:
         """Returns where it stands. It blocks until that is known."""
-        if self._place is None:
+        if self._place is None or self._given_out:
             self._place = self._blocking.get(self._target())["place"]
         return cast("Mapping[str, Any]", self._place)
 
@@ -127,6 +129,27 @@ class RolloutAbout:
 
     def _target(self, *parts: str, **query: Any) -> str:
         return target("rollouts", self._about["id"], *parts, **query)
+
+
+class SandboxAbout:
+    """What a client knows of a sandbox elsewhere."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        """
+        Args:
+            data: what the server says of it.
+        """
+        self._data = data
+
+    @property
+    def id(self) -> str:
+        """Its name on the server."""
+        return str(self._data["id"])
+
+    @property
+    def image(self) -> Image:
+        """The image that it was made of; its paths are those of the server's machine."""
+        return from_data(Image, self._data["image"])
 
 
 def warm_image(image: str | Image) -> Ask:

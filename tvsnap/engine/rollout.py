@@ -380,6 +380,11 @@ class RolloutEngine:
         finally:
             self._turn.release()
 
+    @property
+    def is_given_out(self) -> bool:
+        """Whether its sandbox was given out by `sandbox`, so that it is not known what is done in it."""
+        return self._own.exposed
+
     def pending(self) -> Future[Position] | None:
         """Returns a future that is done once it is known where the last call led; None if that is known already."""
         return self._cursor.pending()

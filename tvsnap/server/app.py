@@ -23,6 +23,7 @@ from tvsnap.server.sandbox_routes import SandboxRoutes
 from tvsnap.server.service import Service
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tvcache.routes import TVCacheRoutes
+from tvsnap.server.upkeep_routes import UpkeepRoutes
 from tvsnap.server.workers import Worker
 
 
@@ -35,7 +36,10 @@ def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None 
         worker: which of several processes it is; None where there is one.
     """
     service = Service(cache, settings, "" if worker is None else worker.prefix)
-    rooms = (RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service), ReportRoutes(service))
+    rooms = (
+        *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
+        *(ReportRoutes(service), UpkeepRoutes(service)),
+    )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service).operations if settings.tvcache else []
     operations += foreign

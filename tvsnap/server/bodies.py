@@ -11,11 +11,13 @@ from msgspec import Meta, Struct
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.grades import TIMEOUT
-from tvsnap.model.limits import Limits
+from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Command
 
 Seconds = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
+MOST_ANSWERED = 16 * MIB
+"""Bytes that a service inside a sandbox may answer."""
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -110,6 +112,44 @@ class ExecAll(Body):
     commands: Annotated[list[Command], Meta(min_length=1, max_length=256)]
     timeout: Seconds
     user: str | None = None
+
+
+class Inside(Body):
+    """Sends a request to a service inside, by the path of its Unix socket; see `Sandbox.request`. `data` is base 64."""
+
+    path: str
+    data: bytes
+    timeout: Seconds
+    limit: Annotated[int, Meta(ge=0, le=MOST_ANSWERED)] = MOST_ANSWERED
+
+
+class Keys(Body):
+    """Types into the shell's terminal; see `Sandbox.send_keys`. `data` is base 64."""
+
+    data: bytes
+    wait: Seconds
+
+
+class Keep(Body):
+    """Keeps what was done in a rollout's sandbox; see `Rollout.keep`."""
+
+    label: str
+    output: str = ""
+
+
+class Check(Body):
+    """Makes a recorded call again, and compares. `mark` says that one that differs is to answer nothing any more."""
+
+    mark: bool = True
+
+
+class Forget(Body):
+    """Deletes a state with all below it, or what was done for a task, or on an image; `dry_run` only counts."""
+
+    state: str | None = None
+    task: str | None = None
+    image: str | None = None
+    dry_run: bool = False
 
 
 class Put(Body):
@@ -210,11 +250,11 @@ class RolloutsAnswer(Struct):
 
 
 class SandboxAnswer(Struct):
-    """A sandbox that a client holds, with the state in which it was made."""
+    """A sandbox that a client holds, with the state in which it was made, and its image."""
 
     id: str
     state: str
-    image: str
+    image: dict[str, Any]
 
 
 class SandboxesAnswer(Struct):
@@ -227,6 +267,13 @@ class Answered(Struct):
     """Whether what was asked for was so."""
 
     done: bool
+
+
+class KeptAnswer(Struct):
+    """The state that was kept, and where the rollout stands then; null while that is being found out."""
+
+    state: str
+    place: PlaceBody | None
 
 
 class ErrorBody(Struct):

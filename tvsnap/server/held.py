@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -63,17 +64,6 @@ class Held:
 
 
 @dataclass(eq=False, kw_only=True)
-class HeldRollout(Held):
-    """A rollout that a client has open."""
-
-    rollout: AsyncRollout
-
-    async def end(self) -> None:
-        """Closes the rollout."""
-        await self.rollout.close()
-
-
-@dataclass(eq=False, kw_only=True)
 class HeldSandbox(Held):
     """A sandbox that a client has in a state.
 
@@ -81,17 +71,57 @@ class HeldSandbox(Held):
         sandbox: the sandbox.
         state: the state in which it was made.
         leave: ends the block that made it.
-        turn: one request at a time uses it.
     """
 
     sandbox: AsyncSandbox
     state: str
     leave: Callable[[], Awaitable[object]]
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """Returns a block in which no other request uses it."""
+        return self._turn
 
     async def end(self) -> None:
         """Ends the sandbox."""
         await self.leave()
+
+
+@dataclass(eq=False, kw_only=True)
+class HeldRollout(Held):
+    """A rollout that a client has open.
+
+    Attributes:
+        rollout: the rollout.
+        given: its sandbox, if the client has asked for it.
+        leave: ends what belongs to it.
+    """
+
+    rollout: AsyncRollout
+    given: GivenSandbox | None = None
+    leave: Callable[[HeldRollout], Awaitable[object]]
+
+    async def end(self) -> None:
+        """Closes the rollout."""
+        await self.leave(self)
+        await self.rollout.close()
+
+
+@dataclass(eq=False, kw_only=True)
+class GivenSandbox(HeldSandbox):
+    """The sandbox of a rollout: what is done with it is done between two calls of the rollout, which is in use then."""
+
+    of: HeldRollout
+
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """Returns a block in which neither another request uses it nor the rollout makes a call."""
+        return self.of.rollout.in_order()
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A block in which neither it nor the rollout is ended for want of requests."""
+        with self.of.in_use(), super().in_use():
+            yield
 
 
 H = TypeVar("H", bound=Held)
@@ -143,6 +173,9 @@ class Table(Generic[H]):
             yield
         finally:
             self._coming -= count
+
+    def __contains__(self, held: Held | None) -> bool:
+        return held is not None and self._held.get(held.id) is held
 
     def add(self, held: H) -> H:
         """Adds one; returns it, with the id by which it is found."""

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.engine.position import Position
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.grades import Verifier
 from tvsnap.server import bodies
 from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, RolloutAnswer, RolloutsAnswer, encode
-from tvsnap.server.held import HeldRollout
+from tvsnap.server.held import GivenSandbox, HeldRollout
 from tvsnap.server.http import KEY_HEADER, Operation, decode, json_response, read_body, request_mark
+from tvsnap.server.sandbox_routes import sandbox_answer
 from tvsnap.server.service import Service
 from tvsnap.server.tenants import Tenant, tenant_of
 from tvsnap.wire.errors import Busy
@@ -27,6 +29,7 @@ _CALL = bodies.decoder(bodies.Call)
 _FORK = bodies.decoder(bodies.Fork)
 _GRADE = bodies.decoder(bodies.Grade)
 _FETCH = bodies.decoder(bodies.Fetch)
+_KEEP = bodies.decoder(bodies.Keep)
 
 
 def result_body(result: ToolResult) -> ResultBody:
@@ -45,10 +48,15 @@ def result_body(result: ToolResult) -> ResultBody:
 
 
 def place_of(rollout: AsyncRollout) -> PlaceBody | None:
-    """Returns where a rollout stands; None while that is being found out."""
-    if not rollout.is_settled:
+    """Returns where a rollout stands; None where that has to be found out."""
+    if not rollout.is_settled or rollout.is_given_out:
         return None
     return PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
+
+
+def at_place(position: Position) -> PlaceBody:
+    """Returns a rollout's position as an answer tells it."""
+    return PlaceBody(position.state, position.depth, position.private, position.unshared)
 
 
 class RolloutRoutes:
@@ -86,6 +94,14 @@ class RolloutRoutes:
             Operation(
                 *("POST", f"{one}/snapshots", "snapshotRollout", "Takes a snapshot where it stands.", self.snapshot),
                 *(None, bodies.Answered),
+            ),
+            Operation(
+                *("POST", f"{one}/sandbox", "giveSandbox", "Gives its own sandbox to the client.", self.give),
+                *(None, bodies.SandboxAnswer),
+            ),
+            Operation(
+                *("POST", f"{one}/kept", "keep", "Keeps what was done in that sandbox.", self.keep),
+                *(bodies.Keep, bodies.KeptAnswer),
             ),
             Operation(
                 *("POST", f"{one}/cancel", "cancelCall", "Ends the call that is being made.", self.cancel),
@@ -238,6 +254,39 @@ class RolloutRoutes:
             await held.rollout.settled()
             return json_response(bodies.Answered(await self._service.in_thread(held.rollout.rollout.snapshot_if_idle)))
 
+    async def give(self, request: Request) -> Response:
+        """Gives a rollout's own sandbox to the client, by the same id each time."""
+        held = self._held(request)
+
+        async def work(_: bytes) -> bytes:
+            with held.in_use(), self._service.executing(held.tenant, held.rollout):
+                sandbox = await held.rollout.sandbox()
+                state = (await held.rollout.where()).state
+            given, sandboxes = held.given, self._service.sandboxes
+            if given is None or given not in sandboxes:
+                with sandboxes.room_for(1):
+                    leave = self._service.using_sandbox(held.tenant).aclose  # it ends with the rollout
+                    given = GivenSandbox(sandbox=sandbox, state=state, leave=leave, tenant=held.tenant, of=held)
+                    sandboxes.add(given)
+                    held.given = given
+            given.sandbox, given.state = sandbox, state
+            return encode(sandbox_answer(given))
+
+        return json_response(await self._service.once(request, work, held.answers), 201)
+
+    async def keep(self, request: Request) -> Response:
+        """Records what was done in the sandbox that was given, and keeps the state by a snapshot."""
+        held = self._held(request)
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_KEEP, body)
+            with held.in_use():
+                async with held.rollout.in_order():
+                    state = await held.rollout.keep(asked.label, asked.output)
+            return encode(bodies.KeptAnswer(state, place_of(held.rollout)))
+
+        return json_response(await self._service.once(request, work, held.answers))
+
     async def cancel(self, request: Request) -> Response:
         """Ends the call that is being made; with the parameter `call`, that of this key, also if it is yet to come."""
         held, key = self._held(request), request.query_params.get("call")
@@ -258,8 +307,7 @@ class RolloutRoutes:
         held = self._held(request)
         with held.in_use():
             await held.rollout.settled()
-            while (place := place_of(held.rollout)) is None:
-                await held.rollout.settled()
+            place = place_of(held.rollout) or at_place(await held.rollout.where())
         return json_response(RolloutAnswer(held.id, held.rollout.id, held.rollout.root, place))
 
     async def tools(self, request: Request) -> Response:
@@ -291,7 +339,12 @@ class RolloutRoutes:
         return self._service.rollouts.room_for(count, None if tenant is None else tenant.rollouts, tenant)
 
     def _add(self, begun: AsyncRollout, tenant: Tenant | None) -> RolloutAnswer:
-        held = self._service.rollouts.add(HeldRollout(rollout=begun, tenant=tenant))
+        held = self._service.rollouts.add(HeldRollout(rollout=begun, tenant=tenant, leave=self._leave))
         rollout = begun.rollout
         place = PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
         return RolloutAnswer(held.id, begun.id, begun.root, place)
+
+    async def _leave(self, held: HeldRollout) -> None:
+        """Ends what belongs to a rollout that is about to end."""
+        if held.given is not None:
+            await self._service.sandboxes.end(held.given.id)

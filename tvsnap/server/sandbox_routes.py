@@ -26,8 +26,13 @@ _PUT = bodies.decoder(bodies.Put)
 _FETCH = bodies.decoder(bodies.Fetch)
 TAR = "application/x-tar"
 BINARY = "application/octet-stream"
-LOOKS = ("processes", "changes", "shell_state", "digest")
+LOOKS = ("processes", "changes", "shell_state", "digest", "terminal")
 T = TypeVar("T")
+
+
+def sandbox_answer(held: HeldSandbox) -> SandboxAnswer:
+    """Returns what an answer tells of a sandbox."""
+    return SandboxAnswer(held.id, held.state, to_data(held.sandbox.image))
 
 
 class SandboxRoutes:
@@ -52,6 +57,8 @@ class SandboxRoutes:
                     ("run", "run", "Runs a command in the persistent shell.", bodies.Run),
                     ("exec", "exec", "Runs a command in a fresh shell.", bodies.Exec),
                     ("exec_all", "execAll", "Runs commands side by side.", bodies.ExecAll),
+                    ("request", "request", "Sends a request to a service inside.", bodies.Inside),
+                    ("send_keys", "sendKeys", "Types into the shell's terminal.", bodies.Keys),
                 )
             ),
             Operation("GET", f"{one}/files", "readFile", "Reads a file.", self.read, None, BINARY, path),
@@ -92,7 +99,7 @@ class SandboxRoutes:
                     raise
                 for one in made:
                     self._service.sandboxes.add(one)
-            return encode(SandboxesAnswer([SandboxAnswer(one.id, state, one.sandbox.image.name) for one in made]))
+            return encode(SandboxesAnswer([sandbox_answer(one) for one in made]))
 
         return json_response(await self._service.once(request, work), 201)
 
@@ -108,7 +115,7 @@ class SandboxRoutes:
         """Reads a file."""
         held, path, limit = self._held(request), _path(request), number_of(request, "limit")
         chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
-        async with held.turn:
+        async with held.turn():
             with held.in_use():
                 data = await held.sandbox.read_file(path, service=request.query_params.get("service"), **chosen)
         return Response(data, media_type=BINARY)
@@ -116,7 +123,7 @@ class SandboxRoutes:
     async def archive(self, request: Request) -> Response:
         """Returns the files as a stream of tar."""
         held, block = self._held(request), contextlib.AsyncExitStack()
-        await block.enter_async_context(held.turn)
+        await block.enter_async_context(held.turn())
         block.enter_context(held.in_use())
         return await archived(self._service, held.sandbox, block)
 
@@ -170,7 +177,7 @@ class SandboxRoutes:
     def _look(self, what: str) -> Callable[[Request], Awaitable[Response]]:
         async def look(request: Request) -> Response:
             held = self._held(request)
-            async with held.turn:
+            async with held.turn():
                 with held.in_use():
                     seen = await getattr(held.sandbox, what)()
             return json_response({what: to_data(seen)})
@@ -182,7 +189,7 @@ class SandboxRoutes:
         held = self._held(request)
 
         async def do(body: bytes) -> bytes:
-            async with held.turn:
+            async with held.turn():
                 with held.in_use():
                     return encode(to_data(await work(held.sandbox, body)))
 

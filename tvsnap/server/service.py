@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.aio.threads import in_thread
 from tvsnap.host.contents import Contents
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
 from tvsnap.server.http import KEY_HEADER, read_body, request_mark
@@ -70,7 +71,7 @@ class Service:
         kept = 0
         used = self.shares.used
         if used + in_use + count > room:
-            idle = (held.rollout for held in self.rollouts if not held.running)
+            idle = (held.rollout for held in self.rollouts if not held.running and held.given not in self.sandboxes)
             kept = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
         if used + kept + count > room:
             raise Busy(
@@ -154,6 +155,10 @@ class Service:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Returns what `work` returns, done by a thread: for what reads the graph or a disk."""
         return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def executed(self, work: Callable[[], T]) -> T:
+        """Returns what `work` returns, done by one of the cache's threads: for what executes something."""
+        return await in_thread(self.cache._threads, work)
 
     async def end_what_is_idle(self) -> None:
         """Ends what clients have left, again and again, until it is cancelled."""

@@ -5,18 +5,23 @@ Their results are compared, and what they leave behind.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import operator
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from tvsnap.client.client import Client
 from tvsnap.engine.auditing.checking import Checker, CheckReport
+from tvsnap.model.errors import NotFound
 
 if TYPE_CHECKING:
     from tvsnap.cache import Cache
 
 
-def candidates(cache: Cache, task: str | None = None) -> list[int]:
+def candidates(cache: Cache | Client, task: str | None = None) -> list[int]:
     """Returns the ids of the recorded calls that may answer calls, oldest first; of one task, if it is named."""
     calls = [
         call
@@ -32,7 +37,7 @@ def choose(ids: Sequence[int], sample: int | None, seed: int = 0) -> list[int]:
 
 
 def verify(
-    cache: Cache,
+    cache: Cache | Client,
     ids: Sequence[int],
     *,
     parallel: int = 1,
@@ -42,16 +47,20 @@ def verify(
     """Makes recorded calls again and compares the results.
 
     An interrupt (Ctrl-C) ends it early, with a report on the part that was done; the cache can only be closed after
-    that.
+    that. What a server is making then is made to its end.
 
     Args:
-        cache: the cache with the graph and the sandboxes.
+        cache: the cache with the graph and the sandboxes, here or on a server.
         ids: the calls, see `choose`.
         parallel: how many sandboxes to use at once.
         mark: see `Checker`.
         progress: called after each call, in any thread.
     """
-    checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
+    checker: Checker | _RemoteChecker
+    if isinstance(cache, Client):
+        checker = _RemoteChecker(cache, mark=mark)
+    else:
+        checker = Checker(cache.graph, cache.reexecute, by="a verification", mark=mark)
 
     def check(id: int) -> None:
         checker.check(id)
@@ -65,8 +74,34 @@ def verify(
                 future.result()
         except BaseException as error:
             checker.stop()
-            cache.pool.close()  # ends what is running
+            if not isinstance(cache, Client):
+                cache.pool.close()  # ends what is running
             if not isinstance(error, KeyboardInterrupt):
                 raise
             interrupted = True
     return checker.report(interrupted=interrupted)
+
+
+class _RemoteChecker:
+    """A `Checker` whose calls a server makes again, and compares. Thread-safe."""
+
+    def __init__(self, client: Client, *, mark: bool) -> None:
+        self._client = client
+        self._mark = mark
+        self._stopped = False
+        self._reports: dict[int, CheckReport] = {}
+
+    def stop(self) -> None:
+        """Stops checking."""
+        self._stopped = True
+
+    def check(self, id: int) -> None:
+        """Has a call made again."""
+        if not self._stopped:
+            with contextlib.suppress(NotFound):  # forgotten meanwhile
+                self._reports[id] = self._client.check(CheckReport, id, mark=self._mark)
+
+    def report(self, *, interrupted: bool) -> CheckReport:
+        """Returns the results so far, in the order of the calls."""
+        of_all = CheckReport(0, 0, (), (), interrupted)
+        return functools.reduce(operator.add, (self._reports[id] for id in sorted(self._reports)), of_all)

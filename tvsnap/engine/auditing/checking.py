@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tvsnap.engine.supply.rebuilding import RebuildDiffered, Remade, difference
+from tvsnap.engine.supply.rebuilding import RebuildDiffered
 from tvsnap.graph import PROOF_APART, Edge, Graph
+from tvsnap.graph.remade import Remade, difference
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound, TvsnapError
 
@@ -46,6 +47,18 @@ class CheckReport:
     failures: tuple[tuple[Edge, str], ...]
     interrupted: bool = False
     by_chance: tuple[Edge, ...] = ()
+
+    def __add__(self, other: CheckReport) -> CheckReport:
+        """Returns both together; of a call that differs in both, what the first says."""
+        known = {found.edge.id for found in self.differences}
+        return CheckReport(
+            self.checked + other.checked,
+            self.same + other.same,
+            self.differences + tuple(found for found in other.differences if found.edge.id not in known),
+            self.failures + other.failures,
+            self.interrupted or other.interrupted,
+            self.by_chance + other.by_chance,
+        )
 
 
 NOTHING_CHECKED = CheckReport(0, 0, (), ())

@@ -17,9 +17,10 @@ from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.supply.dating import redate
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
-from tvsnap.engine.supply.rebuilding import RebuildDiffered, difference, make_again, refuse_the_incomparable
+from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again, refuse_the_incomparable
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
+from tvsnap.graph.remade import difference
 from tvsnap.model.errors import (
     InfrastructureError,
     NotCheckpointable,
