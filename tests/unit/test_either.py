@@ -24,17 +24,17 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 
 LACKS = [
-    (Cache, Client, {"limits_for", "reexecute", "refusal", "trouble"}),
-    (Rollout, RemoteRollout, {"keep", "sandbox"}),
+    (Cache, Client, {"trouble"}),
+    (Rollout, RemoteRollout, set()),
     (Forks, RemoteForks, set()),
-    (AsyncCache, AsyncClient, {"reexecute", "refusal", "trouble"}),
+    (AsyncCache, AsyncClient, {"trouble"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
-        {"has_sandbox", "is_settled", "keep", "of", "rollout", "sandbox", "tools", "try_hit"},
+        {"has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},
     ),
     (
         *(AsyncSandbox, AsyncRemoteSandbox),
-        {"archive", "digest", "image", "memory", "observe", "request", "send_keys", "terminal"},
+        {"archive", "memory", "observe"},
     ),
     (AsyncForks, AsyncRemoteForks, set()),
 ]
@@ -46,7 +46,7 @@ PAIRS = [
     (ImageStore, RemoteImages),
     (AsyncImageStore, AsyncRemoteImages),
 ]
-ADDED = {"Client": {"diff", "figures", "graph"}}
+ADDED = {"Client": {"check", "diff", "figures", "forget", "graph"}}
 """What those elsewhere have beside the methods of those here, or where those here have attributes."""
 
 

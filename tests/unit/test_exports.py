@@ -43,6 +43,7 @@ def test_it_is_typed() -> None:
 
 
 INSIDE = {
+    "AsyncRollout.where",
     "Rollout.__init__",
     "Fetched.__init__",
     "ImageStore.manifest",
