@@ -247,9 +247,7 @@ def end_of_server(*, held: bool) -> InfrastructureError:
         held: whether that is for something that a client holds, which ends with the server.
     """
     if held:
-        return ServerStopped(
-            "the server is being stopped, and what clients have open ends; this was not finished"
-        )
+        return ServerStopped("the server is being stopped, and what clients have open ends; this was not finished")
     return Stopping("the server is being stopped; nothing remains of the request")
 
 
