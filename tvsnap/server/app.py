@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tvsnap.model.errors import NotFound
 from tvsnap.server.content_routes import ContentRoutes
 from tvsnap.server.http import Endpoint, Guard, Operation, error_response, json_response
+from tvsnap.server.logs import RequestLog
 from tvsnap.server.openapi import document
 from tvsnap.server.passing import Passing
 from tvsnap.server.report_routes import ReportRoutes
@@ -57,11 +58,11 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
             await service.close()
             await service.cache.close()
 
-    router: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
-    if worker is None:
-        return Guard(router, settings, service.metrics)
-    passing = Passing(router, worker, {operation.path for operation in foreign}, lambda: service.stopping)
-    return Guard(passing, settings, service.metrics, worker.secret)
+    inner: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
+    if worker is not None:
+        inner = Passing(inner, worker, {operation.path for operation in foreign}, lambda: service.stopping)
+    guard = Guard(inner, settings, service.metrics, None if worker is None else worker.secret)
+    return RequestLog(guard) if settings.log_format == "json" else guard
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

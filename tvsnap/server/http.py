@@ -78,11 +78,13 @@ class Endpoint:
     """The operations of one path, as an ASGI application."""
 
     def __init__(self, operations: Sequence[Operation], metrics: Metrics) -> None:
+        self._path = operations[0].path
         self._by_method = {operation.method: operation for operation in operations}
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
+        scope["route"] = self._path
         operation = self._by_method.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if operation is None:
             have = ", ".join(sorted(self._by_method))

@@ -53,6 +53,8 @@ class Passing:
             return
         inside = any(name == SECRET_HEADER for name, _ in scope["headers"])  # the guard has looked at its value
         held = _HELD.match(scope["path"])
+        if inside and scope["path"] in _GATHERED:
+            scope["unlogged"] = True  # who gathers the answers writes the line
         gathered = scope["method"] == "GET" and not inside and not self._stopping()
         merge = _GATHERED.get(scope["path"]) if gathered else None
         if held is not None:
@@ -75,6 +77,7 @@ class Passing:
             await self._pass(0, scope, receive, send, busy)
             return
         elif merge is not None:
+            scope["route"] = scope["path"]
             await (await self._gather(scope, merge))(scope, receive, send)
             return
         elif scope["method"] == "POST" and not inside and _OPENING.fullmatch(scope["path"]):
@@ -108,7 +111,7 @@ class Passing:
                 lines = [line.partition(b":") for line in raw.split(b"\r\n")[1:] if line]
                 headers = [(name.lower(), value.strip()) for name, _, value in lines]
                 headers = [(name, value) for name, value in headers if name not in _OF_CONNECTION]
-                begun = True
+                begun = scope["unlogged"] = True  # who answers writes the line
                 await send({"type": "http.response.start", "status": head.status, "headers": headers})
                 if scope["method"] != "HEAD":
                     async for piece in connection.pieces(head):
@@ -146,7 +149,7 @@ class Passing:
                 answer.append(message)
 
             died = Busy("a worker has died, and is started again", 0.5)
-            await self._pass(number, scope, receive, send, died)
+            await self._pass(number, dict(scope), receive, send, died)
             return b"".join(message.get("body", b"") for message in answer) if answer[0]["status"] == 200 else b""
 
         answers = await asyncio.gather(*(ask(number) for number in range(len(self._worker.names))))
