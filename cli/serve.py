@@ -66,7 +66,7 @@ def serve(
       tvsnap serve --tvcache --port 8000
       tvsnap serve --socket /run/tvsnap.sock --socket-group agents
       openssl rand -hex 32 > tokens && chmod 600 tokens
-      tvsnap serve --host 0.0.0.0 --token-file tokens --tls-certificate server.pem --tls-key server.key
+      tvsnap serve --host 0.0.0.0 --token-file tokens --tls-certificate both.pem
     """
     import asyncio
 

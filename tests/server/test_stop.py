@@ -22,21 +22,13 @@ import tvsnap.aio
 from tests.conformance.helpers import eventually
 from tests.faults.consistency import assert_in_order
 from tests.server.conftest import Server, start
+from tests.server.test_limits import home as home
 from tests.server.test_server import open_rollout
 from tests.server.test_workers import processes_that_name
 from tvsnap.host import owners
 from tvsnap.wire.errors import ServerStopped
 
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
-
-
-@pytest.fixture
-def home(server_home: Path, tmp_path: Path) -> Path:
-    """A data directory of its own, with the images of the session."""
-    made = tmp_path / "home"
-    made.mkdir()
-    (made / "images").symlink_to((server_home / "images").resolve())
-    return made
 
 
 class UnderWay:
