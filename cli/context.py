@@ -66,7 +66,17 @@ def connected() -> Client | None:
         return None
     from tvsnap.client.client import connect
 
-    return connect(url, os.environ.get(options.TOKEN_VARIABLE))
+    return connect(url, **_shown())
+
+
+def _shown() -> dict[str, Any]:
+    """Returns what the chosen server is shown, and what it has to show."""
+    variables = {
+        "token": options.TOKEN_VARIABLE,
+        "ca": options.CA_VARIABLE,
+        "certificate": options.CERTIFICATE_VARIABLE,
+    }
+    return {name: os.environ.get(variable) or None for name, variable in variables.items()}
 
 
 @contextlib.contextmanager
@@ -111,7 +121,7 @@ async def any_async_cache(policy: str, usual: str) -> AsyncIterator[AnyAsyncCach
             yield cache
         return
     server_decides(("--policy", policy != usual))
-    async with await connect(url, os.environ.get(options.TOKEN_VARIABLE)) as client:
+    async with await connect(url, **_shown()) as client:
         yield client
 
 

@@ -25,6 +25,8 @@ HOME_VARIABLE = "TVSNAP_HOME"
 BACKEND_VARIABLE = "TVSNAP_BACKEND"
 URL_VARIABLE = "TVSNAP_URL"
 TOKEN_VARIABLE = "TVSNAP_TOKEN"
+CA_VARIABLE = "TVSNAP_CA"
+CERTIFICATE_VARIABLE = "TVSNAP_CERTIFICATE"
 DEFAULT_BACKEND = "local"
 POLICY = "record-all"
 
@@ -70,10 +72,19 @@ Url = Annotated[
     str | None,
     Option(
         metavar="URL",
-        help=f"Ask this server (http://HOST:PORT or unix:PATH) in place of a data directory here; its token: "
-        f"${TOKEN_VARIABLE}.",
+        help="Ask this server (http://HOST:PORT, https://HOST:PORT or unix:PATH) in place of a data directory here; "
+        f"its token: ${TOKEN_VARIABLE}.",
         envvar=URL_VARIABLE,
     ),
+]
+
+Ca = Annotated[
+    str | None,
+    Option(metavar="FILE", help="The authority that has signed the server's certificate.", envvar=CA_VARIABLE),
+]
+Certificate = Annotated[
+    str | None,
+    Option(metavar="FILE", help="The certificate to show to the server, with its key.", envvar=CERTIFICATE_VARIABLE),
 ]
 
 
@@ -141,9 +152,16 @@ def seconds(default: float, name: str, help: str, *, least: float | None = None)
 
 
 @contextlib.contextmanager
-def environment(home: str | None, backend: str | None, url: str | None = None) -> Iterator[None]:
+def environment(
+    home: str | None,
+    backend: str | None,
+    url: str | None = None,
+    ca: str | None = None,
+    certificate: str | None = None,
+) -> Iterator[None]:
     """Sets the environment variables of the given options during the block, so that they hold for every verb."""
-    given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend, URL_VARIABLE: url}
+    of_server = {URL_VARIABLE: url, CA_VARIABLE: ca, CERTIFICATE_VARIABLE: certificate}
+    given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend, **of_server}
     before = {name: os.environ.get(name) for name, value in given.items() if value is not None}
     os.environ.update({name: value for name, value in given.items() if value is not None})
     try:
@@ -165,7 +183,8 @@ def verb(
         usual: the exit statuses that have their usual meaning, one digit each.
         home: whether it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
         backend: whether it has the option `--backend`, which sets `BACKEND_VARIABLE`.
-        url: whether it has the option `--url`, which sets `URL_VARIABLE`; where it has not, giving one is an error.
+        url: whether it has the option `--url`, which sets `URL_VARIABLE`, and those for the certificates of both sides;
+            where it has not, giving `--url` is an error.
         own: exit statuses with a special meaning, as in `s0="the command's own"`.
     """
     meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
@@ -181,9 +200,11 @@ def verb(
             home: str | None = None,
             backend: str | None = None,
             url: str | None = None,
+            ca: str | None = None,
+            certificate: str | None = None,
             **options: Any,
         ) -> None:
-            with environment(home, backend, url):
+            with environment(home, backend, url, ca, certificate):
                 function(*arguments, **options)
 
         signature = inspect.signature(function, eval_str=True)
@@ -192,6 +213,8 @@ def verb(
             (home, "home", None, Home),
             (backend, "backend", DEFAULT_BACKEND, Backend),
             (url, "url", None, Url),
+            (url, "ca", None, Ca),
+            (url, "certificate", None, Certificate),
             (not url, "url", None, NoUrl),
         )
         for has, name, default, annotation in shared:

@@ -45,6 +45,7 @@ def serve(
     tvcache: bool = Option(False, "--tvcache", help="Answer TVCache's own clients, too."),
     max_environments: int = Option(50, metavar="N", min=1, help="Environments of a task that those keep."),
     grace: float = options.seconds(10.0, "--grace", "Time for requests under way when it is stopped.", least=0.0),
+    log_format: str = Option("text", metavar="NAME", help="json: a line for each request; text: messages only."),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,
@@ -73,6 +74,7 @@ def serve(
 
     try:
         from tvsnap.server.listen import serve as run
+        from tvsnap.server.logs import log_as_json
         from tvsnap.server.settings import ServerSettings
         from tvsnap.server.sockets import address_of, listening
         from tvsnap.server.tenants import read_tokens
@@ -104,6 +106,7 @@ def serve(
         max_environments=max_environments,
         tvcache=tvcache,
         grace=grace,
+        log_format=log_format,
     )
     server_context(settings)  # whatever is wrong with the files is said before anything starts
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
@@ -119,6 +122,8 @@ def serve(
     def tell(addresses: list[str]) -> None:
         typer.echo(f"tvsnap: serving at {', '.join(addresses)}")
 
+    if log_format == "json":
+        log_as_json()
     try:
         if workers > 1:
             supervise(settings, workers, lambda worker, sockets, ready: asyncio.run(go(sockets, worker, ready)), tell)

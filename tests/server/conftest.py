@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -41,14 +42,15 @@ class Server:
         return self.process.wait(30)
 
 
-def start(home: Path, *options: str, socket: str = "server.sock") -> Server:
-    """Starts a server on a data directory."""
+def start(home: Path, *options: str, socket: str = "server.sock", log: IO[bytes] | None = None) -> Server:
+    """Starts a server on a data directory, which writes its log to a file, or where the tests write theirs."""
     path = home / socket
     command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "serve", "--port", "0"]
     command += ["--policy", "record-all"]  # calls of tests are short
     process = subprocess.Popen(
         [*command, "--socket", str(path), *options],
         stdout=subprocess.PIPE,
+        stderr=log,
         text=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},

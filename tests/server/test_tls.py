@@ -15,6 +15,7 @@ import tvsnap
 import tvsnap.aio
 from tests.server.conftest import Server, start
 from tests.server.test_limits import home as home
+from tests.server.test_verbs import verb
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tls import server_context
 from tvsnap.wire.errors import Unauthorized, Unreachable
@@ -126,6 +127,23 @@ def test_tokens_are_asked_for_beside_certificates(home: Path, authority: Authori
             tvsnap.connect(server.url, ca=authority.file)
         with tvsnap.connect(server.url, "t" * 32, ca=authority.file) as client:
             assert client.graph.roots() == []
+
+
+def test_verbs_show_certificates(home: Path, authority: Authority, stranger: Authority) -> None:
+    server_file = authority.issue("verbs", "subjectAltName=IP:127.0.0.1")
+    ours = authority.issue("caller", "extendedKeyUsage=clientAuth")
+    with serving(home, "--tls-certificate", server_file, "--tls-client-ca", authority.file) as server:
+        given = ("--ca", str(authority.file), "--certificate", str(ours))
+        said = verb("run", "terminal", "-c", "echo there", "--url", server.url, *given)
+        assert said[0] == 0
+        assert "there" in said[1]
+        variables = {"TVSNAP_CA": str(authority.file), "TVSNAP_CERTIFICATE": str(ours)}
+        assert verb("tree", TVSNAP_URL=server.url, **variables)[0] == 0
+        for refused in (given[:2], given[2:], ("--ca", str(stranger.file), *given[2:])):
+            status, said_why = verb("tree", "--url", server.url, *refused)
+            assert (status, server.url in said_why) == (1, True), said_why
+        status, said_why = verb("tree", "--url", f"unix:{server.socket}", *given)
+        assert (status, "https://" in said_why) == (2, True)
 
 
 def test_settings_that_make_no_sense(authority: Authority, stranger: Authority, tmp_path: Path) -> None:

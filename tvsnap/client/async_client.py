@@ -39,7 +39,7 @@ from tvsnap.model.network import NetworkLike
 from tvsnap.model.observations import Command, FileChange, Outcome, Process, TerminalBytes
 from tvsnap.model.several import Several
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
-from tvsnap.wire.errors import WorkerDied
+from tvsnap.wire.errors import Unreachable, WorkerDied
 from tvsnap.wire.values import from_data
 
 
@@ -395,7 +395,7 @@ class AsyncRemoteRollout(AsyncRolloutBase):
         if not self._closed:
             self._closed = True
             if self._data is not None:
-                with contextlib.suppress(WorkerDied):  # it has ended by that
+                with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
                     await self._transport.ask(Ask("DELETE", self._target()))
 
     async def _make(self, asked: Mapping[str, Any]) -> ToolResult:
@@ -534,7 +534,7 @@ class AsyncRemoteForks(Several[AsyncRemoteSandbox]):
         if not self._closed:
             self._closed = True
             for sandbox in self:
-                with contextlib.suppress(WorkerDied):  # it has ended by that
+                with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
                     await self._transport.ask(Ask("DELETE", target("sandboxes", sandbox.id)))
 
     async def __aenter__(self) -> AsyncRemoteForks:

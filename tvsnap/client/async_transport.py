@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, pause_after, unreachable
+from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, pause_after, unreachable
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer
 from tvsnap.wire.errors import Busy, Unreachable
 
@@ -73,16 +72,12 @@ class AsyncTransport:
 
     async def ask(self, ask: Ask) -> Any:
         """Returns the JSON that a request is answered with; see `Transport.ask`."""
-        data = self.blocking.request(ask)
-        until = time.monotonic() + self.blocking.patience
+        data, waiting = self.blocking.request(ask), Waiting(self.blocking.patience)
         while True:
-            status, answer = await self._exchange(data)
             try:
-                return read_answer(status, answer)
-            except Busy as busy:
-                if time.monotonic() + busy.retry_after > until:
-                    raise
-                await asyncio.sleep(busy.retry_after)
+                return read_answer(*await self._exchange(data))
+            except (Busy, Unreachable) as error:  # noqa: PERF203
+                await asyncio.sleep(waiting.pause_after(error))
 
     def close(self) -> None:
         """Ends the connections that nobody uses."""

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.model.errors import UsageError
-from tvsnap.wire.errors import Busy, Unreachable
+from tvsnap.wire.errors import Busy, Stopping, Unreachable
 
 if TYPE_CHECKING:
     import ssl  # which takes long to be imported, and few need
@@ -26,6 +26,8 @@ TRIES = 5
 """How often a request is sent whose connection breaks."""
 PATIENCE = 600.0
 """Seconds for which a client waits for a server that is busy, as a cache waits for room."""
+RESTART_PATIENCE = 60.0
+"""Seconds for which it waits, at most, for a server that has said that it is being stopped."""
 CONNECT_TIMEOUT = 10.0
 IDLE_CONNECTIONS = 64
 _IN_MEMORY = 16 << 20
@@ -173,6 +175,29 @@ def pause_after(attempt: int) -> float:
     return float(0.1 * 2**attempt) * random.uniform(0.5, 1.0)
 
 
+class Waiting:
+    """For how long a request waits for a server that is busy, or that is being stopped and is started again."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._until = time.monotonic() + patience
+        self._stopping = False
+
+    def pause_after(self, error: Busy | Unreachable) -> float:
+        """Returns the seconds to wait before the request is sent again; raises the error where it is not to be."""
+        now, pause = time.monotonic(), 1.0
+        if isinstance(error, Stopping) and not self._stopping:
+            self._stopping = True
+            self._until = now + min(self._patience, RESTART_PATIENCE)
+        if isinstance(error, Busy):
+            pause = error.retry_after
+        elif not self._stopping:
+            raise error
+        if now + pause > self._until:
+            raise error
+        return pause * random.uniform(0.5, 1.0)
+
+
 class Transport:
     """A server, as threads ask it. Thread-safe."""
 
@@ -234,16 +259,12 @@ class Transport:
             TvsnapError, OSError: what the server says.
             Unreachable: there is no server.
         """
-        data = self.request(ask)
-        until = time.monotonic() + self._patience
+        data, waiting = self.request(ask), Waiting(self._patience)
         while True:
-            status, answer = self._exchange(data)
             try:
-                return read_answer(status, answer)
-            except Busy as busy:
-                if time.monotonic() + busy.retry_after > until:
-                    raise
-                time.sleep(busy.retry_after * random.uniform(0.5, 1.0))
+                return read_answer(*self._exchange(data))
+            except (Busy, Unreachable) as error:  # noqa: PERF203
+                time.sleep(waiting.pause_after(error))
 
     def get(self, path: str) -> Any:
         """Returns the JSON that is at a path; see `ask`."""

@@ -11,31 +11,29 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tvsnap.aio.cache import AsyncCache
 from tvsnap.model.errors import NotFound
 from tvsnap.server.content_routes import ContentRoutes
 from tvsnap.server.http import Endpoint, Guard, Operation, error_response, json_response
+from tvsnap.server.logs import RequestLog
 from tvsnap.server.openapi import document
 from tvsnap.server.passing import Passing
 from tvsnap.server.report_routes import ReportRoutes
 from tvsnap.server.rollout_routes import RolloutRoutes
 from tvsnap.server.sandbox_routes import SandboxRoutes
 from tvsnap.server.service import Service
-from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tvcache.routes import TVCacheRoutes
 from tvsnap.server.upkeep_routes import UpkeepRoutes
 from tvsnap.server.workers import Worker
 
 
-def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None = None) -> ASGIApp:
+def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     """Returns the application; when it is shut down, it ends what clients hold, and closes the cache.
 
     Args:
-        cache: the cache that it serves.
-        settings: whom it lets in, and what clients may hold.
+        service: what it serves; the settings say whom it lets in.
         worker: which of several processes it is; None where there is one.
     """
-    service = Service(cache, settings, "" if worker is None else worker.prefix)
+    settings = service.settings
     rooms = (
         *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
         *(ReportRoutes(service), UpkeepRoutes(service)),
@@ -62,13 +60,13 @@ def make_app(cache: AsyncCache, settings: ServerSettings, worker: Worker | None 
         finally:
             ending.cancel()
             await service.close()
-            await cache.close()
+            await service.cache.close()
 
-    router: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
-    if worker is None:
-        return Guard(router, settings, service.metrics)
-    passing = Passing(router, worker, {operation.path for operation in foreign})
-    return Guard(passing, settings, service.metrics, worker.secret)
+    inner: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
+    if worker is not None:
+        inner = Passing(inner, worker, {operation.path for operation in foreign}, lambda: service.stopping)
+    guard = Guard(inner, settings, service.metrics, None if worker is None else worker.secret)
+    return RequestLog(guard) if settings.log_format == "json" else guard
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,12 +16,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.server.bodies import ErrorAnswer, encode
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.settings import ServerSettings, is_loopback
 from tvsnap.server.tenants import Tenant
-from tvsnap.wire.errors import Busy, Forbidden, TooLarge, Unauthorized, error_data, meaning_of
+from tvsnap.wire.errors import (
+    Busy,
+    Forbidden,
+    ServerStopped,
+    Stopping,
+    TooLarge,
+    Unauthorized,
+    error_data,
+    meaning_of,
+)
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
@@ -69,11 +78,13 @@ class Endpoint:
     """The operations of one path, as an ASGI application."""
 
     def __init__(self, operations: Sequence[Operation], metrics: Metrics) -> None:
+        self._path = operations[0].path
         self._by_method = {operation.method: operation for operation in operations}
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
+        scope["route"] = self._path
         operation = self._by_method.get("GET" if scope["method"] == "HEAD" else scope["method"])
         if operation is None:
             have = ", ".join(sorted(self._by_method))
@@ -91,6 +102,10 @@ class Endpoint:
                 response = error_response(error)
                 if isinstance(error, TooLarge):
                     send = _Reading(receive, send)
+            except asyncio.CancelledError:  # only a server that is stopped does that
+                stopped = end_of_server(held="id" in scope["path_params"])
+                self._metrics.refuse(stopped)
+                response = error_response(stopped)
         await response(scope, receive, send)
 
 
@@ -222,9 +237,20 @@ def error_response(error: BaseException, status: int | None = None) -> Response:
         status: the status of HTTP; by default that of the error's class.
     """
     response = json_response({"error": error_data(error)}, meaning_of(error).status if status is None else status)
-    if isinstance(error, Busy):
-        response.headers["retry-after"] = str(max(1, round(error.retry_after)))
+    if isinstance(error, (Busy, ServerStopped)):
+        response.headers["retry-after"] = str(max(1, round(getattr(error, "retry_after", 1.0))))
     return response
+
+
+def end_of_server(*, held: bool) -> InfrastructureError:
+    """Returns the error with which a server that is being stopped answers what it does not do, or not to its end.
+
+    Args:
+        held: whether that is for something that a client holds, which ends with the server.
+    """
+    if held:
+        return ServerStopped("the server is being stopped, and what clients have open ends; this was not finished")
+    return Stopping("the server is being stopped; nothing remains of the request")
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import signal
 import socket
-import ssl
+import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -17,6 +18,7 @@ from tvsnap.aio.cache import AsyncCache
 from tvsnap.server.app import make_app
 from tvsnap.server.http import AtMost
 from tvsnap.server.patience import Patient
+from tvsnap.server.service import Service
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tls import HANDSHAKE_PATIENCE, server_context
 from tvsnap.server.tvcache.targets import LongTargets, QueryInPlace
@@ -24,6 +26,10 @@ from tvsnap.server.workers import Worker
 
 KEEP_ALIVE = 3600
 """Seconds that an idle connection is kept: a client's pool need not connect anew for each call."""
+LAST_ANSWERS = 2
+"""Seconds that clients have for taking the last answers of a server that stops."""
+BETWEEN_LOOKS = 0.05
+"""Seconds between looks whether the requests under way have ended."""
 
 
 async def serve(
@@ -43,7 +49,8 @@ async def serve(
         ready: is called once the cache can be used.
     """
     connections: Collection[object] = ()
-    app = make_app(cache, settings, worker)
+    service = Service(cache, settings, "" if worker is None else worker.prefix)
+    app = make_app(service, worker)
     config = uvicorn.Config(
         AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),
         http=cast("Any", partial(LongTargets if settings.tvcache else Patient, settings=settings)),
@@ -54,11 +61,11 @@ async def serve(
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(settings.grace)),
+        timeout_graceful_shutdown=LAST_ANSWERS,
     )
     if ready is not None:
         ready()
-    server = _Server(config, server_context(settings))
+    server = _Server(config, service)
     connections = server.server_state.connections
     await server.serve(sockets)
 
@@ -66,9 +73,10 @@ async def serve(
 class _Server(uvicorn.Server):
     """Has TLS at TCP ports alone. Ends in order at a signal, which it does not raise again: that is no failure."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self._tls = tls
+        self._service = service
+        self._tls = server_context(service.settings)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to listen."""
@@ -80,6 +88,23 @@ class _Server(uvicorn.Server):
                 self._protocol, sock=one, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_PATIENCE
             )
             self.servers.append(listening)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Has the server begin nothing any more, and stop."""
+        self._service.stopping = True
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Waits for requests under way, for some time at most; those that are left are answered with an error.
+
+        Until then it goes on to listen: who asks for something new is told that the server stops.
+        """
+        until = time.monotonic() + self._service.settings.grace
+        while self.server_state.tasks and time.monotonic() < until and not self.force_exit:
+            await asyncio.sleep(BETWEEN_LOOKS)
+        for task in self.server_state.tasks:
+            task.cancel()
+        await super().shutdown(sockets)
 
     def _protocol(self) -> asyncio.Protocol:
         make: Any = self.config.http_protocol_class

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.client.async_transport import AsyncConnection
 from tvsnap.client.wire import LONGEST_HEAD, parse_head
-from tvsnap.server.http import KEY_HEADER, SECRET_HEADER, error_response, json_response
+from tvsnap.server.http import KEY_HEADER, SECRET_HEADER, end_of_server, error_response, json_response
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.workers import Worker
 from tvsnap.wire.errors import Busy, WorkerDied
@@ -32,16 +32,18 @@ IDLE_CONNECTIONS = 256
 class Passing:
     """Passes requests on to the worker that has what they are about. What is begun is spread by its idempotency key."""
 
-    def __init__(self, app: ASGIApp, worker: Worker, of_first: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, worker: Worker, of_first: Collection[str], stopping: Callable[[], bool]) -> None:
         """
         Args:
             app: answers what is this worker's.
             worker: this one.
             of_first: the paths of what only the first worker answers, as it keeps in memory what that is about.
+            stopping: returns whether the server is about to stop: then nothing is passed on, as others may have ended.
         """
         self._app = app
         self._worker = worker
         self._of_first = of_first
+        self._stopping = stopping
         self._idle: dict[int, list[AsyncConnection]] = {number: [] for number in range(len(worker.names))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +53,10 @@ class Passing:
             return
         inside = any(name == SECRET_HEADER for name, _ in scope["headers"])  # the guard has looked at its value
         held = _HELD.match(scope["path"])
-        merge = _GATHERED.get(scope["path"]) if scope["method"] == "GET" and not inside else None
+        if inside and scope["path"] in _GATHERED:
+            scope["unlogged"] = True  # who gathers the answers writes the line
+        gathered = scope["method"] == "GET" and not inside and not self._stopping()
+        merge = _GATHERED.get(scope["path"]) if gathered else None
         if held is not None:
             number, generation = int(held[2]), int(held[3])
             if number == self._worker.number:
@@ -72,6 +77,7 @@ class Passing:
             await self._pass(0, scope, receive, send, busy)
             return
         elif merge is not None:
+            scope["route"] = scope["path"]
             await (await self._gather(scope, merge))(scope, receive, send)
             return
         elif scope["method"] == "POST" and not inside and _OPENING.fullmatch(scope["path"]):
@@ -90,6 +96,10 @@ class Passing:
     async def _pass(self, number: int, scope: Scope, receive: Receive, send: Send, broken: Exception) -> None:
         """Has another worker answer; `broken` is the answer where that worker dies meanwhile."""
         begun = False
+        stopped = end_of_server(held=isinstance(broken, WorkerDied))
+        if self._stopping():
+            await error_response(stopped)(scope, receive, send)
+            return
         try:
             async with self._connection(number) as connection:
                 writer = connection.writer
@@ -101,7 +111,7 @@ class Passing:
                 lines = [line.partition(b":") for line in raw.split(b"\r\n")[1:] if line]
                 headers = [(name.lower(), value.strip()) for name, _, value in lines]
                 headers = [(name, value) for name, value in headers if name not in _OF_CONNECTION]
-                begun = True
+                begun = scope["unlogged"] = True  # who answers writes the line
                 await send({"type": "http.response.start", "status": head.status, "headers": headers})
                 if scope["method"] != "HEAD":
                     async for piece in connection.pieces(head):
@@ -110,7 +120,11 @@ class Passing:
         except (OSError, asyncio.IncompleteReadError):
             if begun:
                 raise  # an answer that breaks off is no answer
-            await error_response(broken)(scope, receive, send)
+            await error_response(stopped if self._stopping() else broken)(scope, receive, send)
+        except asyncio.CancelledError:  # only a server that is stopped does that
+            if begun:
+                raise
+            await error_response(stopped)(scope, receive, send)
 
     def _head(self, scope: Scope) -> bytes:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
@@ -135,7 +149,7 @@ class Passing:
                 answer.append(message)
 
             died = Busy("a worker has died, and is started again", 0.5)
-            await self._pass(number, scope, receive, send, died)
+            await self._pass(number, dict(scope), receive, send, died)
             return b"".join(message.get("body", b"") for message in answer) if answer[0]["status"] == 200 else b""
 
         answers = await asyncio.gather(*(ask(number) for number in range(len(self._worker.names))))

@@ -199,6 +199,7 @@ class ReportRoutes:
 
     async def build(self, request: Request) -> Response:
         """Builds an image: from a name, or from a folder that was uploaded."""
+        self._service.check_going(held=False)
         asked = decode(_BUILD, await read_body(request, self._service.settings.max_body))
         if (asked.source is None) == (asked.digest is None):
             raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")

@@ -8,6 +8,7 @@ import time
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.engine.position import Position
@@ -128,7 +129,9 @@ class RolloutRoutes:
                     deadline=asked.deadline,
                 )
                 await begun.tools()  # begins it
-                return encode(self._add(begun, tenant))
+                answer = self._add(begun, tenant)
+                request.scope["rollout"] = answer.id
+                return encode(answer)
 
         return json_response(await self._service.once(request, work), 201)
 
@@ -166,7 +169,7 @@ class RolloutRoutes:
         if not held.running and held.rollout.is_settled:
             result = self._try_hit(held, call)
             if result is not None:
-                answer = self._answered(held, result, began)
+                answer = self._answered(held, result, began, request.scope)
                 if key is not None:
                     done = asyncio.get_running_loop().create_future()
                     done.set_result(answer)
@@ -175,7 +178,7 @@ class RolloutRoutes:
 
         async def work() -> bytes:
             try:
-                return await self._make(held, call, began)
+                return self._answered(held, await self._make(held, call), began, request.scope)
             except BaseException as error:
                 if key is not None and isinstance(error, Busy):
                     held.answers.forget(key)
@@ -187,7 +190,7 @@ class RolloutRoutes:
         held.used = time.monotonic()
         return held.rollout.try_hit(call.name, call.arguments, call.timeout, after=call.after, grade=call.grade)
 
-    async def _make(self, held: HeldRollout, call: bodies.Call, began: float) -> bytes:
+    async def _make(self, held: HeldRollout, call: bodies.Call) -> ToolResult:
         """Makes a call that could not be answered at once."""
         with held.in_use():
             await held.rollout.settled()
@@ -200,9 +203,10 @@ class RolloutRoutes:
                         deadline=call.deadline,
                         grade=call.grade,
                     )
-        return self._answered(held, result, began)
+        return result
 
-    def _answered(self, held: HeldRollout, result: ToolResult, began: float) -> bytes:
+    def _answered(self, held: HeldRollout, result: ToolResult, began: float, scope: Scope) -> bytes:
+        scope["source"] = result.source
         self._service.metrics.call(result.source, time.perf_counter() - began)
         return encode(CallAnswer(result_body(result), place_of(held.rollout)))
 

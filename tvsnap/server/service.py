@@ -14,7 +14,7 @@ from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.threads import in_thread
 from tvsnap.host.contents import Contents
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
-from tvsnap.server.http import KEY_HEADER, read_body, request_mark
+from tvsnap.server.http import KEY_HEADER, end_of_server, read_body, request_mark
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
 from tvsnap.server.settings import ServerSettings
@@ -40,7 +40,7 @@ class Service:
         rollouts: those that clients have open.
         sandboxes: those that clients hold.
         shares: who uses how many sandboxes.
-        stopping: whether the server is about to stop.
+        stopping: whether the server is about to stop: it begins nothing any more.
     """
 
     def __init__(self, cache: AsyncCache, settings: ServerSettings, prefix: str = "") -> None:
@@ -91,7 +91,9 @@ class Service:
 
         Raises:
             Busy: as many sandboxes as there may be are at work or held.
+            ServerStopped, Stopping: the server is about to stop.
         """
+        self.check_going(held=rollout is not None)
         if rollout is None or not rollout.has_sandbox:
             self.check_room(1, tenant)
         self.shares.add(tenant, 1)
@@ -99,6 +101,18 @@ class Service:
             yield
         finally:
             self.shares.add(tenant, -1)
+
+    def check_going(self, *, held: bool) -> None:
+        """Checks that the server takes work.
+
+        Args:
+            held: whether the work is for something that a client holds, which ends with the server.
+
+        Raises:
+            ServerStopped, Stopping: the server is about to stop.
+        """
+        if self.stopping:
+            raise end_of_server(held=held)
 
     def using_sandbox(self, tenant: Tenant | None) -> contextlib.AsyncExitStack:
         """Returns a block, entered already, in which a sandbox is held for a tenant."""
@@ -143,6 +157,7 @@ class Service:
         key = request.headers.get(KEY_HEADER)
 
         async def do() -> bytes:
+            self.check_going(held=of is not None)
             try:
                 return await work(body)
             except Busy:
@@ -168,10 +183,10 @@ class Service:
             await self.sandboxes.end_idle()
 
     async def close(self) -> None:
-        """Ends what clients hold; the cache is left open."""
-        self.stopping = True
+        """Ends what clients hold; the cache is left open, and ends what is still being used."""
         for table in (self.sandboxes, self.rollouts):
             for held in table:
-                with contextlib.suppress(Exception):  # the cache ends what is left
-                    await table.end(held.id)
+                if not held.running:
+                    with contextlib.suppress(Exception):
+                        await table.end(held.id)
         self.contents.close()

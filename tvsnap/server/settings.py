@@ -43,6 +43,7 @@ class ServerSettings:
         max_environments: how many environments of one task TVCache's clients keep.
         tvcache: whether it answers TVCache's clients, too.
         grace: seconds that requests under way are given when the server is stopped.
+        log_format: `json` for a line of JSON for each request; `text` for none.
 
     Raises:
         UsageError: a setting makes no sense, or the server would listen beyond this machine without authentication.
@@ -67,6 +68,7 @@ class ServerSettings:
     max_environments: int = 50
     tvcache: bool = False
     grace: float = 10.0
+    log_format: str = "text"
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -76,6 +78,8 @@ class ServerSettings:
         check_seconds(self.ttl, "ttl")
         check_seconds(self.patience, "patience")
         check_seconds(self.grace, "grace", least=0.0)
+        if self.log_format not in ("text", "json"):
+            raise UsageError(f"the format of the log must be text or json, not {self.log_format!r} (--log-format)")
         if self.host is None and self.socket is None:
             raise UsageError("the server would listen nowhere: give a host, a socket, or both")
         if self.tls_certificate is None and (self.tls_key or self.tls_client_ca):

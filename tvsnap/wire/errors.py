@@ -21,6 +21,10 @@ class Busy(InfrastructureError):
         self.retry_after = retry_after
 
 
+class Stopping(Busy):
+    """The server is being stopped; nothing remains of the request, which may be made again once the server runs."""
+
+
 class Unauthorized(UsageError):
     """The request has no token, or one that the server does not know."""
 
@@ -39,6 +43,10 @@ class KeyReused(UsageError):
 
 class WorkerDied(InfrastructureError):
     """The server's process that had the rollout or the sandbox has died, and they have ended with it."""
+
+
+class ServerStopped(WorkerDied):
+    """The server is being stopped, and the rollout or the sandbox that was asked for something ends with it."""
 
 
 class Unreachable(InfrastructureError):
@@ -84,6 +92,8 @@ MEANINGS: dict[str, Meaning] = {
     "SandboxRefused": Meaning(503, "Give the sandbox higher limits, or end processes in it."),
     "CheckpointFailed": Meaning(503, "Try again when the server's machine has less to do."),
     "ForkFailed": Meaning(503, "Try again when the server's machine has less to do."),
+    "ServerStopped": Meaning(503, "Begin a new rollout once the server runs again."),
+    "Stopping": Meaning(503, "Make the request again once the server runs again."),
     "Unreachable": Meaning(503, "See whether the server runs."),
     "NoRoom": Meaning(507, "Free room on the server's disk, for example with 'tvsnap gc'."),
 }
@@ -94,7 +104,12 @@ _ELSEWHERE = {
     "ImageSpecError": "tvsnap.images.errors",
     "UnknownContent": "tvsnap.environments.files",
 }
-_OWN = {kind.__name__: kind for kind in (Busy, Unauthorized, Forbidden, TooLarge, KeyReused, WorkerDied, Unreachable)}
+_OWN = {
+    kind.__name__: kind
+    for kind in (
+        *(Busy, Stopping, Unauthorized, Forbidden, TooLarge, KeyReused, WorkerDied, ServerStopped, Unreachable),
+    )
+}
 
 
 def meaning_of(error: BaseException) -> Meaning:
@@ -150,8 +165,8 @@ def error_of(data: object, status: int) -> Exception:
         return OSError(number, message, data.get("path")) if number else OSError(message)
     names = [data.get("type"), *data.get("is_a", ())]
     kind = next((found for name in names if (found := _class_named(name)) is not None), InfrastructureError)
-    if kind is Busy:
-        return Busy(message, float(data.get("retry_after", 1.0)))
+    if issubclass(kind, Busy):
+        return kind(message, float(data.get("retry_after", 1.0)))
     if kind.__name__ == "ImageBuildError":
         step = str(data.get("step", ""))
         return kind(step, message.removeprefix(f"{step} "), str(data.get("output", "")))
