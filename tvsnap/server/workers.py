@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.limits import Budget
@@ -92,6 +93,9 @@ def supervise(settings: ServerSettings, count: int, run: Run, ready: Callable[[l
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         workers = _Workers(settings, count, run, sockets)
+        # Another thread may be told of a signal, too; then Python's handler is called here, in the main one.
+        handlers = {number: signal.signal(number, workers.end) for number in (signal.SIGTERM, signal.SIGINT)}
+        workers.handlers = handlers
         try:
             workers.start_all()
             ready([address_of(one, settings) for one in sockets])
@@ -99,6 +103,8 @@ def supervise(settings: ServerSettings, count: int, run: Run, ready: Callable[[l
         finally:
             workers.stop_all()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 class _Workers:
@@ -114,7 +120,12 @@ class _Workers:
         self._running: dict[int, Worker] = {}
         self._due: dict[int, tuple[float, Worker]] = {}
         self._started: dict[int, float] = {}
-        self._stopping = False
+        self._stopping = self._told_to_end = False
+        self.handlers: dict[signal.Signals, Any] = {}  # of this process before, which are those of workers
+
+    def end(self, *_: object) -> None:
+        """Has `keep` return; the handler of a signal."""
+        self._told_to_end = True
 
     def start_all(self) -> None:
         """Starts all workers, and waits until they are ready."""
@@ -132,7 +143,7 @@ class _Workers:
 
     def keep(self) -> None:
         """Starts workers again that die, until a signal asks to stop."""
-        while True:
+        while not self._told_to_end:
             now = time.monotonic()
             wait = min((due for due, _ in self._due.values()), default=now + LOOK_AGAIN) - now
             # Another thread of the process may have been told of a child's end, and then nobody is told here.
@@ -184,6 +195,8 @@ class _Workers:
         try:
             ours.close()
             ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD))
             if os.getppid() == parent:
 
