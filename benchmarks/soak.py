@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -176,7 +177,9 @@ class Soak:
 
 def ceilings(parallel: int) -> dict[str, float]:
     """Returns how much there may be of what fills up to a limit, by the name of the level."""
-    threads = 5 * parallel + CLOSERS + 1  # of rollouts, of those that go on about one that is closed, and of looks
+    companions = 1 + max(2, len(os.sched_getaffinity(0)))
+    # Those of rollouts, of those that go on about one that is closed, of looks, and of sandboxes made ahead.
+    threads = 5 * parallel + CLOSERS + 1 + companions
     assert BUDGET.disk is not None
     assert BUDGET.snapshots is not None
     return {
