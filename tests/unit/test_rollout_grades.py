@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.backend import FakeSandbox
 from tests.fakes.caches import BUSY, Gate, backend_of, bash, eventually, open_cache, settle, threads
 from tvsnap import Cache, Grade, Verifier
-from tvsnap.model.errors import GradingFailed, UsageError
+from tvsnap.model.errors import GradingFailed, InfrastructureError, UsageError
 from tvsnap.model.grades import read_grade
 from tvsnap.rollout import Rollout
 
@@ -86,6 +86,17 @@ def test_a_function_that_raises_is_an_error(tmp_path: Path) -> None:
 
     with open_cache(tmp_path) as cache, come_to(cache) as rollout, pytest.raises(GradingFailed, match="KeyError"):
         rollout.grade(Verifier(check, version="1"))
+
+
+def test_a_fault_of_the_machine_gives_no_grade(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache, come_to(cache) as rollout:
+        settle(rollout)
+        backend_of(cache).trouble = "its disk was full"
+        with pytest.raises(InfrastructureError, match="its disk was full"):
+            rollout.grade(SEES)
+        backend_of(cache).trouble = None
+        grade = rollout.grade(SEES)
+        assert (grade.reward, grade.source) == (1.0, "executed"), "nothing was recorded"
 
 
 def test_several_that_grade_at_once_wait_for_one(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.model.errors import GradingFailed, TvsnapError
+from tvsnap.model.errors import GradingFailed, InfrastructureError, TvsnapError
 from tvsnap.model.grades import Grade, Verifier, read_grade
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -43,14 +43,19 @@ class GradeCalls:
 
         Raises:
             GradingFailed: the verifier failed.
-            InfrastructureError: there is no sandbox in the state, or it failed.
+            InfrastructureError: there is no sandbox in the state, it failed, or this machine had a fault meanwhile.
         """
         if at.quiet_s < math.inf:
             at = replace(at, private=at.private or "something runs by itself there: what it is worth may change")
 
         def run(**_: object) -> ToolResult:
             with fork() as sandbox:
-                return _run(verifier, sandbox).as_result()
+                trouble = sandbox.machine_fault("")
+                grade = _run(verifier, sandbox)
+                trouble = sandbox.machine_fault(grade.log) or trouble
+            if trouble:
+                raise InfrastructureError(f"there is no grade, as this machine may have had a part in it: {trouble}")
+            return grade.as_result()
 
         tool = Tool(GRADE, "", {}, run=run, on_host=True)
         call = ToolCall(GRADE, {"verifier": verifier.digest, "what": verifier.name})

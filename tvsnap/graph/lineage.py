@@ -71,7 +71,9 @@ _ANCESTOR = f"""
 {_UP.format(stop="WHERE up.level < :steps")}
 SELECT {STATE_COLUMNS.format("s")} FROM up JOIN states s ON s.hash = up.hash ORDER BY up.level DESC LIMIT 1
 """
-_ANSWERS = "SELECT id, hits, duration, next_state FROM edges WHERE state = ? AND slot IS NOT NULL LIMIT 100"
+_ANSWERS = """
+SELECT id, hits, duration, next_state FROM edges WHERE state = ? AND slot IS NOT NULL AND deterministic LIMIT 100
+"""
 UNLIKELY = 0.05  # chance of getting to a state from which on what follows there is left out
 _CHILDREN = f"""
 SELECT {STATE_COLUMNS.format("s")} FROM edges e JOIN states s ON s.hash = e.next_state
