@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.host.libc import closing
+from tvsnap.host.libc import checked, closing, libc
 
 _RESIZE, _DEVICE_INFO, _TREE_SEARCH_V2 = 0x50009403, 0xD000941E, 0xC0709411
 _DEVICE_STATS, _COUNTERS = 0xC4089434, 5
@@ -163,6 +162,10 @@ def _by_name(path: Path, request: int, argument: bytes) -> None:
 
 
 def ioctl(directory: Path, request: int, argument: bytearray) -> None:
-    """Makes an ioctl on a directory; the kernel's answer replaces `argument`."""
+    """Makes an ioctl on a directory; the kernel's answer replaces `argument`.
+
+    Other threads run meanwhile, which `fcntl.ioctl` does not allow if the argument is longer than 1,024 bytes.
+    """
+    shared = (ctypes.c_char * len(argument)).from_buffer(argument)
     with closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
-        fcntl.ioctl(descriptor, request, argument)
+        checked(libc.ioctl(descriptor, ctypes.c_ulong(request), shared), str(directory))
