@@ -168,6 +168,16 @@ static void tell_gone(struct look *l) {
 
 struct files *look_files_new(void) { return calloc(1, sizeof(struct files)); }
 
+/* Returns a copy with the same memory, for a directory that is a copy; NULL if there is no memory. */
+struct files *look_files_copy(const struct files *files) {
+    struct files *copy = look_files_new();
+    if (copy && !copy_memory(&copy->last, &files->last)) {
+        free(copy);
+        return NULL;
+    }
+    return copy;
+}
+
 /* Inspects a directory, as `/`, and everything below it, in at most `seconds` of processor time. */
 int look_files(struct files *files, int directory, double seconds, struct told *told) {
     *told = (struct told){0};

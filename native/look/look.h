@@ -33,6 +33,7 @@ struct told {
 };
 
 EXPORTED struct files *look_files_new(void);
+EXPORTED struct files *look_files_copy(const struct files *files);
 EXPORTED int look_files(struct files *files, int directory, double seconds, struct told *told);
 EXPORTED int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told); /* see holds.h */
 EXPORTED int look_ran(const int *pids, int count, int most, struct told *told);

@@ -101,6 +101,19 @@ struct seen *find_seen(struct memory *m, const char *path, size_t length) {
 
 size_t bytes_of(const struct memory *m) { return m->count * sizeof *m->files + m->paths.length; }
 
+/* Copies what was seen into an empty memory. Returns false if there is no memory; then `to` is empty. */
+bool copy_memory(struct memory *to, const struct memory *from) {
+    if (!from->count) return true;
+    to->files = malloc(from->count * sizeof *to->files);
+    if (!to->files || !add_text(&to->paths, from->paths.data, from->paths.length)) {
+        forget(to);
+        return false;
+    }
+    memcpy(to->files, from->files, from->count * sizeof *to->files);
+    to->count = to->room = from->count;
+    return true;
+}
+
 void forget(struct memory *m) {
     free(m->files);
     free(m->paths.data);

@@ -41,6 +41,7 @@ struct facts facts_of(const struct entry *e);
 bool remember(struct memory *m, const char *path, size_t length, const struct facts *facts, bool settled);
 struct seen *find_seen(struct memory *m, const char *path, size_t length);
 size_t bytes_of(const struct memory *m);
+bool copy_memory(struct memory *to, const struct memory *from);
 void forget(struct memory *m);
 
 #endif

@@ -22,9 +22,7 @@ import os
 import re
 import stat
 import struct
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +39,6 @@ from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, with
 
 MOST_BYTES = 1 << 30  # read for one digest
 MOST_FILES = 200_000  # differing from the image
-_SNAPSHOTS = 256
 _BLOCK = 64 * 1024
 _CHUNK = 16 * _BLOCK
 _NOTHING = bytes(_BLOCK)
@@ -81,7 +78,8 @@ class _Told(NamedTuple):
 class Contents:
     """Digests of the contents of a sandbox's files, by stamps that change whenever the contents do.
 
-    Those of a snapshot's files are valid for its forks if a copy of a file keeps its inode number and its times.
+    Those of a snapshot's files are valid for its forks if a copy of a file keeps its inode number and its times; see
+    `SnapshotFiles`.
 
     Attributes:
         known: the digests, by path and stamp.
@@ -94,32 +92,7 @@ class Contents:
     last: tuple[list[Entry], bytes] | None = None
 
     def copy(self) -> Contents:
-        return Contents(dict(self.known))
-
-
-class SnapshotContents:
-    """The known contents of snapshots' files, for a process' youngest snapshots. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, Contents] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def note(self, snapshot: str, contents: Contents) -> None:
-        """Stores what is known of a sandbox's files when its snapshot is taken."""
-        with self._lock:
-            self._known[snapshot] = contents.copy()
-            while len(self._known) > _SNAPSHOTS or sum(len(each.known) for each in self._known.values()) > MOST_FILES:
-                self._known.popitem(last=False)
-
-    def of(self, snapshot: str) -> Contents:
-        """Returns what is known of a snapshot's files, for a fork to continue with."""
-        with self._lock:
-            known = self._known.get(snapshot)
-            return known.copy() if known else Contents()
-
-    def drop(self, snapshot: str) -> None:
-        with self._lock:
-            self._known.pop(snapshot, None)
+        return Contents(dict(self.known), dict(self.told), self.last)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

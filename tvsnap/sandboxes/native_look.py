@@ -36,10 +36,15 @@ class Holder(IntEnum):
 class FilesMemory:
     """The files below a directory as last seen. For one thread at a time."""
 
-    def __init__(self) -> None:
-        self._handle = _library().look_files_new()
+    def __init__(self, handle: int | None = None) -> None:
+        """`handle` is one of the library's that has no other owner; by default a new one."""
+        self._handle = handle if handle is not None else _library().look_files_new()
         if not self._handle:
             raise MemoryError
+
+    def copy(self) -> FilesMemory:
+        """Returns the same memory, for a look at a copy of the directory."""
+        return FilesMemory(_library().look_files_copy(self._handle) or 0)
 
     def look(self, directory: int) -> tuple[bytes, bytes]:
         """Returns the changes since the last look; everything at the first one, and after an error.
@@ -154,6 +159,8 @@ def _failure(result: int, told: _Told) -> Exception:
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(native.LOOK))
     library.look_files_new.restype = ctypes.c_void_p
+    library.look_files_copy.restype = ctypes.c_void_p
+    library.look_files_copy.argtypes = [ctypes.c_void_p]
     library.look_files.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]

@@ -10,36 +10,46 @@ import contextlib
 import os
 import secrets
 import threading
+from collections import OrderedDict
 from pathlib import Path
 
 from tvsnap.guest.protocol import HOME
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Service
 from tvsnap.sandboxes import looks, observing, paths
+from tvsnap.sandboxes.digest import MOST_FILES, Contents
 from tvsnap.sandboxes.native_look import FilesMemory, TooMuch
 from tvsnap.sandboxes.processes import observe
+
+_SNAPSHOTS = 256
 
 
 class SeenFiles:
     """The files of one sandbox as last seen. Thread-safe."""
 
-    def __init__(self, upper: Path, image: observing.ImageTree) -> None:
+    def __init__(self, upper: Path, image: observing.ImageTree, last: Look | None = None) -> None:
         """
         Args:
             upper: the directory with the differences from the image.
             image: the layers below it.
+            last: the last look at a directory of which `upper` is a copy; it has no other owner.
         """
         self._upper = upper
         self._image = image
         self._lock = threading.Lock()
-        self._last: _Last | None = None
+        self._last = last
+
+    def last(self) -> Look | None:
+        """Returns a copy of the last look, if there was one."""
+        with self._lock:
+            return self._last and self._last.copy()
 
     def fingerprints(self, service: Service) -> tuple[str, str]:
         """Returns the same as `observe.files_fingerprints`, with access times; raises NotSeen beyond the limits."""
         with self._lock:
             last, self._last = self._last, None  # nothing is known after an error
             if last is None or last.apart != service.directories:
-                last = _Last(self._image, service.directories)
+                last = Look(self._image, service.directories)
             try:
                 with paths.directory(self._upper) as directory:
                     last.look(directory)
@@ -67,7 +77,7 @@ class SeenFiles:
         return list(observing.walk(self._upper))
 
 
-class _Last:
+class Look:
     """The result of a look, which the next look updates.
 
     Attributes:
@@ -76,15 +86,28 @@ class _Last:
         entries: all except PID 1's own directory and its contents; the same list object while nothing changes.
     """
 
-    def __init__(self, image: observing.ImageTree, apart: tuple[str, ...]) -> None:
+    def __init__(self, image: observing.ImageTree, apart: tuple[str, ...], memory: FilesMemory | None = None) -> None:
         self.apart = apart
         self.fingerprints = ("", "")
         self.entries: list[observing.Entry] = []
         self._image = image
-        self._memory = FilesMemory()
+        self._memory = memory or FilesMemory()
         self._entries: dict[str, observing.Entry] = {}  # without PID 1's own directory and its contents
         self._prints: dict[str, bytes | None] = {}
         self._prints_apart: dict[str, bytes | None] = {}
+
+    @property
+    def size(self) -> int:
+        """How many files it knows."""
+        return len(self._entries)
+
+    def copy(self) -> Look:
+        """Returns the same, with the same entries, for a copy of the directory whose files keep inodes and times."""
+        other = Look(self._image, self.apart, self._memory.copy())
+        other.fingerprints, other.entries = self.fingerprints, self.entries
+        other._entries, other._prints = self._entries.copy(), self._prints.copy()
+        other._prints_apart = self._prints_apart.copy()
+        return other
 
     def look(self, directory: int) -> None:
         changed, gone = self._memory.look(directory)
@@ -107,3 +130,34 @@ class _Last:
             self.entries = list(self._entries.values())
         rest, data = observing.together(self._prints.values()), observing.together(self._prints_apart.values())
         self.fingerprints = rest, data if self._prints_apart else ""
+
+
+class SnapshotFiles:
+    """What is known of snapshots' files, for forks to continue with: of a process' youngest snapshots. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[Contents, Look | None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, snapshot: str, contents: Contents, look: Look | None) -> None:
+        """Stores what is known of a sandbox's files when its snapshot is taken; `look` has no other owner."""
+        with self._lock:
+            self._known[snapshot] = contents.copy(), look
+            while len(self._known) > _SNAPSHOTS or sum(map(_size, self._known.values())) > MOST_FILES:
+                self._known.popitem(last=False)
+
+    def of(self, snapshot: str) -> tuple[Contents, Look | None]:
+        """Returns what is known of a snapshot's files, and the last look at them."""
+        with self._lock:
+            contents, look = self._known.get(snapshot, (Contents(), None))
+            return contents.copy(), look and look.copy()
+
+    def drop(self, snapshot: str) -> None:
+        """Forgets a snapshot."""
+        with self._lock:
+            self._known.pop(snapshot, None)
+
+
+def _size(known: tuple[Contents, Look | None]) -> int:
+    contents, look = known
+    return len(contents.known) + (look.size if look else 0)

@@ -42,7 +42,6 @@ from tvsnap.sandboxes import fixed, observing
 from tvsnap.sandboxes.criu import directory_times, refusals
 from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.sandboxes.criu.client import Criu
-from tvsnap.sandboxes.digest import SnapshotContents
 from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.local import terminals
 from tvsnap.sandboxes.local.cgroups import CgroupTree
@@ -57,6 +56,7 @@ from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.processes import inheritance, processors, settings, socket_options, tcp, tcp_ends, watches
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
 from tvsnap.sandboxes.sealing import DISK_ERRORS
+from tvsnap.sandboxes.seen_files import SnapshotFiles
 from tvsnap.sandboxes.shell.image import restore
 
 COLUMNS, ROWS = 80, 24
@@ -119,7 +119,7 @@ class LocalBackend:
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._staged: WeakSet[LocalStaged] = WeakSet()
         self._trees: dict[str, observing.ImageTree] = {}
-        self._contents = SnapshotContents()
+        self._files = SnapshotFiles()
         self._looks_for_dead = 0  # how many are still to be made, since a sandbox failed to start
         self._full = -math.inf  # when the pool was last found too full, by time.monotonic()
         self._lock = threading.Lock()
@@ -355,12 +355,14 @@ class LocalBackend:
         watched: Mapping[int, str] = {},
     ) -> LocalSandbox:
         """Returns the sandbox whose PID 1 has started."""
+        contents, look = self._files.of(resources.origin)
         sandbox = LocalSandbox(
             resources,
             self,
             init,
             tree=self._tree(resources.image),
-            contents=self._contents.of(resources.origin),
+            contents=contents,
+            look=look,
             time_waits=time_waits or TimeWaits(init),
             clock=clock,
             places=Places(init, self._layers(resources), watched),
@@ -431,7 +433,7 @@ class LocalBackend:
             return self._snapshots.take_processes(sandbox, criu) if criu else self._snapshots.take_shell(sandbox)
 
         info = attempts.repeat(take, CHECKPOINT_PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
-        self._contents.note(info.id, sandbox.contents)
+        self._files.note(info.id, sandbox.contents, sandbox.last_look())
         return info
 
     def snapshots(self) -> Iterator[str]:
@@ -439,7 +441,7 @@ class LocalBackend:
 
     def delete_snapshot(self, snapshot: str) -> None:
         self._snapshots.delete(snapshot)
-        self._contents.drop(snapshot)
+        self._files.drop(snapshot)
 
     # -- housekeeping -------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from tvsnap.sandboxes.process_report import ShellHold
 from tvsnap.sandboxes.processes import activity, observe, procfs
 from tvsnap.sandboxes.processes.rewind import Rewindable
 from tvsnap.sandboxes.processes.time_wait import TimeWaits
-from tvsnap.sandboxes.seen_files import SeenFiles
+from tvsnap.sandboxes.seen_files import Look, SeenFiles
 
 if TYPE_CHECKING:
     from tvsnap.sandboxes.local.backend import LocalBackend
@@ -94,6 +94,7 @@ class LocalSandbox(Networked, Rewindable):
         *,
         tree: observing.ImageTree,
         contents: digests.Contents,
+        look: Look | None,
         time_waits: TimeWaits,
         clock: Clock | None,
         places: Places,
@@ -106,6 +107,7 @@ class LocalSandbox(Networked, Rewindable):
             init: process id of its PID 1, a child of this process.
             tree: the image's files below the writable layer.
             contents: what is known of its files' contents.
+            look: the last look at the files of its snapshot, if it was forked.
             time_waits: its connections that end by themselves.
             clock: its own, if its image sets one.
             places: finds the paths of its files.
@@ -132,7 +134,7 @@ class LocalSandbox(Networked, Rewindable):
         super().__init__()
         self._reports = shell_report.ShellReports()
         self._reported: tuple[bytes | None, GuestInfo] | None = None  # at the last observation
-        self._files = SeenFiles(self.layer / "upper", tree)
+        self._files = SeenFiles(self.layer / "upper", tree, look)
         self._shell = (0, 0)  # process ids inside and on the host
         self._gauge = LoadGauge(init)
         self._closing = threading.Lock()
@@ -210,6 +212,10 @@ class LocalSandbox(Networked, Rewindable):
                 )
         except looks.NotSeen:
             return None
+
+    def last_look(self) -> Look | None:
+        """Returns the last look at its files, for forks of a snapshot of it."""
+        return self._files.last()
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
         if self.clock is not None:  # programs see times derived from the real ones (native/preload)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import subprocess
+from collections import deque
 from pathlib import Path
 
 from tvsnap.host.disk import DiskSpace
@@ -22,8 +22,8 @@ _COUNTED = 1000
 """How many snapshots a process remembers the size of."""
 _PLENTY = 0.75
 """Fraction of a limit; while more than that is left, what a copy may write need not be counted again."""
-_SWEEP_EVERY = 100
-"""Subvolumes deleted by a process."""
+_RECENT, _TRIED_EACH_TIME = 20, 2
+"""Deleted subvolumes, which the kernel still cleans, and of how many older ones the group is tried to be removed."""
 _TRIES = 4
 _TO_START = 64 << 20
 """Bytes that may be written regardless of the limit until `keep_limit` is called, since starting and restoring do."""
@@ -116,7 +116,7 @@ class BtrfsStorage(CopyStorage):
         self._counted: dict[Path, int] = {}
         self._groups: dict[Path, quota.Group] = {}
         self._generous: set[Path] = set()
-        self._deleted = itertools.count(1)
+        self._left: deque[int] = deque()  # groups of deleted subvolumes
         if self._pool and self.limiting:
             self._quotas.sweep()
 
@@ -165,14 +165,24 @@ class BtrfsStorage(CopyStorage):
 
     def delete(self, path: Path) -> None:
         self._counted.pop(path, None)
-        self._groups.pop(path, None)
+        group = self._groups.pop(path, None)
         self._generous.discard(path)
         with contextlib.suppress(OSError):
+            group = self._quotas.group(path) if group is None and self.limiting else group
             btrfs.delete_subvolume(path)
         if self._pool:
             self._pool.deleted()
-            if self.limiting and next(self._deleted) % _SWEEP_EVERY == 0:
-                self._quotas.sweep()
+            if group is not None:
+                self._left.append(group.number)
+                self._remove_groups()
+
+    def _remove_groups(self) -> None:
+        """Removes some of the groups of deleted subvolumes, the oldest first; those that the kernel keeps come last."""
+        with contextlib.suppress(IndexError):  # another thread took the last
+            for _ in range(min(_TRIED_EACH_TIME, len(self._left) - _RECENT)):
+                number = self._left.popleft()
+                if not self._quotas.remove(number):
+                    self._left.append(number)
 
     def reclaim(self, timeout: float) -> None:
         if self._pool:

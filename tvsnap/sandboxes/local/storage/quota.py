@@ -8,7 +8,6 @@ the limit that its source leaves, by a count of what the source refers to; this 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 import uuid
@@ -26,6 +25,7 @@ _EXTENT = struct.Struct("=BQQ")  # of struct btrfs_file_extent_item: type, addre
 _EXTENT_OFFSET = 20
 _ITEM_HEADER = 25
 _LONGEST_NUMBER = 32
+_SUBVOLUMES = "0_"  # begins the names of groups of subvolumes
 
 
 def on_btrfs(directory: Path) -> bool:
@@ -68,15 +68,30 @@ class Quotas:
         struct.pack_into("QQ", lookup, 0, 0, _FIRST_FREE_OBJECTID)
         btrfs.ioctl(subvolume, _INO_LOOKUP, lookup)
         number = int(struct.unpack_from("Q", lookup)[0])
-        return Group(number, self._groups / f"0_{number}", self._directory)
+        return Group(number, self._groups / f"{_SUBVOLUMES}{number}", self._directory)
 
     def sweep(self) -> None:
-        """Removes the groups of deleted subvolumes, which the kernel keeps while snapshots hold data of them."""
-        for shown in self._groups.glob("0_*"):
-            number = int(shown.name.partition("_")[2])
-            with contextlib.suppress(OSError):  # there still is a subvolume, or another process was quicker
-                if int((shown / "referenced").read_text()) == 0:
-                    btrfs.ioctl(self._directory, _QGROUP_CREATE, bytearray(struct.pack("QQ", 0, number)))
+        """Removes the groups of all deleted subvolumes that no snapshot holds data of."""
+        for name in os.listdir(self._groups):
+            if name.startswith(_SUBVOLUMES):
+                self.remove(int(name.removeprefix(_SUBVOLUMES)))
+
+    def remove(self, number: int) -> bool:
+        """Removes the group of a deleted subvolume.
+
+        Returns:
+            False if the kernel keeps it: a snapshot holds data of the subvolume, or it is not quite deleted yet.
+        """
+        group = Group(number, self._groups / f"{_SUBVOLUMES}{number}", self._directory)
+        try:
+            if group.charge().used == 0:
+                btrfs.ioctl(self._directory, _QGROUP_CREATE, bytearray(struct.pack("QQ", 0, number)))
+                return True
+        except FileNotFoundError:  # another process was quicker
+            return True
+        except OSError:  # there still is a subvolume
+            pass
+        return False
 
 
 @dataclass(frozen=True, slots=True)
