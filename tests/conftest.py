@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
-from tvsnap.engine.keeping import worth
+from tvsnap.engine.keeping import repeats, worth
 from tvsnap.engine.keeping.policy import costs
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
@@ -168,6 +168,7 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def all_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the default policy record all calls, though calls of tests are short, and what records them is busy."""
     monkeypatch.setattr(worth, "TRIAL", 1e6)
+    monkeypatch.setattr(repeats, "ENOUGH", 1_000_000)
     monkeypatch.setattr(costs, "BUSY", 2.0)
 
 

@@ -29,7 +29,7 @@ from tvsnap.engine.execution.uncached import UncachedSandbox
 from tvsnap.engine.file_calls import FileCalls
 from tvsnap.engine.grade_calls import GradeCalls
 from tvsnap.engine.host_calls import HostAnswer, HostCalls
-from tvsnap.engine.keeping.worth import UNPROFITABLE
+from tvsnap.engine.keeping.worth import NOT_WORTH_IT
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
@@ -111,6 +111,7 @@ class RolloutEngine:
         self._cursor = Cursor(context, recipe, at)
         self._turn = threading.RLock()
         self._calls = 0
+        self._parted = root.hash  # the last state in which its calls were shared
         self._accounted = time.perf_counter()  # when its time was last accounted for
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
@@ -195,12 +196,13 @@ class RolloutEngine:
         if edge is not None and self._is_answered_by(edge, call):
             return self._follow(edge, "hit", began)
         tool = self._tool(call)
-        pays = self._pays(tool)
+        objection = self._objection(tool, call)
+        pays = objection is None
         why = self._why_executed(tool, call) if _LOG.isEnabledFor(logging.DEBUG) else ""
         # 2. Of all rollouts that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
-        if not (pays or stood_at.private):
-            self._cursor.stand_at(replace(stood_at, private=UNPROFITABLE))
+        if objection and not stood_at.private:
+            self._cursor.stand_at(replace(stood_at, private=objection))
         if grading is None or grading.executions <= 1:  # otherwise each rollout executes it
             until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
@@ -221,6 +223,9 @@ class RolloutEngine:
             self._cursor.stand_at(stood_at)
             raise
         seconds = time.perf_counter() - began
+        if not stood_at.private:
+            self._parted = stood_at.state
+        self._context.worth.repeats.took(self._parted, executed.result.duration)
         self._account(executed, way, seconds, caught_up_s)
         self._calls += 1
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
@@ -246,11 +251,15 @@ class RolloutEngine:
     def _log(self, call: ToolCall, words: str, seconds: float) -> None:
         _LOG.debug("%s %s: %s (%.1f ms)", self.id or "-", call.brief, words, seconds * 1e3)
 
-    def _pays(self, tool: Tool) -> bool:
-        """Returns whether it pays to find out what the call that is executed next changes."""
-        if self._cursor.at.private == UNPROFITABLE:
-            return False
-        return tool.read_only or self._context.worth.is_given(self.recipe.image.digest)
+    def _objection(self, tool: Tool, call: ToolCall) -> str | None:
+        """Returns why it does not pay to find out what the call that is executed next changes; None if it does."""
+        at = self._cursor.at
+        if at.private in NOT_WORTH_IT:
+            return at.private
+        if tool.read_only:
+            return None
+        state = None if at.private else at.state
+        return self._context.worth.objection(self.recipe.image.digest, state, call.key)
 
     def _account(self, executed: Executed, way: Way | None, seconds: float, caught_up_s: float) -> None:
         """Accounts for what a call took beyond its execution, of `seconds` in all.
@@ -283,7 +292,7 @@ class RolloutEngine:
         if self._own.absent and self._cursor.at.state != self.root:
             return True
         fork_s, seconds = self._context.acquirer.fork_s, edge.result.duration
-        if not edge.changed or seconds >= fork_s or self._pays(self._tool(call)):
+        if not edge.changed or seconds >= fork_s or self._context.worth.is_given(self.recipe.image.digest):
             return True
         return seconds + self._context.graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s
 
@@ -642,6 +651,7 @@ class RolloutEngine:
             context.companions.expect(self, at.state, stirs=at.quiet_s < math.inf)
         context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
+        context.worth.repeats.answered(edge.state)
         begins = self._calls == 0 and edge.state == self.root
         spared_s = context.acquirer.first_s(self.recipe) if begins else 0.0
         seconds = time.perf_counter() - began

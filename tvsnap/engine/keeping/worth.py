@@ -14,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvsnap.engine.keeping.policy import Balance, Policy
+from tvsnap.engine.keeping.repeats import NEVER_REPEATED, Repeats
 from tvsnap.host.load import busy_seconds, crowding
 
 UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
+NOT_WORTH_IT = frozenset((UNPROFITABLE, NEVER_REPEATED))
+"""Why nothing is recorded of a rollout although it could be: it is not looked at either."""
 REMEMBERED = 1000  # images
 COURSES_REMEMBERED = 10_000  # long calls that were not recorded
 LONG = 0.2  # seconds of a call whose answer surely saves more than the record of it and of some calls before it costs
@@ -57,7 +60,11 @@ class _Sums:
 
 
 class Worth:
-    """Asks a policy whether the cache is worth what it costs. Thread-safe."""
+    """Asks a policy whether the cache is worth what it costs. Thread-safe.
+
+    Attributes:
+        repeats: which calls are made again; counted only where the policy says what is recorded.
+    """
 
     def __init__(
         self,
@@ -87,6 +94,7 @@ class Worth:
         self._computed, self._computed_before_s = computed, computed()
         self._should_record = None if always else getattr(policy, "should_record", None)
         self._crowding = crowding
+        self.repeats = Repeats()
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, _Sums] = OrderedDict()
         self._starts: OrderedDict[str, float] = OrderedDict()
@@ -174,6 +182,20 @@ class Worth:
                 self._missed.popitem(last=False)
         if times == 2:
             self.add(image, answered_s=seconds)
+
+    def objection(self, image: str, state: str | None, call: str) -> str | None:
+        """Returns why the next call, which is executed in a state of an image, is not to be recorded; None if it is.
+
+        Args:
+            image: the image's digest.
+            state: the state's hash; None in a private branch.
+            call: the call's key.
+        """
+        if not self.is_given(image):
+            return UNPROFITABLE
+        if self.weighs and state is not None and not self.repeats.should_record(state, call):
+            return NEVER_REPEATED
+        return None
 
     def is_given(self, image: str) -> bool:
         """Whether the next call in a state of an image is to be recorded, if it is executed.
