@@ -38,7 +38,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import StateLost, TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.rollout import Rollout
-from tvsnap.sandboxes.local.storage.layers import _SWEEP_EVERY
+from tvsnap.sandboxes.local.storage.layers import _RECENT
 
 ROLLOUTS, PARALLEL, SAMPLES = 5000, 16, 50
 LIMITS = Limits(memory=256 * MIB, processes=64)
@@ -186,7 +186,8 @@ def ceilings(parallel: int) -> dict[str, float]:
         "pooled threads": threads,
         "connections": threads + 1,
         "graph memory": (32 + 2 * threads) * MIB,  # the caches of the one that writes, and of those that read
-        "quota groups": 2 * _SWEEP_EVERY,  # this process's and those of another
+        # Of this process and of another; those that snapshots hold data of are tried in turn, too.
+        "quota groups": 2 * (_RECENT + BUDGET.snapshots),
         "snapshots": BUDGET.snapshots,
         "snapshot bytes": BUDGET.disk,
         "pool": BUDGET.disk + POOL_ITSELF,
