@@ -6,25 +6,22 @@ import contextlib
 import os
 import selectors
 import shutil
+import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
 from typer import Option
 
-from tvsnap.model.errors import UsageError
-
 from . import context, options
 from .exec import print_output
 
 if TYPE_CHECKING:
-    from tvsnap.client.client import RemoteSandbox
+    from tvsnap.client.terminals import Terminal
     from tvsnap.protocols import AnySandbox
-    from tvsnap.sandboxes.protocol import Sandbox
 
-PROMPT = "$ "
 DETACH = 0x1D  # Ctrl-]
 CHUNK = 65536
 LINE_TIMEOUT = 3600.0  # seconds for a command read from standard input
@@ -46,8 +43,6 @@ def shell(
     was done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read
     from standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
 
-    With --url there is no terminal, and no --keep: each line that you type, or of standard input, is a command.
-
     Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
 
     \b
@@ -56,24 +51,18 @@ def shell(
       tvsnap shell 3fa9c1 --keep          ends by printing the new state
       echo 'git log --oneline' | tvsnap shell 3fa9c1~2
     """
+    from tvsnap.client.client import Client
+
     kept = None
-    client = context.connected()
-    if client is not None:
-        with client:
-            if keep:
-                raise UsageError("--keep goes with no --url: the server keeps what a rollout does (tvsnap run --url)")
-            found = client.graph.resolve(state)
-            with client.materialise(found.hash) as fork:
-                _converse(fork, found.hash, quiet=as_json)
-        if as_json:
-            context.print_json({"state": found.hash, "kept": None})
-        return
-    with context.open_cache() as cache:
+    with context.connected() or context.open_cache() as cache:
         found = cache.graph.resolve(state)
         if keep:
             with cache.resume(found.hash, task=task, label="shell") as rollout:
                 transcript = _session(rollout.sandbox(), found.hash, quiet=as_json)
                 kept = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
+        elif isinstance(cache, Client) and context.is_terminal():
+            _greet(found.hash)
+            _interact(lambda columns, rows: cache.terminal(found.hash, columns, rows))  # the fork ends with it
         else:
             with cache.materialise(found.hash) as sandbox:
                 _session(sandbox, found.hash, quiet=as_json)
@@ -85,31 +74,16 @@ def shell(
         typer.echo(kept)
 
 
-def _session(sandbox: Sandbox, state: str, *, quiet: bool) -> bytes:
+def _session(sandbox: AnySandbox, state: str, *, quiet: bool) -> bytes:
     """Runs a person's input, or that of standard input, in a sandbox; returns the transcript."""
     if context.is_terminal():
-        typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
-        return _interact(sandbox)
+        _greet(state)
+        return _interact(sandbox.attach)
     return _read_commands(sandbox, options.input_lines(), quiet=quiet)
 
 
-def _converse(sandbox: RemoteSandbox, state: str, *, quiet: bool) -> None:
-    """Runs the lines that a person types, or those of standard input, in a sandbox of a server."""
-    if not context.is_terminal():
-        _read_commands(sandbox, options.input_lines(), quiet=quiet)
-        return
-    typer.echo(f"a fork of state {state[:12]}, a line at a time, without a terminal; Ctrl-D leaves it", err=True)
-    _read_commands(sandbox, _typed_lines(), quiet=quiet)
-
-
-def _typed_lines() -> Iterator[str]:
-    """Yields the lines that a person types, until the end of input."""
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  (gives `input` editing and history)
-    with contextlib.suppress(EOFError):
-        while True:
-            yield input(PROMPT)
-    typer.echo()
+def _greet(state: str) -> None:
+    typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
 
 
 def _read_commands(sandbox: AnySandbox, lines: Iterator[str], *, quiet: bool) -> bytes:
@@ -123,42 +97,87 @@ def _read_commands(sandbox: AnySandbox, lines: Iterator[str], *, quiet: bool) ->
     return bytes(transcript[-TRANSCRIPT_LIMIT:])
 
 
-def _interact(sandbox: Sandbox) -> bytes:
+def _interact(attach: Callable[[int, int], socket.socket | Terminal]) -> bytes:
     """Connects this terminal to the sandbox's until the person leaves or its shell ends; returns the transcript."""
     columns, rows = shutil.get_terminal_size()
     transcript = bytearray()
-    with contextlib.closing(sandbox.attach(columns, rows)) as stream, _raw_terminal():
-        stream.setblocking(True)
-        for data in _exchange(stream):
+    with contextlib.closing(attach(columns, rows)) as stream, _raw_terminal():
+        terminal = _Local(stream, attach) if isinstance(stream, socket.socket) else stream
+        for data in _exchange(terminal):
             transcript += data
             del transcript[:-TRANSCRIPT_LIMIT]
     return bytes(transcript)
 
 
-def _exchange(stream: socket.socket) -> Iterator[bytes]:
+class _Local:
+    """The terminal of a sandbox of this machine, as `Terminal` is one of a sandbox elsewhere."""
+
+    def __init__(self, stream: socket.socket, attach: Callable[[int, int], socket.socket | Terminal]) -> None:
+        stream.setblocking(True)
+        self._stream = stream
+        self._attach = attach
+
+    def fileno(self) -> int:
+        """Returns the descriptor to wait at."""
+        return self._stream.fileno()
+
+    def receive(self) -> bytes | None:
+        """Returns what the screen is to show next; None at the end."""
+        return self._stream.recv(CHUNK) or None
+
+    def send(self, data: bytes) -> None:
+        """Types bytes."""
+        self._stream.sendall(data)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Sets the size."""
+        self._attach(columns, rows).close()
+
+
+def _exchange(terminal: _Local | Terminal) -> Iterator[bytes]:
     """Copies bytes in both directions, and yields those from the sandbox."""
     keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
-    with selectors.PollSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        selector.register(keyboard, selectors.EVENT_READ)
+    with selectors.PollSelector() as selector, _resizes() as resized:
+        for one in (terminal, keyboard, resized):
+            selector.register(one, selectors.EVENT_READ)
         while True:
             ready = {key.fileobj for key, _ in selector.select()}
-            if stream in ready:
-                try:
-                    data = stream.recv(CHUNK)
-                except OSError:
-                    return
-                if not data:
-                    return
-                _write(screen, data)
-                yield data
-            if keyboard in ready:
-                typed = os.read(keyboard, CHUNK)
-                before, leave, _ = typed.partition(bytes([DETACH]))
-                with contextlib.suppress(OSError):
-                    stream.sendall(before)
-                if leave or not typed:
-                    return
+            try:
+                if terminal in ready:
+                    data = terminal.receive()
+                    if data is None:
+                        return
+                    _write(screen, data)
+                    yield data
+                if resized in ready:
+                    resized.recv(CHUNK)
+                    terminal.resize(*os.get_terminal_size(screen))
+                if keyboard in ready:
+                    typed = os.read(keyboard, CHUNK)
+                    before, leave, _ = typed.partition(bytes([DETACH]))
+                    terminal.send(before)
+                    if leave or not typed:
+                        return
+            except OSError:
+                return
+
+
+@contextlib.contextmanager
+def _resizes() -> Iterator[socket.socket]:
+    """A block with a socket at which something comes when the size of this terminal changes."""
+    ours, told = socket.socketpair()
+    told.setblocking(False)
+
+    def tell(*_: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            told.send(b".")
+
+    with ours, told:
+        before = signal.signal(signal.SIGWINCH, tell)
+        try:
+            yield ours
+        finally:
+            signal.signal(signal.SIGWINCH, before)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -24,6 +24,7 @@ from tvsnap.client.operations import (
     upload,
     warm_image,
 )
+from tvsnap.client.terminals import AsyncTerminal
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
@@ -158,6 +159,21 @@ class AsyncClient(AsyncClientBase):
         """
         async with await self._make(make_sandboxes(state, 1, after, network)) as made:
             yield made[0]
+
+    async def terminal(self, state: str, columns: int = 80, rows: int = 24) -> AsyncTerminal:
+        """Returns the terminal of a fork of a state. The fork ends with it, also where this process does.
+
+        Args:
+            state: the state's full hash.
+            columns: the width of the terminal in cells.
+            rows: its height in cells.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+        """
+        return await self.transport.terminal(target("states", state, "terminal", columns=columns, rows=rows))
 
     @overload
     async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncRemoteForks: ...
@@ -489,6 +505,15 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
     async def send_keys(self, data: bytes, *, wait: float) -> None:
         """Types bytes into the shell's terminal; see `Sandbox.send_keys`."""
         await self._post("send_keys", {"data": base64.b64encode(data).decode(), "wait": wait})
+
+    async def attach(self, columns: int, rows: int) -> AsyncTerminal:
+        """Returns the shell's terminal, for a person; nothing else can be asked of the sandbox until it is left.
+
+        Args:
+            columns: the width of the terminal in cells.
+            rows: its height in cells.
+        """
+        return await self._transport.terminal(self._target("attach", columns=columns, rows=rows))
 
     async def terminal(self) -> TerminalBytes:
         """Returns the bytes sent to the shell's terminal, and its size; see `Sandbox.terminal`."""

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, pause_after, unreachable
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer
 from tvsnap.wire.errors import Busy, Unreachable
@@ -115,6 +116,18 @@ class AsyncTransport:
             self._idle.append(connection)
         else:
             connection.close()
+
+    async def terminal(self, path: str) -> AsyncTerminal:
+        """Returns the terminal that is at a path; see `Transport.terminal`."""
+        waiting, blocking = Waiting(self.blocking.patience), self.blocking
+        while True:
+            connection = await self._connect()
+            try:
+                return await AsyncTerminal(
+                    connection, Frames(blocking.address.authority, path, blocking.headers)
+                ).open()
+            except Busy as error:
+                await asyncio.sleep(waiting.pause_after(error))
 
     async def _connect(self) -> AsyncConnection:
         address = self.blocking.address

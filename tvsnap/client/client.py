@@ -24,6 +24,7 @@ from tvsnap.client.operations import (
     upload,
     warm_image,
 )
+from tvsnap.client.terminals import Terminal
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
@@ -156,6 +157,21 @@ class Client(ClientBase):
         """
         with self._make(make_sandboxes(state, 1, after, network)) as made:
             yield made[0]
+
+    def terminal(self, state: str, columns: int = 80, rows: int = 24) -> Terminal:
+        """Returns the terminal of a fork of a state. The fork ends with it, also where this process does.
+
+        Args:
+            state: the state's full hash.
+            columns: the width of the terminal in cells.
+            rows: its height in cells.
+
+        Raises:
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+        """
+        return self.transport.terminal(target("states", state, "terminal", columns=columns, rows=rows))
 
     @overload
     def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks: ...
@@ -477,6 +493,15 @@ class RemoteSandbox(SandboxBase):
     def send_keys(self, data: bytes, *, wait: float) -> None:
         """Types bytes into the shell's terminal; see `Sandbox.send_keys`."""
         self._post("send_keys", {"data": base64.b64encode(data).decode(), "wait": wait})
+
+    def attach(self, columns: int, rows: int) -> Terminal:
+        """Returns the shell's terminal, for a person; nothing else can be asked of the sandbox until it is left.
+
+        Args:
+            columns: the width of the terminal in cells.
+            rows: its height in cells.
+        """
+        return self._transport.terminal(self._target("attach", columns=columns, rows=rows))
 
     def terminal(self) -> TerminalBytes:
         """Returns the bytes sent to the shell's terminal, and its size; see `Sandbox.terminal`."""

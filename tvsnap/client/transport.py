@@ -10,14 +10,16 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 
+from tvsnap.client.terminals import Frames, Terminal
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.model.errors import UsageError
 from tvsnap.wire.errors import Busy, Stopping, Unreachable
 
 if TYPE_CHECKING:
+    import io
     import ssl  # which takes long to be imported, and few need
 
 T = TypeVar("T")
@@ -52,7 +54,7 @@ class Connection:
         except OSError as error:
             raise unreachable(address, error) from None
         self._socket.settimeout(None)  # a call takes as long as it takes
-        self._file = self._socket.makefile("rb", buffering=1 << 16)
+        self._file = cast("io.BufferedReader", self._socket.makefile("rb", buffering=1 << 16))
 
     def send(self, data: bytes, more: Iterable[bytes] = ()) -> None:
         """Sends a request."""
@@ -102,6 +104,15 @@ class Connection:
             yield piece[:-2]
         self._line()
 
+    def some(self) -> bytes:
+        """Returns what comes next, once anything has; nothing at the end."""
+        with _breaking():
+            return self._file.read1(1 << 16)
+
+    def fileno(self) -> int:
+        """Returns its descriptor."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Ends it."""
         with contextlib.suppress(OSError):
@@ -118,7 +129,7 @@ class Connection:
 
     def _read(self, size: int) -> bytes:
         with _breaking():
-            return cast("bytes", self._file.read(size))
+            return self._file.read(size)
 
 
 class _breaking:
@@ -238,6 +249,11 @@ class Transport:
         return self._tls
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What each request shows."""
+        return self._headers
+
+    @property
     def patience(self) -> float:
         """Seconds to wait for a server that is busy."""
         return self._patience
@@ -302,6 +318,21 @@ class Transport:
             yield connection.pieces(head)
         finally:
             connection.close()
+
+    def terminal(self, path: str) -> Terminal:
+        """Returns the terminal that is at a path; it waits for a server that is busy.
+
+        Raises:
+            TvsnapError, OSError: what the server says.
+            Unreachable: there is no server.
+        """
+        waiting = Waiting(self._patience)
+        while True:
+            connection = Connection(self._address, self._tls)
+            try:
+                return Terminal(connection, Frames(self._address.authority, path, self._headers))
+            except Busy as error:
+                time.sleep(waiting.pause_after(error))
 
     @contextlib.contextmanager
     def download(self, path: str) -> Iterator[IO[bytes]]:

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.errors import NotFound
 from tvsnap.server.content_routes import ContentRoutes
-from tvsnap.server.http import Endpoint, Guard, Operation, error_response, json_response
+from tvsnap.server.http import REQUESTS, Endpoint, Guard, Operation, error_response, json_response
 from tvsnap.server.logs import RequestLog
 from tvsnap.server.openapi import document
 from tvsnap.server.passing import Passing
@@ -21,6 +21,7 @@ from tvsnap.server.report_routes import ReportRoutes
 from tvsnap.server.rollout_routes import RolloutRoutes
 from tvsnap.server.sandbox_routes import SandboxRoutes
 from tvsnap.server.service import Service
+from tvsnap.server.terminal_routes import TerminalRoutes
 from tvsnap.server.tvcache.routes import TVCacheRoutes
 from tvsnap.server.upkeep_routes import UpkeepRoutes
 from tvsnap.server.workers import Worker
@@ -34,9 +35,10 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
         worker: which of several processes it is; None where there is one.
     """
     settings = service.settings
+    terminals = TerminalRoutes(service)
     rooms = (
         *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
-        *(ReportRoutes(service), UpkeepRoutes(service)),
+        *(ReportRoutes(service), UpkeepRoutes(service), terminals),
     )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service).operations if settings.tvcache else []
@@ -50,7 +52,8 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
-    routes = [Route(path, Endpoint(here, service.metrics)) for path, here in by_path.items()]
+    routes: list[BaseRoute] = [Route(path, Endpoint(here, service.metrics)) for path, here in by_path.items()]
+    routes += [WebSocketRoute(path, socket) for path, socket in terminals.sockets.items()]
 
     @contextlib.asynccontextmanager
     async def lifespan(_: ASGIApp) -> AsyncIterator[None]:
@@ -70,6 +73,6 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
+    if scope["type"] in REQUESTS:
         error = NotFound(f"there is nothing at {scope['path']}; /v1/openapi.json tells what there is")
         await error_response(error)(scope, receive, send)

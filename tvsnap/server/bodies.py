@@ -15,6 +15,7 @@ from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Command
 
 Seconds = Annotated[float, Meta(ge=0)]
+Cells = Annotated[int, Meta(ge=1, le=4096)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 MOST_ANSWERED = 16 * MIB
 """Bytes that a service inside a sandbox may answer."""
@@ -35,6 +36,13 @@ class OpenRollout(Body):
     limits: Limits | None = None
     network: str | list[str] | None = None
     deadline: Seconds | None = None
+
+
+class Size(Body):
+    """The size of a terminal, in cells."""
+
+    columns: Cells = 80
+    rows: Cells = 24
 
 
 class Resume(Body):

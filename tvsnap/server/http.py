@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,6 +35,8 @@ from tvsnap.wire.errors import (
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
 SECRET_HEADER = b"tvsnap-worker"
+REQUESTS = ("http", "websocket")
+"""The kinds of scope of ASGI by which a client asks for something."""
 READ_ON = 5.0
 """Seconds for which the rest of a body is read that is too large."""
 OPEN_PATHS = ("/healthz", "/readyz")
@@ -152,7 +154,7 @@ class AtMost:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
-        if scope["type"] == "http" and self._count() > self._most:
+        if scope["type"] in REQUESTS and self._count() > self._most:
             busy = Busy(f"the server has more than {self._most} connections (--max-connections): close some")
             response = error_response(busy)
             response.headers["connection"] = "close"
@@ -180,7 +182,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
-        if scope["type"] == "http":
+        if scope["type"] in REQUESTS:
             server = scope.get("server")
             by_socket = server is not None and server[1] is None
             headers = {name: value for name, value in scope["headers"]}
@@ -319,7 +321,7 @@ def decode(reader: msgspec.json.Decoder[T], body: bytes) -> T:
         raise UsageError(f"the request's body is no JSON: {error}") from None
 
 
-def number_of(request: Request, name: str) -> int | None:
+def number_of(request: HTTPConnection, name: str) -> int | None:
     """Returns a parameter of the query that is a whole number of at least 0; None if it is not there.
 
     Raises:

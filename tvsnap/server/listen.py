@@ -17,7 +17,7 @@ import uvicorn
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.server.app import make_app
 from tvsnap.server.http import AtMost
-from tvsnap.server.patience import Patient
+from tvsnap.server.patience import Patient, PatientSocket
 from tvsnap.server.service import Service
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tls import HANDSHAKE_PATIENCE, server_context
@@ -26,6 +26,8 @@ from tvsnap.server.workers import Worker
 
 KEEP_ALIVE = 3600
 """Seconds that an idle connection is kept: a client's pool need not connect anew for each call."""
+LONGEST_MESSAGE = 1 << 20
+"""Bytes that a client may send in one message of a WebSocket."""
 LAST_ANSWERS = 2
 """Seconds that clients have for taking the last answers of a server that stops."""
 BETWEEN_LOOKS = 0.05
@@ -54,7 +56,9 @@ async def serve(
     config = uvicorn.Config(
         AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),
         http=cast("Any", partial(LongTargets if settings.tvcache else Patient, settings=settings)),
-        ws="none",
+        ws=cast("Any", partial(PatientSocket, settings=settings)),
+        ws_max_size=LONGEST_MESSAGE,
+        ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,

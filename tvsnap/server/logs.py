@@ -13,7 +13,10 @@ from datetime import datetime, timezone
 from msgspec import Struct, json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tvsnap.server.http import REQUESTS
+
 LONGEST_ID = 64
+SWITCHED = 101  # the status of what has become a WebSocket
 """Characters of an id that a line has: whoever sends a request chooses it."""
 _ENCODE = json.Encoder().encode
 
@@ -65,7 +68,7 @@ class RequestLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, and writes what it came to, unless another process of the server does."""
-        if scope["type"] != "http":
+        if scope["type"] not in REQUESTS:
             await self._app(scope, receive, send)
             return
         began, status = time.perf_counter(), None
@@ -73,7 +76,7 @@ class RequestLog:
         def sending(message: Message) -> Awaitable[None]:
             nonlocal status
             if status is None:
-                status = message["status"]
+                status = message.get("status", SWITCHED)
             return send(message)
 
         try:
@@ -112,7 +115,7 @@ def _line(scope: Scope, status: int | None, seconds: float) -> Line:
         time=datetime.now(timezone.utc),
         level="info",
         message="request",
-        method=scope["method"],
+        method=scope.get("method", "GET"),
         route=route,
         status=status,
         seconds=round(seconds, 6),

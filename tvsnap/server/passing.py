@@ -17,7 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.client.async_transport import AsyncConnection
+from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.wire import LONGEST_HEAD, parse_head
+from tvsnap.model.errors import TvsnapError
 from tvsnap.server.http import KEY_HEADER, SECRET_HEADER, end_of_server, error_response, json_response
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.workers import Worker
@@ -48,6 +50,9 @@ class Passing:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
+        if scope["type"] == "websocket":
+            await self._answer_websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -87,6 +92,57 @@ class Passing:
                 await self._pass(number, scope, receive, send, busy)
                 return
         await self._app(scope, receive, send)
+
+    async def _answer_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Joins a WebSocket here, or with the worker that has what it is about."""
+        held = _HELD.match(scope["path"])
+        inside = any(name == SECRET_HEADER for name, _ in scope["headers"])
+        number = self._worker.number if held is None else int(held[2])
+        if held is None or inside or number >= len(self._worker.names):
+            await self._app(scope, receive, send)
+        elif number != self._worker.number:
+            await self._pass_websocket(number, scope, receive, send, _died(held[1]))
+        elif int(held[3]) != self._worker.generation:
+            await error_response(_died(held[1]))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _pass_websocket(
+        self, number: int, scope: Scope, receive: Receive, send: Send, broken: WorkerDied
+    ) -> None:
+        """Has another worker join a WebSocket; `broken` is the answer where that worker has died."""
+        if self._stopping():
+            await error_response(end_of_server(held=True))(scope, receive, send)
+            return
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        shown = {name: named[name] for name in ("authorization", "host", "origin") if name in named}
+        host = shown.pop("host", "localhost")
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        path = (scope["raw_path"].split(b"?")[0] + query).decode("latin-1")
+        try:
+            name: Any = self._worker.names[number]
+            connection = AsyncConnection(*await asyncio.open_unix_connection(name, limit=LONGEST_HEAD))
+            frames = Frames(host, path, {**shown, SECRET_HEADER.decode(): self._worker.secret})
+            terminal = await AsyncTerminal(connection, frames).open()
+        except TvsnapError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        except OSError:
+            await error_response(broken)(scope, receive, send)
+            return
+        scope["unlogged"] = True  # who joins it writes the line
+        async with terminal:
+            await receive()  # that the client asks for it, which is known
+            await send({"type": "websocket.accept"})
+            ways = [asyncio.ensure_future(one) for one in (_to_worker(terminal, receive), _to_client(terminal, send))]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in ways:
+                    one.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+            with contextlib.suppress(OSError):  # the client has gone
+                await send({"type": "websocket.close", "code": terminal.code})
 
     def _chosen(self, scope: Scope) -> int:
         """Returns which worker begins something: always the same one for the same idempotency key."""
@@ -175,6 +231,17 @@ class Passing:
             idle.append(connection)
         else:
             connection.close()
+
+
+async def _to_worker(terminal: AsyncTerminal, receive: Receive) -> None:
+    while (message := await receive())["type"] != "websocket.disconnect":
+        await terminal.pass_on(message["text"] if message.get("bytes") is None else message["bytes"])
+
+
+async def _to_client(terminal: AsyncTerminal, send: Send) -> None:
+    while not terminal.closed:
+        for message in await terminal.messages():
+            await send({"type": "websocket.send", "bytes" if isinstance(message, bytes) else "text": message})
 
 
 def _died(kind: str) -> WorkerDied:

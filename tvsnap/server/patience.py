@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from tvsnap.server.settings import ServerSettings
 
@@ -38,6 +39,7 @@ class Patient(HttpToolsProtocol):
         self._taking: asyncio.TimerHandle | None = None
         self._head = self._body = 0
         self._longest = LONGEST_HEAD
+        self._is_websocket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""
@@ -62,7 +64,7 @@ class Patient(HttpToolsProtocol):
         """Takes what a client sends."""
         self._head += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_websocket:
             return
         if self.idle_since is None:
             if self._coming is None and self.cycle.more_body:
@@ -97,6 +99,13 @@ class Patient(HttpToolsProtocol):
             self._head = 0
             self._came()
 
+    def handle_websocket_upgrade(self) -> None:
+        """Leaves the connection to a `PatientSocket`."""
+        self._is_websocket = True
+        self._came()
+        self._unset_keepalive_if_required()
+        super().handle_websocket_upgrade()
+
     def pause_writing(self) -> None:
         """Begins to wait until the client takes what it is sent."""
         super().pause_writing()
@@ -130,3 +139,38 @@ class Patient(HttpToolsProtocol):
             if self._head and not answered:  # who has sent nothing would take it for the answer to what comes
                 self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             self.transport.close()
+
+
+class PatientSocket(WSProtocol):
+    """One WebSocket, which is closed where its client takes nothing of what it is sent."""
+
+    def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
+        """
+        Args:
+            settings: say how long a client has.
+            args: what uvicorn gives.
+            named: what uvicorn gives.
+        """
+        super().__init__(*args, **named)
+        self._patience = settings.patience
+        self._taking: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends all waiting."""
+        self._took()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begins to wait until the client takes what it is sent."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(self._patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Takes note that the client has taken something."""
+        super().resume_writing()
+        self._took()
+
+    def _took(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None

@@ -18,7 +18,7 @@ from tvsnap.server.bodies import SandboxAnswer, SandboxesAnswer, encode
 from tvsnap.server.held import HeldSandbox
 from tvsnap.server.http import Operation, decode, json_response, number_of
 from tvsnap.server.service import Service
-from tvsnap.server.tenants import tenant_of
+from tvsnap.server.tenants import Tenant, tenant_of
 from tvsnap.wire.values import to_data
 
 _MATERIALISE = bodies.decoder(bodies.Materialise)
@@ -82,23 +82,7 @@ class SandboxRoutes:
         state, tenant = await self._service.owned(request), tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_MATERIALISE, body)
-            self._service.check_room(asked.n, tenant)
-            with self._service.sandboxes.room_for(asked.n):
-                made: list[HeldSandbox] = []
-                blocks = [self._service.using_sandbox(tenant) for _ in range(asked.n)]
-                try:
-                    for block in blocks:
-                        sandbox = await block.enter_async_context(
-                            self._service.cache.materialise(state, after=asked.after, network=asked.network)
-                        )
-                        made.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose, tenant=tenant))
-                except BaseException:
-                    for block in blocks:
-                        await block.aclose()
-                    raise
-                for one in made:
-                    self._service.sandboxes.add(one)
+            made = await make_sandboxes(self._service, state, decode(_MATERIALISE, body), tenant)
             return encode(SandboxesAnswer([sandbox_answer(one) for one in made]))
 
         return json_response(await self._service.once(request, work), 201)
@@ -197,6 +181,33 @@ class SandboxRoutes:
 
     def _held(self, request: Request) -> HeldSandbox:
         return self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
+
+
+async def make_sandboxes(
+    service: Service, state: str, asked: bodies.Materialise, tenant: Tenant | None
+) -> list[HeldSandbox]:
+    """Makes sandboxes in a state, which a client holds from then on.
+
+    Raises:
+        Busy: as many as there may be are at work or held, or as the tenant may have.
+    """
+    service.check_room(asked.n, tenant)
+    with service.sandboxes.room_for(asked.n):
+        made: list[HeldSandbox] = []
+        blocks = [service.using_sandbox(tenant) for _ in range(asked.n)]
+        try:
+            for block in blocks:
+                sandbox = await block.enter_async_context(
+                    service.cache.materialise(state, after=asked.after, network=asked.network)
+                )
+                made.append(HeldSandbox(sandbox=sandbox, state=state, leave=block.aclose, tenant=tenant))
+        except BaseException:
+            for block in blocks:
+                await block.aclose()
+            raise
+        for one in made:
+            service.sandboxes.add(one)
+    return made
 
 
 async def archived(service: Service, sandbox: AsyncSandbox, block: contextlib.AsyncExitStack) -> Response:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.rollout import AsyncRollout
@@ -121,7 +121,7 @@ class Service:
         block.callback(self.shares.add, tenant, -1)
         return block
 
-    async def owned(self, request: Request, name: str = "state") -> str:
+    async def owned(self, request: HTTPConnection, name: str = "state") -> str:
         """Returns the state that a request names in its path, if it may be seen by who asks.
 
         Args:

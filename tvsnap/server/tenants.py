@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, UsageError
@@ -50,7 +50,7 @@ class Tenant:
         return salt.startswith(self.prefix)
 
 
-def tenant_of(request: Request) -> Tenant | None:
+def tenant_of(request: HTTPConnection) -> Tenant | None:
     """Returns the tenant that makes a request; None for who may see all."""
     tenant: Tenant | None = request.scope.get("tenant")
     return tenant
