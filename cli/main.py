@@ -33,6 +33,7 @@ VERBS = {
     "serve": "Serve rollouts, states and images to clients over HTTP.",
     "mcp": "Serve the tools of a sandbox to an agent over MCP.",
     "verify": "Make recorded calls again, and compare.",
+    "events": "Tell what happens at a server, as it happens.",
     "stats": "Show hit rates, time saved, disk and memory in use.",
     "gc": "Free what nothing needs.",
     "forget": "Delete a branch, or what a task did: calls, states, snapshots.",

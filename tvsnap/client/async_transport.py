@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, pause_after, unreachable
-from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer
+from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
 
 T = TypeVar("T")
@@ -115,6 +115,19 @@ class AsyncTransport:
         if len(self._idle) < IDLE_CONNECTIONS:
             self._idle.append(connection)
         else:
+            connection.close()
+
+    @contextlib.asynccontextmanager
+    async def stream(self, method: str, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A block with the body of an answer, in pieces, on a connection of its own; see `Transport.stream`."""
+        connection, blocking = await self._connect(), self.blocking
+        try:
+            connection.writer.write(request_bytes(method, path, blocking.address, blocking.headers, None))
+            head = await connection.head()
+            if head.status >= 400:
+                read_answer(head.status, b"".join([piece async for piece in connection.pieces(head)]))
+            yield connection.pieces(head)
+        finally:
             connection.close()
 
     async def terminal(self, path: str) -> AsyncTerminal:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 from tvsnap.client.bases import ClientBase, RolloutBase, SandboxBase
+from tvsnap.client.events import Event, EventParser
 from tvsnap.client.operations import (
     DEFAULT_TIMEOUT,
     MOST_READ,
@@ -58,10 +59,10 @@ def connect(
         url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
         token: what the server lets in with; None where it asks for none.
         patience: seconds to wait while the server's sandboxes are used up.
-        ca: a file with the certificate of the authority that has signed the server's, for https; None for those that
-            this machine trusts.
+        ca: a file with the certificate of the authority that has signed the server's, for https; None for the one
+            that the variable TVSNAP_CA names, or else those that this machine trusts.
         certificate: a file with the certificate to show to the server, and its key; or two files, one for each. None
-            for a server that asks for none.
+            for the file that the variable TVSNAP_CERTIFICATE names, if it is set.
 
     Raises:
         UsageError: the address is none, a file with certificates cannot be used, or the server does not know the token.
@@ -206,6 +207,19 @@ class Client(ClientBase):
             return [RemoteRollout(self, None, one) for one in answer["rollouts"]]
         return self._make(make_sandboxes(state, n, 0.0, None))
 
+    @contextlib.contextmanager
+    def events(self) -> Iterator[Iterator[Event]]:
+        """Returns a context manager with what happens at the server from then on, as it happens.
+
+        A tenant sees its own. Where events come faster than they are taken, some are left out, and an event `dropped`
+        tells how many.
+
+        Yields:
+            The events, which end when the server is stopped.
+        """
+        with self.transport.stream("GET", target("events")) as pieces:
+            yield _events(pieces)
+
     def reexecute(self, edge: Edge) -> Remade:
         """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
 
@@ -248,6 +262,13 @@ class Client(ClientBase):
     def _make(self, ask: Ask) -> RemoteForks:
         made = self.transport.ask(ask)
         return RemoteForks(self.transport, made["sandboxes"])
+
+
+def _events(pieces: Iterator[bytes]) -> Iterator[Event]:
+    parser = EventParser()
+    for piece in pieces:
+        for event in parser.take(piece):
+            yield event
 
 
 class RemoteRollout(RolloutBase):

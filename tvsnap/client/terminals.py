@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tvsnap.client.async_transport import AsyncConnection
     from tvsnap.client.transport import Connection
 
+RESTARTS = 1012  # the status of the protocol with which a server ends what it has open
 LONGEST_MESSAGE = 65_536
 """Bytes of keys that are sent at once."""
 
@@ -117,17 +118,21 @@ class Frames:
 
 
 class TerminalState:
-    """What a client knows of a terminal elsewhere.
-
-    Attributes:
-        ended: why the terminal has ended, as the server has said it: `shell` (its shell has, or the sandbox) or
-            `server` (which is being stopped); None where it has not, or the connection has.
-    """
+    """What a client knows of a terminal elsewhere."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._early: list[bytes | str] = []
-        self.ended: str | None = None
+        self._told: str | None = None
+
+    @property
+    def ended(self) -> str | None:
+        """Why it has ended, as the server has said it.
+
+        `shell` where the shell or the sandbox has ended, `server` where the server is being stopped; None where it goes
+        on, was left, or the connection broke.
+        """
+        return "server" if self._frames.code == RESTARTS else self._told
 
     def _seen(self, messages: list[bytes | str]) -> bytes | None:
         """Returns what messages have the screen show; None at the end."""
@@ -137,7 +142,7 @@ class TerminalState:
                 shown += message
             else:
                 told: Any = json.loads(message)
-                self.ended = told.get("ended")
+                self._told = told.get("ended")
         return None if self._frames.closed and not shown else bytes(shown)
 
     def _keys(self, data: bytes) -> bytes:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 File = Union[str, "os.PathLike[str]"]
+CA_VARIABLE, CERTIFICATE_VARIABLE = "TVSNAP_CA", "TVSNAP_CERTIFICATE"
 TRIES = 5
 """How often a request is sent whose connection breaks."""
 PATIENCE = 600.0
@@ -232,6 +233,9 @@ class Transport:
         self._address = Address.parse(url)
         if not self._address.tls and (ca is not None or certificate is not None):
             raise UsageError(f"certificates are for a server that is asked by https://, not for {self._address}")
+        if self._address.tls:
+            ca = ca or os.environ.get(CA_VARIABLE) or None
+            certificate = certificate or os.environ.get(CERTIFICATE_VARIABLE) or None
         self._tls = tls_context(ca, certificate) if self._address.tls else None
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._patience = patience

@@ -103,6 +103,7 @@ class _Server(uvicorn.Server):
 
         Until then it goes on to listen: who asks for something new is told that the server stops.
         """
+        self._service.events.close()
         until = time.monotonic() + self._service.settings.grace
         while self.server_state.tasks and time.monotonic() < until and not self.force_exit:
             await asyncio.sleep(BETWEEN_LOOKS)

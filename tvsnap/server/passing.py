@@ -28,6 +28,9 @@ from tvsnap.wire.errors import Busy, WorkerDied
 _HELD = re.compile(r"/v1/(rollouts|sandboxes)/w(\d{1,6})-(\d{1,9})-")
 _OPENING = re.compile(r"/v1/rollouts|/v1/states/[^/]+/(rollouts|sandboxes)")
 _OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"expect", SECRET_HEADER})
+EVENTS_PATH = "/v1/events"
+LISTEN_AGAIN = 0.5
+"""Seconds after which a worker is asked for its events again that has died."""
 IDLE_CONNECTIONS = 256
 
 
@@ -80,6 +83,10 @@ class Passing:
         elif scope["path"] in self._of_first and self._worker.number != 0 and not inside:
             busy = Busy("the worker that answers TVCache's clients has died, and is started again", 0.5)
             await self._pass(0, scope, receive, send, busy)
+            return
+        elif scope["path"] == EVENTS_PATH and gathered:
+            scope["route"] = scope["path"]
+            await self._join_events(scope, receive, send)
             return
         elif merge is not None:
             scope["route"] = scope["path"]
@@ -210,6 +217,42 @@ class Passing:
 
         answers = await asyncio.gather(*(ask(number) for number in range(len(self._worker.names))))
         return merge(answers)
+
+    async def _join_events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the events of all workers as they come; of one that dies, what it tells once it was started again."""
+
+        async def ask() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def relay(number: int) -> None:
+            status = 0
+
+            async def forward(message: Message) -> None:
+                nonlocal status
+                status = message.get("status", status)
+                if status == 200 and message.get("body"):  # a whole event, or a comment
+                    await send({"type": "http.response.body", "body": message["body"], "more_body": True})
+
+            while not self._stopping():
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    await self._pass(number, dict(scope), ask, forward, Busy("a worker has died", LISTEN_AGAIN))
+                await asyncio.sleep(LISTEN_AGAIN)
+
+        async def left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        relays = asyncio.gather(*(relay(number) for number in range(len(self._worker.names))))
+        gone = asyncio.ensure_future(left())
+        try:
+            await asyncio.wait({relays, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            relays.cancel()
+            gone.cancel()
+            await asyncio.wait({relays, gone})
+        await send({"type": "http.response.body", "body": b""})
 
     @contextlib.asynccontextmanager
     async def _connection(self, number: int) -> AsyncIterator[AsyncConnection]:

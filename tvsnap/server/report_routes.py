@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.errors import UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
+from tvsnap.server.events import event_bytes
 from tvsnap.server.http import Operation, decode, flag_of, json_response, number_of, read_body
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.sandbox_routes import TAR, archived
@@ -81,6 +82,7 @@ class ReportRoutes:
                 *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
                 TAR,
             ),
+            Operation("GET", "/v1/events", "events", "Tells what happens.", self.events, None, EVENTS),
             Operation("GET", "/healthz", "health", "Tells that the server runs.", self.health),
             Operation("GET", "/readyz", "ready", "Tells whether the server takes requests.", self.ready),
             Operation(
@@ -212,15 +214,23 @@ class ReportRoutes:
         return StreamingResponse(self._events(asked), media_type=EVENTS, headers={"cache-control": "no-cache"})
 
     async def _events(self, asked: bodies.BuildImage) -> AsyncIterator[bytes]:
-        progress = _Progress()
+        what = asked.name or asked.source or asked.folder
+        told = self._service.events
+        told.tell("build_started", {"image": what})
+        progress = _Progress(lambda step: told.tell("build_step", {"image": what, **step}))
         building = asyncio.ensure_future(self._built(asked, progress))
         self._building.add(building)  # it goes on where the client has gone
         building.add_done_callback(self._building.discard)
         building.add_done_callback(lambda _: progress.events.put_nowait(None))
+        building.add_done_callback(lambda done: told.tell("build_ended", {"image": what, **_outcome(done)}))
         while (event := await progress.events.get()) is not None:
             yield event
         error = building.exception()
-        yield _event("image", to_data(building.result())) if error is None else _event("error", error_data(error))
+        yield (
+            event_bytes("image", to_data(building.result()))
+            if error is None
+            else event_bytes("error", error_data(error))
+        )
 
     async def _built(self, asked: bodies.BuildImage, progress: BuildProgress) -> Image:
         with contextlib.ExitStack() as files:
@@ -254,6 +264,12 @@ class ReportRoutes:
             raise
         return await archived(self._service, sandbox, block)
 
+    async def events(self, request: Request) -> Response:
+        """Tells what happens from now on, as it happens, until the server is stopped."""
+        self._service.check_going(held=False)
+        told = self._service.events.listen(tenant_of(request))
+        return StreamingResponse(told, media_type=EVENTS, headers={"cache-control": "no-cache"})
+
     async def health(self, request: Request) -> Response:
         """Tells that the server runs."""
         return json_response({"status": "ok"})
@@ -273,12 +289,15 @@ class ReportRoutes:
 class _Progress:
     """Turns what a build tells, in its thread, into events."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_begins: Callable[[dict[str, Any]], None]) -> None:
+        self._step_begins = step_begins
         self.events: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
     def step(self, index: int, total: int, text: str) -> None:
-        self._tell("step", {"index": index, "total": total, "text": text})
+        data = {"index": index, "total": total, "text": text}
+        self._tell("step", data)
+        self._loop.call_soon_threadsafe(self._step_begins, data)
 
     def output(self, line: str) -> None:
         self._tell("output", {"line": line})
@@ -290,8 +309,11 @@ class _Progress:
         self._tell("fraction", {"done": done})
 
     def _tell(self, name: str, data: Any) -> None:
-        self._loop.call_soon_threadsafe(self.events.put_nowait, _event(name, data))
+        self._loop.call_soon_threadsafe(self.events.put_nowait, event_bytes(name, data))
 
 
-def _event(name: str, data: Any) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + encode(data) + b"\n\n"
+def _outcome(done: asyncio.Future[Image]) -> dict[str, Any]:
+    if done.cancelled():
+        return {"digest": None, "error": "the server is being stopped"}
+    error = done.exception()
+    return {"digest": done.result().digest if error is None else None, "error": None if error is None else str(error)}

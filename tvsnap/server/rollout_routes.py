@@ -169,7 +169,7 @@ class RolloutRoutes:
         if not held.running and held.rollout.is_settled:
             result = self._try_hit(held, call)
             if result is not None:
-                answer = self._answered(held, result, began, request.scope)
+                answer = self._answered(held, call.name, result, began, request.scope)
                 if key is not None:
                     done = asyncio.get_running_loop().create_future()
                     done.set_result(answer)
@@ -178,7 +178,7 @@ class RolloutRoutes:
 
         async def work() -> bytes:
             try:
-                return self._answered(held, await self._make(held, call), began, request.scope)
+                return self._answered(held, call.name, await self._make(held, call), began, request.scope)
             except BaseException as error:
                 if key is not None and isinstance(error, Busy):
                     held.answers.forget(key)
@@ -205,10 +205,16 @@ class RolloutRoutes:
                     )
         return result
 
-    def _answered(self, held: HeldRollout, result: ToolResult, began: float, scope: Scope) -> bytes:
+    def _answered(self, held: HeldRollout, name: str, result: ToolResult, began: float, scope: Scope) -> bytes:
         scope["source"] = result.source
-        self._service.metrics.call(result.source, time.perf_counter() - began)
-        return encode(CallAnswer(result_body(result), place_of(held.rollout)))
+        seconds, place = time.perf_counter() - began, place_of(held.rollout)
+        self._service.metrics.call(result.source, seconds)
+        if self._service.events.heard:
+            state = None if place is None else place.state
+            told = {"rollout": held.id, "name": held.rollout.id, "tool": name, "source": result.source}
+            told |= {"seconds": round(seconds, 6), "exit_code": result.exit_code, "state": state}
+            self._service.events.tell("call", told, held.tenant)
+        return encode(CallAnswer(result_body(result), place))
 
     async def fork(self, request: Request) -> Response:
         """Begins rollouts where one stands."""
@@ -346,9 +352,12 @@ class RolloutRoutes:
         held = self._service.rollouts.add(HeldRollout(rollout=begun, tenant=tenant, leave=self._leave))
         rollout = begun.rollout
         place = PlaceBody(rollout.state, rollout.depth, rollout.private, rollout.unshared)
+        told = {"rollout": held.id, "name": begun.id, "root": begun.root, "state": place.state}
+        self._service.events.tell("rollout_opened", told, tenant)
         return RolloutAnswer(held.id, begun.id, begun.root, place)
 
     async def _leave(self, held: HeldRollout) -> None:
         """Ends what belongs to a rollout that is about to end."""
+        self._service.events.tell("rollout_closed", {"rollout": held.id, "name": held.rollout.id}, held.tenant)
         if held.given is not None:
             await self._service.sandboxes.end(held.given.id)

@@ -13,6 +13,7 @@ from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.threads import in_thread
 from tvsnap.host.contents import Contents
+from tvsnap.server.events import Events
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
 from tvsnap.server.http import KEY_HEADER, end_of_server, read_body, request_mark
 from tvsnap.server.metrics import Metrics
@@ -40,6 +41,7 @@ class Service:
         rollouts: those that clients have open.
         sandboxes: those that clients hold.
         shares: who uses how many sandboxes.
+        events: what happens, told to who listens.
         stopping: whether the server is about to stop: it begins nothing any more.
     """
 
@@ -58,6 +60,7 @@ class Service:
         self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *known)
         self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
         self.stopping = False
+        self.events = Events()
         self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
         self.shares = Shares({tenant for tenant in settings.tokens.values() if tenant is not None})
 

@@ -25,7 +25,7 @@ from tvsnap.server.tenants import tenant_of
 _SIZE = bodies.decoder(bodies.Size)
 SHOWN_AT_ONCE = 65_536
 """Bytes that are read of a sandbox before the client has taken those that came before."""
-_RESTARTS, _FAILED, _SENSELESS = 1012, 1011, 1008  # statuses of the WebSocket protocol
+_FAILED, _SENSELESS = 1011, 1008  # statuses of the WebSocket protocol
 
 Join = Callable[[WebSocket], Awaitable[None]]
 
@@ -151,11 +151,8 @@ class Socket:
             except asyncio.CancelledError:  # only a server that is stopped does that
                 stopped = end_of_server(held="id" in scope["path_params"])
                 self._service.metrics.refuse(stopped)
-                if not joined:
+                if not joined:  # else uvicorn has said so by the status 1012
                     await error_response(stopped)(scope, receive, send)
-                    return
-                await websocket.send_text(json.dumps({"ended": "server"}))
-                await websocket.close(_RESTARTS, "the server is being stopped")
             except WebSocketDisconnect:
                 raise
             except Exception as error:
