@@ -40,7 +40,7 @@ def events(as_json: options.AsJson = False) -> None:
 
 def _line(event: Event) -> str:
     words = (f"{name}={_shown(value)}" for name, value in event.data.items() if value is not None)
-    return one_line(f"{event.name}: {' '.join(words)}", 1000)
+    return one_line(f"{event.name}: {' '.join(words)}")
 
 
 def _shown(value: Any) -> str:

@@ -220,7 +220,8 @@ class AsyncClient(AsyncClientBase):
             The events, which end when the server is stopped.
         """
         async with self.transport.stream("GET", target("events")) as pieces:
-            yield _events(pieces)
+            parser = EventParser()
+            yield (event async for piece in pieces for event in parser.take(piece))
 
     async def reexecute(self, edge: Edge) -> Remade:
         """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
@@ -264,13 +265,6 @@ class AsyncClient(AsyncClientBase):
     async def _make(self, ask: Ask) -> AsyncRemoteForks:
         made = await self.transport.ask(ask)
         return AsyncRemoteForks(self.transport, made["sandboxes"])
-
-
-async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Event]:
-    parser = EventParser()
-    async for piece in pieces:
-        for event in parser.take(piece):
-            yield event
 
 
 class AsyncRemoteRollout(AsyncRolloutBase):

@@ -218,7 +218,8 @@ class Client(ClientBase):
             The events, which end when the server is stopped.
         """
         with self.transport.stream("GET", target("events")) as pieces:
-            yield _events(pieces)
+            parser = EventParser()
+            yield (event for piece in pieces for event in parser.take(piece))
 
     def reexecute(self, edge: Edge) -> Remade:
         """Makes a recorded call once more, in a sandbox that is ended afterwards; see `Cache.reexecute`.
@@ -262,13 +263,6 @@ class Client(ClientBase):
     def _make(self, ask: Ask) -> RemoteForks:
         made = self.transport.ask(ask)
         return RemoteForks(self.transport, made["sandboxes"])
-
-
-def _events(pieces: Iterator[bytes]) -> Iterator[Event]:
-    parser = EventParser()
-    for piece in pieces:
-        for event in parser.take(piece):
-            yield event
 
 
 class RemoteRollout(RolloutBase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.errors import NotFound
 from tvsnap.server.content_routes import ContentRoutes
-from tvsnap.server.http import REQUESTS, Endpoint, Guard, Operation, error_response, json_response
+from tvsnap.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
 from tvsnap.server.logs import RequestLog
 from tvsnap.server.openapi import document
 from tvsnap.server.passing import Passing
@@ -42,6 +43,7 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service).operations if settings.tvcache else []
+    foreign = [replace(one, handler=Open(one.handler, lambda: service.stopping)) for one in foreign]
     operations += foreign
     described = document(operations)
 

@@ -50,6 +50,7 @@ class ContentRoutes:
 
     async def put(self, request: Request) -> Response:
         """Keeps a content, once it was seen to be what its digest says."""
+        self._service.check_going(held=False)
         digest, limit = _digest(request), self._service.settings.max_upload
         check_length(request, limit)
         with tempfile.TemporaryFile(dir=self._service.cache.cache.home) as file:

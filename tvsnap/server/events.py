@@ -14,7 +14,7 @@ MEDIA_TYPE = "text/event-stream"
 MOST_WAITING = 1000
 """Events that wait for a client that does not take them; beyond that, the newest are dropped and counted."""
 HEARTBEAT = 15.0
-"""Seconds without an event after which a comment is sent, so that who listens and what lies between see a connection."""
+"""Seconds without an event after which a comment is sent: a connection is to be seen to live."""
 
 
 class Events:

@@ -138,6 +138,25 @@ class _Reading:
             message = await self._receive()
 
 
+class Open:
+    """Refuses what would begin something once the server is about to stop."""
+
+    def __init__(self, handler: Handler, stopping: Callable[[], bool]) -> None:
+        """
+        Args:
+            handler: of an operation.
+            stopping: returns whether the server is about to stop.
+        """
+        self._handler = handler
+        self._stopping = stopping
+
+    async def __call__(self, request: Request) -> Response:
+        """Answers a request, or refuses it."""
+        if self._stopping():
+            raise end_of_server(held=False)
+        return await self._handler(request)
+
+
 class AtMost:
     """Refuses requests while there are too many connections, as what was not begun."""
 

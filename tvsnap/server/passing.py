@@ -244,14 +244,14 @@ class Passing:
 
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        relays = asyncio.gather(*(relay(number) for number in range(len(self._worker.names))))
+        relays = [asyncio.ensure_future(relay(number)) for number in range(len(self._worker.names))]
         gone = asyncio.ensure_future(left())
         try:
-            await asyncio.wait({relays, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([gone, *relays], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            relays.cancel()
-            gone.cancel()
-            await asyncio.wait({relays, gone})
+            for one in (gone, *relays):
+                one.cancel()
+            await asyncio.gather(gone, *relays, return_exceptions=True)
         await send({"type": "http.response.body", "body": b""})
 
     @contextlib.asynccontextmanager

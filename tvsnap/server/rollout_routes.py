@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -211,7 +212,7 @@ class RolloutRoutes:
         self._service.metrics.call(result.source, seconds)
         if self._service.events.heard:
             state = None if place is None else place.state
-            told = {"rollout": held.id, "name": held.rollout.id, "tool": name, "source": result.source}
+            told: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id, "tool": name, "source": result.source}
             told |= {"seconds": round(seconds, 6), "exit_code": result.exit_code, "state": state}
             self._service.events.tell("call", told, held.tenant)
         return encode(CallAnswer(result_body(result), place))
