@@ -95,6 +95,8 @@ def test_every_request_is_answered_as_described(target: Server, mode: Generation
         operation = result.ok()  # type: ignore[union-attr]  # raises what is wrong with it otherwise
         if real and ("{" not in operation.path or operation.label == REMOVES):
             continue
+        if operation.path == "/v1/events":  # its answer ends with the server
+            continue
         values = known(target, operation.path) if real else {}
         try:
             answered += send(operation, mode, values)

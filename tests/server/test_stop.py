@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.server.test_limits import home as home
 from tests.server.test_server import open_rollout
 from tests.server.test_workers import processes_that_name
 from tvsnap.host import owners
-from tvsnap.wire.errors import ServerStopped
+from tvsnap.wire.errors import ServerStopped, Stopping
 
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
 
@@ -164,6 +165,47 @@ def test_what_was_not_begun_is_begun_when_the_server_runs_again(home: Path, kind
         again = start(home)
         assert begun.result(60) == "on\n"
         assert again.stop() == 0
+
+
+@WORKERS
+def test_a_build_does_not_hold_up_the_end(home: Path, tmp_path: Path, workers: str) -> None:
+    waiting = f"sleep {10**9 + secrets.randbelow(10**9)}"
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "image.yaml").write_text(f"base: {{image: terminal}}\nsetup: ['{waiting}']\n")
+    server = start(home, "--grace", "1", "--workers", workers)
+    with tvsnap.connect(server.url) as client, ThreadPoolExecutor() as threads:
+        building = threads.submit(client.images.build, folder)
+        eventually(lambda: processes_that_name(waiting) or building.done(), timeout=60)
+        assert not building.done(), building.exception()
+        began = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - began < 15
+        with pytest.raises((Stopping, ConnectionError)):
+            building.result(60)
+    assert processes_that_name(waiting) == []
+    _assert_nothing_is_left(server, home)
+
+
+def test_uploads_and_tvcaches_clients_are_refused(home: Path) -> None:
+    server = start(home, "--grace", "300", "--tvcache")
+    under_way = UnderWay(server)
+    server.process.send_signal(signal.SIGTERM)
+    try:
+        eventually(lambda: answer_of(server, "GET", "/readyz")[0] == 503, timeout=60)
+        for method, path, body in (
+            ("PUT", "/put", {"task_name": "t", "history": ["a"], "values": ["b"]}),
+            ("GET", "/get?task_name=t&tool_calls=a", None),
+            ("POST", "/should_fork", {"task_name": "t", "history": []}),
+            ("PUT", f"/v1/contents/{'0' * 64}", "x"),
+        ):
+            status, headers, data = answer_of(server, method, path, body)
+            assert status == 503, (path, data)
+            assert int(headers["retry-after"]) >= 1
+    finally:
+        under_way.let_go()
+    assert under_way.done()[0] == 200
+    assert server.process.wait(60) == 0
 
 
 def _refusals(server: Server) -> str:

@@ -78,6 +78,31 @@ def serving(home: Path, *options: str | Path) -> Iterator[Server]:
         assert server.stop() == 0
 
 
+def test_connect_reads_the_variables(
+    home: Path, authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = authority.issue("server", "subjectAltName=IP:127.0.0.1")
+    shown = authority.issue("trainer", "extendedKeyUsage=clientAuth")
+
+    async def name() -> str:
+        async with await tvsnap.aio.connect(server.url) as client, client.rollout("terminal") as rollout:
+            return rollout.root
+
+    with serving(home, "--tls-certificate", certificate, "--tls-client-ca", authority.file) as server:
+        for ca, own in ((None, shown), (stranger.file, shown), (authority.file, None)):
+            for variable, value in (("TVSNAP_CA", ca), ("TVSNAP_CERTIFICATE", own)):
+                monkeypatch.setenv(variable, str(value or ""))
+            with pytest.raises(Unreachable):
+                tvsnap.connect(server.url)
+        monkeypatch.setenv("TVSNAP_CERTIFICATE", str(shown))
+        assert asyncio.run(name())
+        monkeypatch.setenv("TVSNAP_CA", str(stranger.file))
+        with tvsnap.connect(server.url, ca=authority.file) as client:  # what is given comes first
+            client.images.list()
+        with tvsnap.connect(f"unix:{server.socket}") as client:  # which has no TLS
+            client.images.list()
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_certificates_of_both_sides(home: Path, authority: Authority, stranger: Authority, workers: str) -> None:
     server_file = authority.issue("server", "subjectAltName=IP:127.0.0.1")

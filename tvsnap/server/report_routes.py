@@ -23,7 +23,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
 from tvsnap.server.events import event_bytes
-from tvsnap.server.http import Operation, decode, flag_of, json_response, number_of, read_body
+from tvsnap.server.http import Operation, decode, end_of_server, flag_of, json_response, number_of, read_body
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.sandbox_routes import TAR, archived
 from tvsnap.server.service import Service
@@ -217,7 +217,7 @@ class ReportRoutes:
         what = asked.name or asked.source or asked.folder
         told = self._service.events
         told.tell("build_started", {"image": what})
-        progress = _Progress(lambda step: told.tell("build_step", {"image": what, **step}))
+        progress = _Progress(lambda step: told.tell("build_step", {"image": what, **step}), self._check_open)
         building = asyncio.ensure_future(self._built(asked, progress))
         self._building.add(building)  # it goes on where the client has gone
         building.add_done_callback(self._building.discard)
@@ -231,6 +231,11 @@ class ReportRoutes:
             if error is None
             else event_bytes("error", error_data(error))
         )
+
+    def _check_open(self) -> None:
+        """Ends a build, in its thread, once the server ends what is under way."""
+        if self._service.closing:
+            raise end_of_server(held=False)
 
     async def _built(self, asked: bodies.BuildImage, progress: BuildProgress) -> Image:
         with contextlib.ExitStack() as files:
@@ -289,7 +294,8 @@ class ReportRoutes:
 class _Progress:
     """Turns what a build tells, in its thread, into events."""
 
-    def __init__(self, step_begins: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, step_begins: Callable[[dict[str, Any]], None], check: Callable[[], None]) -> None:
+        self._check = check
         self._step_begins = step_begins
         self.events: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -309,6 +315,7 @@ class _Progress:
         self._tell("fraction", {"done": done})
 
     def _tell(self, name: str, data: Any) -> None:
+        self._check()
         self._loop.call_soon_threadsafe(self.events.put_nowait, event_bytes(name, data))
 
 

@@ -13,6 +13,7 @@ from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.threads import in_thread
 from tvsnap.host.contents import Contents
+from tvsnap.images.build.runner import end_running
 from tvsnap.server.events import Events
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
 from tvsnap.server.http import KEY_HEADER, end_of_server, read_body, request_mark
@@ -43,6 +44,7 @@ class Service:
         shares: who uses how many sandboxes.
         events: what happens, told to who listens.
         stopping: whether the server is about to stop: it begins nothing any more.
+        closing: whether it ends what is under way.
     """
 
     def __init__(self, cache: AsyncCache, settings: ServerSettings, prefix: str = "") -> None:
@@ -59,7 +61,7 @@ class Service:
         known = (settings.ttl, self.metrics, prefix)
         self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *known)
         self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
-        self.stopping = False
+        self.stopping = self.closing = False
         self.events = Events()
         self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
         self.shares = Shares({tenant for tenant in settings.tokens.values() if tenant is not None})
@@ -186,7 +188,9 @@ class Service:
             await self.sandboxes.end_idle()
 
     async def close(self) -> None:
-        """Ends what clients hold; the cache is left open, and ends what is still being used."""
+        """Ends what clients hold, and builds; the cache is left open, and ends what is still being used."""
+        self.closing = True
+        end_running()
         for table in (self.sandboxes, self.rollouts):
             for held in table:
                 if not held.running:

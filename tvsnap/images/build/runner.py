@@ -23,6 +23,9 @@ _CANNOT_START = 127
 """Exit status of `tvsnap-launch build` if the program itself cannot be started."""
 
 
+_running: set[subprocess.Popen[str]] = set()
+
+
 def proxy_variables() -> dict[str, str]:
     """Returns the environment variables for this machine's proxies, for use during a build."""
     return {name: value for name, value in os.environ.items() if name.lower() in _PROXY_VARIABLES}
@@ -126,6 +129,12 @@ def _run(
         raise BuildStepFailed(f"failed with exit status {process.returncode}")
 
 
+def end_running() -> None:
+    """Ends the programs that builds of this process wait for, by which these builds fail. Any thread may call it."""
+    for process in list(_running):
+        process.terminate()
+
+
 def _started(
     argv: Sequence[str], env: Mapping[str, str] | None, printed: IO[bytes] | int = subprocess.PIPE
 ) -> subprocess.Popen[str]:
@@ -149,6 +158,7 @@ def _to_its_end(process: subprocess.Popen[str], stream: IO[str], output: Callabl
     Returns the last line that is not blank.
     """
     last = ""
+    _running.add(process)
     try:
         while line := stream.readline(_LONGEST_LINE):
             output(line.rstrip())
@@ -158,4 +168,6 @@ def _to_its_end(process: subprocess.Popen[str], stream: IO[str], output: Callabl
         process.terminate()
         process.wait()
         raise
+    finally:
+        _running.discard(process)
     return last
