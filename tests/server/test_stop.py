@@ -172,7 +172,7 @@ def test_a_build_does_not_hold_up_the_end(home: Path, tmp_path: Path, workers: s
     waiting = f"sleep {10**9 + secrets.randbelow(10**9)}"
     folder = tmp_path / "slow"
     folder.mkdir()
-    (folder / "image.yaml").write_text(f"base: {{image: terminal}}\nsetup: ['{waiting}']\n")
+    (folder / "image.yaml").write_text(f"image: terminal\nrun: ['{waiting}']\n")
     server = start(home, "--grace", "1", "--workers", workers)
     with tvsnap.connect(server.url) as client, ThreadPoolExecutor() as threads:
         building = threads.submit(client.images.build, folder)
