@@ -58,7 +58,9 @@ def test_rollouts_and_calls_are_told(request: pytest.FixtureRequest, place: str)
             name: ["rollout_opened", "call", "rollout_closed"] for name in names
         }
         calls = [event.data for event in found if event.name == "call"]
-        assert [call["source"] for call in calls] == ["executed", "hit", "hit"]
+        sources = [call["source"] for call in calls]
+        assert sources[0] == "executed"
+        assert set(sources[1:]) <= {"hit", "coalesced"}
         assert {call["tool"] for call in calls} == {"bash"}
         assert all(0 < call["seconds"] < 60 for call in calls)
         assert client.graph.resolve(calls[-1]["state"]).depth == 1

@@ -81,15 +81,14 @@ def test_keys_size_and_interrupts(server: Server, where: str) -> None:
         assert terminal.ended == "shell"
 
 
-def test_much_comes_whole_and_is_not_sent_ahead(server: Server) -> None:
+def test_what_is_not_taken_does_not_pile_up(server: Server) -> None:
     with tvsnap.connect(server.url) as client, a_state(client) as state, client.terminal(state) as terminal:
         terminal.send(b"stty -echo; seq 100000 | sha256sum; seq 100000; echo its\\ end\n")
         before = _memory(server.process.pid)
-        time.sleep(1)  # the client takes nothing meanwhile, and what comes does not pile up at the server
+        time.sleep(1)  # the client takes nothing meanwhile
         assert _memory(server.process.pid) < before + (4 << 20)
         seen = screen_until(terminal, b"its end\r\n")
-        assert b"\r\n99999\r\n100000\r\n" in seen
-        assert seen.count(b"\n") >= 100_000
+        assert b"\r\n99999\r\n100000\r\n" in seen  # the sandbox has not waited: some of what came before is left out
 
 
 def _memory(pid: int) -> int:
