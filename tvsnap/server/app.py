@@ -23,6 +23,7 @@ from tvsnap.server.rollout_routes import RolloutRoutes
 from tvsnap.server.sandbox_routes import SandboxRoutes
 from tvsnap.server.service import Service
 from tvsnap.server.terminal_routes import TerminalRoutes
+from tvsnap.server.tracing import traces
 from tvsnap.server.tvcache.routes import TVCacheRoutes
 from tvsnap.server.upkeep_routes import UpkeepRoutes
 from tvsnap.server.workers import Worker
@@ -66,12 +67,16 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
             ending.cancel()
             await service.close()
             await service.cache.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
     inner: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
     if worker is not None:
         inner = Passing(inner, worker, {operation.path for operation in foreign}, lambda: service.stopping)
     guard = Guard(inner, settings, service.metrics, None if worker is None else worker.secret)
-    return RequestLog(guard) if settings.log_format == "json" else guard
+    outer: ASGIApp = RequestLog(guard) if settings.log_format == "json" else guard
+    tracing = traces(outer)
+    return outer if tracing is None else tracing
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

@@ -207,11 +207,11 @@ class RolloutRoutes:
         return result
 
     def _answered(self, held: HeldRollout, name: str, result: ToolResult, began: float, scope: Scope) -> bytes:
-        scope["source"] = result.source
+        scope["source"], scope["tool"] = result.source, name
         seconds, place = time.perf_counter() - began, place_of(held.rollout)
         self._service.metrics.call(result.source, seconds)
+        state = scope["reached"] = None if place is None else place.state
         if self._service.events.heard:
-            state = None if place is None else place.state
             told: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id, "tool": name, "source": result.source}
             told |= {"seconds": round(seconds, 6), "exit_code": result.exit_code, "state": state}
             self._service.events.tell("call", told, held.tenant)
