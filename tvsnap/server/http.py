@@ -108,7 +108,8 @@ class Endpoint:
                 stopped = end_of_server(held="id" in scope["path_params"])
                 self._metrics.refuse(stopped)
                 response = error_response(stopped)
-        await response(scope, receive, send)
+        with contextlib.suppress(asyncio.CancelledError):  # an answer that breaks off, as above
+            await response(scope, receive, send)
 
 
 class _Reading:
