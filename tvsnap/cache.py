@@ -56,6 +56,7 @@ from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
+from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
@@ -103,6 +104,7 @@ class Cache:
         network_answers: float | None = None,
         timeouts: Literal["private", "shared"] = "private",
         grade_executions: int = 1,
+        shares: Iterable[Share] = (),
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -138,6 +140,9 @@ class Cache:
             grade_executions: how many times a call that grades (`Rollout.call(grade=...)`) is executed in a state
                 before its grade answers others there. If executions give different grades, none ever does: each
                 rollout then has the grade that it would have had without the cache.
+            shares: the parts that several owners of rollouts have of the budget for snapshots, and of the processors
+                (local backend). Who takes more than its part of the snapshots loses its own first, and may use what
+                others leave free.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -167,6 +172,8 @@ class Cache:
             check_whole(prefork, "prefork", 0)
         self.limits = None if limits is None else check_type(limits, Limits, "limits")
         self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
+        shared = Shares(check_type(share, Share, "shares") for share in shares)
+        shared.check(self.budget.disk)
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
         self.use_cache = use_cache
@@ -195,7 +202,7 @@ class Cache:
             self.backend.name, self._totals, busy=lambda: self._worth.busy if self._worth.weighs else 0.0
         )
         self._meter = Meter()
-        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
+        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
@@ -242,6 +249,7 @@ class Cache:
             self.backend.platform,
             self._lent,
             self._contents,
+            shared,
         )
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}

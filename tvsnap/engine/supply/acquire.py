@@ -232,7 +232,7 @@ class Acquirer:
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
         try:
-            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.limits), live.state)
+            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
         finally:
             self._backend.delete_snapshot(snapshot)
         fork.since -= age_s
