@@ -11,6 +11,7 @@ from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, pause_after, unreachable
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
+from tvsnap.wire.tcp import notice_loss
 
 T = TypeVar("T")
 
@@ -153,4 +154,5 @@ class AsyncTransport:
                 )
         except OSError as error:
             raise unreachable(address, error) from None
+        notice_loss(made[1].get_extra_info("socket"))
         return AsyncConnection(*made)
