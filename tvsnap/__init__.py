@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tvsnap.aio.sandbox import AsyncSandbox
     from tvsnap.cache import Cache
     from tvsnap.client.client import Client, connect
+    from tvsnap.client.events import Event
+    from tvsnap.client.terminals import Terminal
     from tvsnap.engine.keeping.policy import Balance, Costs, Policy, Rebuild
     from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.recipes import ImageSource
@@ -77,6 +79,8 @@ _NAMES = {
     "tvsnap.aio.sandbox": "AsyncSandbox",
     "tvsnap.cache": "Cache",
     "tvsnap.client.client": "Client connect",
+    "tvsnap.client.events": "Event",
+    "tvsnap.client.terminals": "Terminal",
     "tvsnap.engine.keeping.policy": "Balance Costs Policy Rebuild",
     "tvsnap.engine.supply.forks": "Forks",
     "tvsnap.engine.supply.recipes": "ImageSource",
@@ -133,6 +137,7 @@ __all__ = [
     "Costs",
     "Edge",
     "Environment",
+    "Event",
     "Fetched",
     "FileChange",
     "ForkFailed",
@@ -180,6 +185,7 @@ __all__ = [
     "Task",
     "TaskPhase",
     "TaskStep",
+    "Terminal",
     "TerminalBytes",
     "TerminalEnvironment",
     "Timeouts",
