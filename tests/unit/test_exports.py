@@ -47,6 +47,7 @@ INSIDE = {
     "Rollout.__init__",
     "Fetched.__init__",
     "ImageStore.manifest",
+    "Terminal.__init__",
 }
 """What tvsnap itself calls, and nobody else."""
 FOR_OURSELVES = {

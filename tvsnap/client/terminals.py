@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tvsnap.client.transport import Connection
 from tvsnap.client.wire import LONGEST_HEAD, read_answer
 from tvsnap.wire.errors import Unreachable
 
 if TYPE_CHECKING:
     from tvsnap.client.async_transport import AsyncConnection
-    from tvsnap.client.transport import Connection
 
 RESTARTS = 1012  # the status of the protocol with which a server ends what it has open
 LONGEST_MESSAGE = 65_536

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 
-from tvsnap.client.terminals import Frames, Terminal
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.model.errors import UsageError
 from tvsnap.wire.errors import Busy, Stopping, Unreachable
@@ -22,6 +21,8 @@ from tvsnap.wire.tcp import notice_loss
 if TYPE_CHECKING:
     import io
     import ssl  # which takes long to be imported, and few need
+
+    from tvsnap.client.terminals import Terminal
 
 T = TypeVar("T")
 File = Union[str, "os.PathLike[str]"]
@@ -99,12 +100,18 @@ class Connection:
                 left -= len(piece)
                 yield piece
             return
-        while size := int(self._line().split(b";")[0] or b"!", 16):
+        while size := self._size_of_chunk():
             piece = self._read(size + 2)
             if len(piece) < size + 2:
                 raise ConnectionError("the connection was closed")
             yield piece[:-2]
         self._line()
+
+    def _size_of_chunk(self) -> int:
+        try:
+            return int(self._line().split(b";")[0], 16)
+        except ValueError:  # as where nothing comes any more
+            raise ConnectionError("the connection was closed") from None
 
     def some(self) -> bytes:
         """Returns what comes next, once anything has; nothing at the end."""
@@ -331,6 +338,8 @@ class Transport:
             TvsnapError, OSError: what the server says.
             Unreachable: there is no server.
         """
+        from tvsnap.client.terminals import Frames, Terminal
+
         waiting = Waiting(self._patience)
         while True:
             connection = Connection(self._address, self._tls)
