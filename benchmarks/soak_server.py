@@ -39,7 +39,7 @@ CLIENTS, MINUTES = 8, 60.0
 TTL = 3
 SCRIPTS = 400
 """Of so many different rollouts, each client makes one after another, so that some are answered, and some are not."""
-LIVES = (2.0, 20.0)
+LIVES = (5.0, 60.0)
 """Seconds, from and to, after which a client is killed."""
 PARKED = 32
 SETTLING = 90.0
