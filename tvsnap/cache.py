@@ -340,6 +340,43 @@ class Cache:
             undo.pop_all()
             return rollouts
 
+    def expect(
+        self,
+        image: str | Image,
+        n: int = 1,
+        *,
+        salt: str | None = None,
+        limits: Limits | None = None,
+        network: NetworkLike = None,
+    ) -> None:
+        """Announces that rollouts of an image will soon need a sandbox at its root: these are made ahead of time.
+
+        A trainer that knows which tasks come next saves their first calls the start of a sandbox. Sandboxes are made in
+        the background while processors are idle, as far as `Budget` has room for them, and closed where they are not
+        used for some minutes or others need the room. Nothing is done where `prefork` is 0 or `use_cache` is False.
+
+        Args:
+            image: the image, or its name or digest.
+            n: how many more rollouts than those announced before.
+            salt: as in `rollout`, like `limits` and `network`.
+            limits: what the sandboxes may use.
+            network: what they may reach outside.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense, or the cache is closed.
+        """
+        self._check_open()
+        check_whole(n, "n", 1)
+        salt = "" if salt is None else check_text(salt, "salt")
+        if limits is not None:
+            check_type(limits, Limits, "limits")
+        recipe = self._recipes.of_image(image, limits, network, salt)
+        if self._preforker.enabled:
+            root = self._recipes.root(recipe, salt)
+            self.graph.ensure_root(root)
+            self._acquirer.announce(root.hash, recipe, n)
+
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
 

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import tvsnap
-from tvsnap.images import Image
+from tvsnap.images import Image, ImageStore
 from tvsnap.training.tasks import KINDS, Task, tasks
+
+SHIPPED = Path(__file__).parents[2] / "images"
 
 
 @pytest.fixture(scope="module")
-def cache(terminal_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tvsnap.Cache]:
-    with tvsnap.Cache(tmp_path_factory.mktemp("tasks"), policy="record-all", images=Images(terminal_image)) as cache:
+def cache(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tvsnap.Cache]:
+    home = Path(os.environ.get("TVSNAP_TEST_IMAGES") or tvsnap_home)
+    images = Images(ImageStore(home), {"terminal": terminal_image})
+    with tvsnap.Cache(tmp_path_factory.mktemp("tasks"), policy="record-all", images=images) as cache:
         yield cache
 
 
 class Images:
-    """Stands in for an image store with one image."""
+    """The images that are shipped, each built when it is first asked for."""
 
-    def __init__(self, image: Image) -> None:
-        self.image = image
+    def __init__(self, store: ImageStore, built: dict[str, Image]) -> None:
+        self.store = store
+        self.built = built
 
     def get(self, name: str) -> Image:
-        return self.image
+        if name not in self.built:
+            self.built[name] = self.store.build(SHIPPED / name)
+        return self.built[name]
 
 
 def grades_of(cache: tvsnap.Cache, task: Task, commands: tuple[str, ...]) -> tvsnap.Grade:
@@ -33,7 +42,7 @@ def grades_of(cache: tvsnap.Cache, task: Task, commands: tuple[str, ...]) -> tvs
             made = rollout.call("bash", {"command": command}, 60.0)
             assert (made.exit_code, made.output) == (0, ""), made.output
         for command in commands:
-            rollout.call("bash", {"command": command}, 60.0)
+            rollout.call(task.tool, task.arguments(command), 60.0)
         return rollout.grade(task.verifier)
 
 

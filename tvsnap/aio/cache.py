@@ -165,6 +165,8 @@ class AsyncCache(Twin[Cache]):
     def _original(self) -> Cache:
         return self.cache
 
+    expect = awaited(Cache.expect)
+    """`Cache.expect`, to be awaited."""
     warm = awaited(Cache.warm)
     """`Cache.warm`, to be awaited."""
     reexecute = awaited(Cache.reexecute)

@@ -1,0 +1,122 @@
+"""Tasks in Git repositories."""
+
+from __future__ import annotations
+
+import random
+
+from tvsnap.training.tasks.task import WORDS, Draft
+
+# Commits have the same hashes whenever they are made, as the dates are always the same.
+_BEGIN = (
+    "export GIT_AUTHOR_DATE='2026-01-01 12:00 +0000' GIT_COMMITTER_DATE='2026-01-01 12:00 +0000' && cd /app && "
+    "git init -q -b main . && git config user.name a && git config user.email a@example.org"
+)
+
+
+def git(chance: random.Random) -> Draft:
+    branch, file = chance.sample(WORDS, 2)
+    checks = (
+        f"goal('branch', lambda: run('git', 'rev-parse', '--verify', '-q', '{branch}'))\n"
+        f"goal('commit', lambda: '{file}.txt' in run('git', 'ls-tree', '--name-only', '{branch}').split())\n"
+        "keep('main', lambda: run('git', 'rev-list', '--count', 'main') == '1')\n"
+    )
+    setup = f"{_BEGIN} && echo 1 > README && git add README && git commit -q -m first && echo {file} > {file}.txt"
+    return Draft(
+        f"In the Git repository /app, commit the new file {file}.txt on a new branch named {branch}.",
+        setup,
+        checks,
+        [
+            [f"cd /app && git checkout -q -b {branch} && git add {file}.txt && git commit -q -m add"],
+            [
+                "cd /app",
+                "git status",
+                f"git branch {branch}",
+                f"git checkout {branch}",
+                "git add .",
+                "git commit -m add",
+            ],
+        ],
+        [["cd /app && git status"], [f"cd /app && git add {file}.txt && git commit -q -m add && git branch {branch}"]],
+    )
+
+
+def merge(chance: random.Random) -> Draft:
+    branch, first, second = chance.sample(WORDS, 3)
+    checks = (
+        f"goal('merged', lambda: run('git', 'ls-tree', '--name-only', 'main').split() == "
+        f"{sorted(['README', f'{first}.txt', f'{second}.txt'])!r})\n"
+        f"goal('history', lambda: run('git', 'merge-base', '{branch}', 'main') == run('git', 'rev-parse', '{branch}')"
+        " != '')\n"
+        f"keep('work', lambda: run('git', 'rev-list', '--count', '{branch}') == '2')\n"
+    )
+    setup = (
+        f"{_BEGIN} && echo 1 > README && git add . && git commit -q -m first && "
+        f"git checkout -q -b {branch} && echo {first} > {first}.txt && git add . && git commit -q -m {first} && "
+        f"git checkout -q main && echo {second} > {second}.txt && git add . && git commit -q -m {second}"
+    )
+    return Draft(
+        f"In the Git repository /app, merge the branch {branch} into main, so that main has {first}.txt as well as "
+        f"{second}.txt and the history of both. Keep {branch}.",
+        setup,
+        checks,
+        [
+            [f"cd /app && git merge -q --no-edit {branch}"],
+            ["cd /app", "git branch", "git log --oneline --all", f"git merge --no-ff -m merge {branch}", "git status"],
+        ],
+        [
+            [f"cd /app && git checkout -q {branch} && git merge -q --no-edit main"],
+            [f"cd /app && git merge -q --no-edit {branch} && git branch -q -D {branch}"],
+        ],
+    )
+
+
+def conflict(chance: random.Random) -> Draft:
+    branch, key, ours, theirs = chance.sample(WORDS, 4)
+    others = [f"{word} = {chance.randint(1, 99)}" for word in chance.sample(WORDS, 2)]
+    lines = [others[0], f"{key} = {theirs}", others[1]]
+
+    def content(value: str) -> str:
+        return f"{others[0]}\\n{key} = {value}\\n{others[1]}\\n"
+
+    checks = (
+        f"goal('resolved', lambda: run('git', 'show', 'main:settings').split('\\n') == {lines!r})\n"
+        f"goal('history', lambda: run('git', 'merge-base', '{branch}', 'main') == run('git', 'rev-parse', '{branch}')"
+        " != '')\n"
+        "goal('two parents', lambda: len(run('git', 'log', '-1', '--format=%P', 'main').split()) == 2)\n"
+        "keep('commits', lambda: int(run('git', 'rev-list', '--count', 'main')) >= 2)\n"
+    )
+    setup = (
+        f"{_BEGIN} && printf '{content('none')}' > settings && git add . && "
+        f"git commit -q -m first && git checkout -q -b {branch} && printf '{content(theirs)}' > settings && "
+        f"git commit -q -a -m {theirs} && git checkout -q main && printf '{content(ours)}' > settings && "
+        f"git commit -q -a -m {ours}"
+    )
+    return Draft(
+        f"In the Git repository /app, merge the branch {branch} into main. Both changed {key} in the file settings: "
+        f"take the value of {branch}, {theirs}.",
+        setup,
+        checks,
+        [
+            [f"cd /app && git merge -q --no-edit -X theirs {branch}"],
+            [
+                "cd /app",
+                f"git merge {branch}",
+                "git diff",
+                "git checkout --theirs settings",
+                "git add settings",
+                "git commit --no-edit",
+            ],
+            [
+                "cd /app",
+                f"git merge {branch}",
+                "cat settings",
+                f"printf '{content(theirs)}' > settings",
+                "git commit -a -m merged",
+            ],
+        ],
+        [
+            ["cd /app && git status"],
+            # The values come together without the merge, and the merge without the values.
+            ["cd /app && rm -rf .git settings && git init -q -b main ."],
+        ],
+    )

@@ -1,0 +1,127 @@
+"""What a task is, and what its generators share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvsnap import Verifier
+
+Commands = tuple[str, ...]
+TOOLS = {"bash": "command", "sql": "query", "python": "code"}
+"""The tools that tasks are done with, and the argument of each that a command is."""
+
+_CHECKS = "/tests/check.py"
+
+_CHECK = """
+import hashlib, json, os, pathlib, sqlite3, stat, subprocess
+
+goals, kept = {}, {}
+
+
+def text(path):
+    return pathlib.Path(path).read_text()
+
+
+def run(*words):
+    return subprocess.run(words, capture_output=True, text=True, cwd="/app", timeout=20).stdout.strip()
+
+
+def rows(query, database="/app/shop.db"):
+    return [list(row) for row in sqlite3.connect(database).execute(query)]
+
+
+def passes(test):
+    try:
+        return bool(test())
+    except Exception as error:
+        print(type(error).__name__, error)
+        return False
+
+
+def goal(name, test):
+    goals[name] = passes(test)
+
+
+def keep(name, test):
+    kept[name] = passes(test)
+
+"""
+_VERDICT = """
+reward = sum(goals.values()) / len(goals) if all(kept.values()) else 0.0
+print(json.dumps({"reward": reward, "tests": {**goals, **kept}}))
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task for an agent.
+
+    Attributes:
+        name: its kind and its number, such as `files/3`.
+        family: `terminal`, `sql` or `python`.
+        instruction: what the agent is told.
+        setup: commands for a shell that are run before the agent begins.
+        verifier: grades what it did: the share of the goals that were reached; 0 where something was changed that was
+            to stay.
+        solutions: sequences of commands that are graded 1.
+        wrong: sequences of commands that are graded 0.
+        image: the image in which it runs.
+        tool: which tool runs the commands, of `TOOLS`.
+    """
+
+    name: str
+    family: str
+    instruction: str
+    setup: Commands
+    verifier: Verifier
+    solutions: tuple[Commands, ...]
+    wrong: tuple[Commands, ...]
+    image: str = "terminal"
+    tool: str = "bash"
+
+    def arguments(self, command: str) -> dict[str, str]:
+        """Returns the arguments with which the task's tool is called to run a command.
+
+        Args:
+            command: a command for a shell, SQL, or Python, as `tool` says.
+        """
+        return {TOOLS[self.tool]: command}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A task without its name; `checks` are lines of the verifier."""
+
+    instruction: str
+    setup: str
+    checks: str
+    solutions: Sequence[Sequence[str]]
+    wrong: Sequence[Sequence[str]]
+    image: str = "terminal"
+    tool: str = "bash"
+
+    def task(self, name: str, family: str) -> Task:
+        """Returns the task of that name."""
+        verifier = Verifier(f"python3 {_CHECKS}", {_CHECKS: f"{_CHECK}{self.checks}{_VERDICT}"})
+        solutions, wrong = (tuple(map(tuple, each)) for each in (self.solutions, self.wrong))
+        return Task(name, family, self.instruction, (self.setup,), verifier, solutions, wrong, self.image, self.tool)
+
+
+_TEXT = """
+amber basin cedar delta ember fable grove harbor island jasper kernel lagoon meadow nectar orchid pebble quartz river
+saddle timber umber valley willow yonder zephyr anchor bridge candle dragon engine falcon garden hammer
+"""
+WORDS = tuple(_TEXT.split())
+NAMES = ("ada", "ben", "cleo", "dora", "emil", "fay", "gus", "hana", "ivan", "june", "kai", "lena")
+
+
+def write(path: str, content: str) -> str:
+    """Returns a command that writes a file."""
+    folder = path.rpartition("/")[0]
+    return f"mkdir -p {folder} && cat > {path} <<'END'\n{content.rstrip()}\nEND"
+
+
+def same(name: str, path: str, content: str) -> str:
+    """Returns a check that a file has the content that `write` gave it."""
+    return f"keep({name!r}, lambda: text({path!r}) == {content.rstrip() + chr(10)!r})\n"
