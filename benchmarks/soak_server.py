@@ -49,7 +49,8 @@ SETTLING = 90.0
 LEVELS = (
     Quantity("own memory", "own memory of the server, MB", 24 * MB, MB),
     Quantity("resident", "resident memory, MB", None, MB),
-    Quantity("descriptors", "descriptors", 40),
+    Quantity("descriptors", "descriptors but the graph's", 40),
+    Quantity("graph descriptors", "descriptors of the graph's connections"),
     Quantity("threads", "threads", 40),
     Quantity("rollouts", "rollouts not ended", 0),
     Quantity("held", "sandboxes that clients hold", 0),
@@ -112,7 +113,8 @@ class Server:
         return {
             "own memory": memory.get("Anonymous", 0),
             "resident": memory.get("Rss", 0),
-            "descriptors": len(os.listdir(proc / "fd")),
+            "descriptors": sum("tvsnap.db" not in _target(one) for one in (proc / "fd").iterdir()),
+            "graph descriptors": sum("tvsnap.db" in _target(one) for one in (proc / "fd").iterdir()),
             "threads": len(os.listdir(proc / "task")),
             "rollouts": 0,
             "held": 0,
@@ -149,6 +151,13 @@ def _files(home: Path) -> int:
             names[:] = [name for name in names if name not in ("pool", "images", "cache")]
         count += len(files)
     return count
+
+
+def _target(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _read(path: Path) -> str:
