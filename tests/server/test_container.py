@@ -1,0 +1,155 @@
+"""The container image of tvsnap: built by buildah, run by Podman as deploy/compose.yaml says, used from outside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import tvsnap
+from tests.control_groups import control_groups
+from tests.server.test_verbs import verb
+from tvsnap.host import owners
+from tvsnap.images import Image
+from tvsnap.sandboxes.criu.binary import find_criu
+
+pytestmark = pytest.mark.timeout(1200)
+
+ROOT = Path(__file__).parents[2]
+MORE = ("pyproject.toml", "setup.py", "scripts")
+DOCKERFILE = ROOT / "deploy/Dockerfile"
+TOKEN = "c" * 32
+SOURCES = ("cli", "deploy", "images", "native", "tvsnap", "Makefile", "LICENSE", "README.md", "MANIFEST.in", *MORE)
+OFFLINE = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
+"""Has `apt-get update` ask nobody: the base image of the tests has all packages that the Dockerfile names."""
+
+
+def run(*words: str, **options: Any) -> str:
+    """Runs a command that must succeed; returns what it prints."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr[-3000:]}"
+    return str(done.stdout).strip()
+
+
+def packages() -> list[str]:
+    """Returns the Debian packages that the last stage of the Dockerfile installs."""
+    last = DOCKERFILE.read_text().rpartition("\nFROM ")[2]
+    return last.partition("--no-install-recommends")[2].partition("&&")[0].replace("\\", " ").split()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a checkout has, apart from tests and documents."""
+    made = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, made / name)
+    return made
+
+
+@pytest.fixture(scope="module")
+def image(source: Path, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The image, from a base of this machine's archive, and with its packages and its CRIU."""
+    name = f"localhost/tvsnap-test/server-{secrets.token_hex(4)}"
+    base, made = f"{name}-base:bookworm", tmp_path_factory.mktemp("image")
+    assert sys.version_info[:2] == (3, 11), "the Python of bookworm, for which the wheels are"
+    try:
+        wanted = [word for package in packages() for word in ("--package", package)]
+        status, said = verb("image", "base", base, "--suite", "bookworm", "--into", "buildah", *wanted)
+        assert status == 0, said
+        working = run("buildah", "from", "--pull-never", base)
+        (made / "offline").write_text(OFFLINE)
+        run("buildah", "copy", working, str(made / "offline"), "/etc/apt/apt.conf.d/99offline")
+        run("buildah", "commit", "-q", "--rm", working, base)
+        run(sys.executable, "-m", "pip", "wheel", "-q", "--wheel-dir", str(made / "wheels"), f"{source}[server]")
+        criu = find_criu()
+        assert criu is not None
+        shutil.copytree(criu.parent, made / "criu" / criu.parent.name)
+        contexts = [f"--build-context={stage}={made / stage}" for stage in ("wheels", "criu")]
+        options = ["--isolation", "chroot", "--format", "docker", "--pull-never", "--build-arg", f"BASE={base}"]
+        options += ["-f", str(source / "deploy/Dockerfile"), "-t", name]
+        run(
+            "buildah",
+            "build",
+            "-q",
+            "-f",
+            str(source / "deploy/Dockerfile"),
+            *options,
+            *contexts,
+            "-t",
+            name,
+            str(source),
+        )
+        yield name
+    finally:
+        for one in (name, base):
+            subprocess.run(["buildah", "rmi", "--force", one], capture_output=True, check=False)
+
+
+def options_of_compose() -> list[str]:
+    """Returns what `podman run` is told so that a container has the privileges that deploy/compose.yaml gives it.
+
+    The limits of the machine that the tests run on may be lower than those of the file.
+    """
+    service = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]["tvsnap"]
+    assert service["build"] == {"context": "..", "dockerfile": "deploy/Dockerfile"}
+    assert service["privileged"]
+    return ["--privileged", f"--cgroupns={service['cgroup']}", "--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096"]
+
+
+@pytest.fixture
+def container(image: str, terminal_image: Image, tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
+    """A running container; yields its name, the server's address, and its data directory."""
+    name = f"tvsnap-test-{secrets.token_hex(4)}"
+    home, inside = tmp_path / "home", f"/var/lib/{name}"  # another server may have the usual place on this machine
+    home.mkdir()
+    (tmp_path / "tokens").write_text(TOKEN)
+    (tmp_path / "tokens").chmod(0o600)
+    images = terminal_image.rootfs.parents[1].resolve()
+    mounts = [f"-v={home}:{inside}", f"-v={images}:{inside}/images", f"-e=TVSNAP_HOME={inside}"]
+    mounts += [f"-v={tmp_path / 'tokens'}:/run/secrets/tokens:ro"]
+    try:
+        command = ["serve", "--host", "127.0.0.1", "--token-file", "/run/secrets/tokens"]  # this machine only
+        run("podman", "run", "-d", "--name", name, *options_of_compose(), "--network=host", *mounts, image, *command)
+        yield name, "http://127.0.0.1:8420", home
+    finally:
+        subprocess.run(["podman", "rm", "--force", "--time", "20", name], capture_output=True, check=False)
+
+
+def test_a_container_serves_rollouts_and_stops_without_remains(container: tuple[str, str, Path]) -> None:
+    name, url, home = container
+    deadline = time.monotonic() + 60
+    while subprocess.run(["podman", "healthcheck", "run", name], capture_output=True, check=False).returncode:
+        assert time.monotonic() < deadline, run("podman", "logs", name)
+        time.sleep(0.5)
+    with tvsnap.connect(url, TOKEN, patience=30) as client:
+        for source in ("executed", "hit"):
+            with client.rollout("terminal", task="container") as rollout:
+                result = rollout.call("bash", {"command": "(sleep 1000 &); export A=1; sleep 1; echo hello > f"})
+                assert result.source == source
+                result = rollout.call("bash", {"command": "cat f; echo $A; pgrep -c sleep"})
+                assert (result.source, result.output) == (source, "hello\n1\n1\n")
+                state = rollout.state
+        with client.materialise(state) as sandbox:
+            assert sandbox.run("pgrep -c sleep", timeout=60).output == b"1\n", "processes are forked, too"
+        assert client.stats().trouble is None
+    run("podman", "stop", "--time", "30", name)
+    found = json.loads(run("podman", "inspect", name))[0]["State"]
+    assert (found["Status"], found["ExitCode"]) == ("exited", 0)
+    tag = hashlib.sha256(f"/var/lib/{name}".encode()).hexdigest()[:12]
+    assert control_groups(f"*/tvsnap/{tag}*") == []
+    assert owners.live_owners(home) == []
+    backings = (path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
+    assert [one for one in backings if str(home) in one or name in one] == []
