@@ -148,9 +148,8 @@ class Agents:
             groups = []
             for task in tasks:
                 rollouts = [await stack.enter_async_context(each) for each in cache.group(task.image, task.name, k)]
-                ones = [Played(task, self.prompt(task)) for _ in rollouts]
-                groups.append(self._play_group(ones, rollouts, seed, stragglers))
-            return await _all(groups)
+                groups.append(([Played(task, self.prompt(task)) for _ in rollouts], rollouts))
+            return await _all([self._play_group(*group, seed, stragglers) for group in groups])
 
     async def _play_group(
         self, ones: Sequence[Played], rollouts: Sequence[Any], seed: str, stragglers: Stragglers | None

@@ -49,15 +49,18 @@ class Generator(Protocol):
         ...
 
 
-@dataclass
+@dataclass(eq=False)
 class _Waiting:
+    """A rollout that waits for its next turn."""
+
     past: Sequence[int]
     seed: int
     written: asyncio.Future[list[int]]
 
     @property
     def length(self) -> int:
-        return -(-len(self.past) // _STEP) * _STEP
+        """To how many tokens it is padded."""
+        return _padded(len(self.past))
 
 
 class ModelGenerator:
@@ -133,7 +136,7 @@ class ModelGenerator:
         """
         rows = [*past, *([past[0]] * (self._rows - len(past)))]
         all_seeds = [*seeds, *([seeds[0]] * (self._rows - len(seeds)))]
-        length = max(-(-len(tokens) // _STEP) * _STEP for tokens in past)
+        length = max(_padded(len(tokens)) for tokens in past)
         device = next(self.model.parameters()).device
         ids = torch.full((len(rows), length), self._end, dtype=torch.long, device=device)
         mask = torch.zeros_like(ids)
@@ -269,6 +272,10 @@ class ServerGenerator:
             self._under_way -= 1
             if not self._under_way:
                 self.generating_s += time.perf_counter() - self._since
+
+
+def _padded(tokens: int) -> int:
+    return -(-tokens // _STEP) * _STEP
 
 
 class _Drawn(LogitsProcessor):
