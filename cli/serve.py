@@ -113,7 +113,13 @@ def serve(
     held, used = (settings, budget) if workers == 1 else share_of(settings, budget, workers)
 
     async def go(sockets: list[Socket], worker: Worker | None, ready: Callable[[], None]) -> None:
-        cache = AsyncCache(backend=context.backend_name(), policy=policy, budget=used, threads=used.sandboxes + 64)
+        cache = AsyncCache(
+            backend=context.backend_name(),
+            policy=policy,
+            budget=used,
+            shares={tenant.share for tenant in settings.tokens.values() if tenant is not None},
+            threads=used.sandboxes + 64,
+        )
         try:
             await run(cache, held, sockets, worker, ready)
         finally:

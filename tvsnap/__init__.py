@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         TerminalBytes,
     )
     from tvsnap.model.services import HealthCheck, ImageService, Services
+    from tvsnap.model.shares import Share
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
     from tvsnap.rollout import Rollout
@@ -103,6 +104,7 @@ _NAMES = {
         "Captures Command FileChange Observation Outcome Process ReapReport Service SnapshotInfo TerminalBytes"
     ),
     "tvsnap.model.services": "HealthCheck ImageService Services",
+    "tvsnap.model.shares": "Share",
     "tvsnap.model.stats": "Stats",
     "tvsnap.model.task": "Task TaskPhase TaskStep",
     "tvsnap.rollout": "Rollout",
@@ -170,6 +172,7 @@ __all__ = [
     "SandboxDied",
     "Service",
     "Services",
+    "Share",
     "SnapshotInfo",
     "SnapshotUnusable",
     "StateLost",

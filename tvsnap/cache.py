@@ -56,6 +56,7 @@ from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
+from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
@@ -103,6 +104,7 @@ class Cache:
         network_answers: float | None = None,
         timeouts: Literal["private", "shared"] = "private",
         grade_executions: int = 1,
+        shares: Iterable[Share] = (),
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -138,6 +140,9 @@ class Cache:
             grade_executions: how many times a call that grades (`Rollout.call(grade=...)`) is executed in a state
                 before its grade answers others there. If executions give different grades, none ever does: each
                 rollout then has the grade that it would have had without the cache.
+            shares: the parts that several owners of rollouts have of the budget for snapshots, and of the processors
+                (local backend). Who takes more than its part of the snapshots loses its own first, and may use what
+                others leave free.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -167,6 +172,8 @@ class Cache:
             check_whole(prefork, "prefork", 0)
         self.limits = None if limits is None else check_type(limits, Limits, "limits")
         self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
+        shared = Shares(check_type(share, Share, "shares") for share in shares)
+        shared.check(self.budget.disk)
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
         self.use_cache = use_cache
@@ -195,7 +202,7 @@ class Cache:
             self.backend.name, self._totals, busy=lambda: self._worth.busy if self._worth.weighs else 0.0
         )
         self._meter = Meter()
-        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter)
+        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
@@ -242,6 +249,7 @@ class Cache:
             self.backend.platform,
             self._lent,
             self._contents,
+            shared,
         )
         self._lock = threading.Lock()
         self._used: Mapping[str, tuple[int, int | None]] = {}
@@ -331,6 +339,43 @@ class Cache:
             rollouts = [undo.enter_context(self.rollout(image, task, **options)) for _ in range(n)]
             undo.pop_all()
             return rollouts
+
+    def expect(
+        self,
+        image: str | Image,
+        n: int = 1,
+        *,
+        salt: str | None = None,
+        limits: Limits | None = None,
+        network: NetworkLike = None,
+    ) -> None:
+        """Announces that rollouts of an image will soon need a sandbox at its root: these are made ahead of time.
+
+        A trainer that knows which tasks come next saves their first calls the start of a sandbox. Sandboxes are made in
+        the background while processors are idle, as far as `Budget` has room for them, and closed where they are not
+        used for some minutes or others need the room. Nothing is done where `prefork` is 0 or `use_cache` is False.
+
+        Args:
+            image: the image, or its name or digest.
+            n: how many more rollouts than those announced before.
+            salt: as in `rollout`, like `limits` and `network`.
+            limits: what the sandboxes may use.
+            network: what they may reach outside.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense, or the cache is closed.
+        """
+        self._check_open()
+        check_whole(n, "n", 1)
+        salt = "" if salt is None else check_text(salt, "salt")
+        if limits is not None:
+            check_type(limits, Limits, "limits")
+        recipe = self._recipes.of_image(image, limits, network, salt)
+        if self._preforker.enabled:
+            root = self._recipes.root(recipe, salt)
+            self.graph.ensure_root(root)
+            self._acquirer.announce(root.hash, recipe, n)
 
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.

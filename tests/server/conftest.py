@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,13 +42,18 @@ class Server:
         return self.process.wait(30)
 
 
-def start(home: Path, *options: str, socket: str = "server.sock", log: IO[bytes] | None = None) -> Server:
-    """Starts a server on a data directory, which writes its log to a file, or where the tests write theirs."""
+def start(
+    home: Path, *options: str, socket: str = "server.sock", log: IO[bytes] | None = None, within: Sequence[str] = ()
+) -> Server:
+    """Starts a server on a data directory, which writes its log to a file, or where the tests write theirs.
+
+    The words `within` are put before its command.
+    """
     path = home / socket
     command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "serve", "--port", "0"]
     command += ["--policy", "record-all"]  # calls of tests are short
     process = subprocess.Popen(
-        [*command, "--socket", str(path), *options],
+        [*within, *command, "--socket", str(path), *options],
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,

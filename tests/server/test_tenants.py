@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +178,10 @@ def test_a_tenant_has_limits(guarded: Server) -> None:
 def test_shares_are_kept_for_those_who_ask() -> None:
     one, two = Tenant("one", weight=2), Tenant("two")
     shares = Shares({one, two})
+    shares.asked(one)
     shares.check(one, 8, 8, 8)  # alone, it may have all
     shares.add(one, 6)
+    shares.asked(two)
     shares.check(two, 1, 2, 8)
     with pytest.raises(Busy, match="their share"):
         shares.check(one, 1, 2, 8)
@@ -195,6 +199,8 @@ def test_shares_are_kept_for_those_who_ask() -> None:
         (f"{ONE} no/name", "no name of a tenant"),
         (f"{ONE} one weight=0", "makes no sense"),
         (f"{ONE} one colour=2", "makes no sense"),
+        (f"{ONE} one budget=0", "makes no sense"),
+        (f"{ONE} one budget=2X", "makes no sense"),
         (f"{ONE} one\n{TWO} one weight=2", "first line that names it"),
         (f"{ONE} one\n{ONE} two", "there already"),
     ],
@@ -205,3 +211,39 @@ def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, line: str, reason: 
     path.chmod(0o600)
     with pytest.raises(tvsnap.UsageError, match=f"line [12] .*{reason}"):
         read_tokens(path)
+
+
+@pytest.fixture
+def two(server_home: Path, tmp_path: Path) -> Iterator[Server]:
+    """A server with four sandboxes and two tenants, neither of which has asked for anything."""
+    (tmp_path / "tokens").write_text(f"{ONE} one\n{TWO} two\n")
+    (tmp_path / "tokens").chmod(0o600)
+    server = start(server_home, "--token-file", str(tmp_path / "tokens"), "--max-sandboxes", "4", socket="two.sock")
+    yield server
+    assert server.stop() == 0
+
+
+def test_a_tenant_that_waits_gets_the_sandbox_of_another_as_soon_as_one_ends(two: Server) -> None:
+    with (
+        tvsnap.connect(two.url, ONE, patience=0) as noisy,
+        tvsnap.connect(two.url, TWO, patience=60) as quiet,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        with noisy.rollout("terminal", salt="noisy") as rollout:
+            rollout.call("bash", {"command": "echo noisy > f"})
+            state = rollout.state
+        held = [noisy.materialise(state) for _ in range(4)]
+        for one in held:
+            one.__enter__()
+        waiting = threads.submit(lambda: quiet.rollout("terminal", salt="waiting").call("bash", COMMAND))
+        time.sleep(2.5)  # it has asked, and asks again each second
+        assert not waiting.done()
+        held.pop().__exit__(None, None, None)
+        deadline = time.monotonic() + 30
+        while not waiting.done() and time.monotonic() < deadline:
+            with pytest.raises(Busy):  # the one that is free is kept for the other
+                noisy.materialise(state).__enter__()
+            time.sleep(0.02)
+        assert waiting.result(30).source == "executed"
+        for one in held:
+            one.__exit__(None, None, None)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.supply import prefork_policy as prefork
 from tvsnap.engine.supply import preforking
-from tvsnap.model.errors import InfrastructureError, SandboxDied, SnapshotUnusable, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, SandboxDied, SnapshotUnusable, UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
 from tvsnap.rollout import Rollout
@@ -172,6 +173,67 @@ def test_nothing_is_made_ahead_unless_asked_for_where_forks_are_quick(tmp_path: 
         different(cache, *"abc")
         assert inside.workers(cache) == []
         assert cache.stats().preforks == 0
+
+
+def test_those_that_are_announced_are_made_ahead_even_where_forks_are_quick(tmp_path: Path) -> None:
+    with open_cache(tmp_path, budget=NOTHING_PARKED) as cache:
+        cache.expect("terminal", 6)
+        ready(cache, 6)
+        different(cache, *"abcdef")
+        stats = cache.stats()
+        assert (stats.starts, stats.arrivals["ready"]) == (0, 6)
+        different(cache, *"ghij")  # none of these was announced
+        assert cache.stats().starts == 4
+        stays(cache, 0)
+
+
+def test_announcements_add_up_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_cache(tmp_path, budget=NOTHING_PARKED) as cache:
+        cache.expect("terminal", 2)
+        cache.expect("terminal", salt="one")  # salts share what is started ahead
+        ready(cache, 3)
+        monkeypatch.setattr(prefork, "LIFETIME", 0.0)
+        ready(cache, 0)
+
+
+def test_a_parked_sandbox_serves_an_announced_rollout_too(tmp_path: Path) -> None:
+    with open_cache(tmp_path, policy="eager") as cache:
+        with cache.rollout("terminal") as rollout:
+            root = rollout.state
+            bash(rollout, "true")  # changes nothing: the sandbox is parked at the root
+        assert rollout.state == root
+        eventually(lambda: inside.parked_at(cache.pool, root))
+        cache.expect("terminal", 2)
+        ready(cache, 2)
+        different(cache, "a")
+        ready(cache, 1)
+
+
+def test_announced_ones_give_way_to_rollouts_that_need_the_room(tmp_path: Path) -> None:
+    with open_cache(tmp_path, budget=Budget(parked=0, sandboxes=3)) as cache:
+        cache.expect("terminal", 6)
+        ready(cache, 3)
+        backend = backend_of(cache)
+        rollouts = [cache.rollout("terminal") for _ in range(3)]
+        for number, rollout in enumerate(rollouts):
+            bash(rollout, f"echo {number} > f")
+        assert len(backend.live) <= 3
+        for rollout in rollouts:
+            rollout.close()
+
+
+@pytest.mark.parametrize("options", [{"prefork": 0}, {"use_cache": False}])
+def test_nothing_is_announced_where_nothing_is_made_ahead(tmp_path: Path, options: dict[str, Any]) -> None:
+    with open_cache(tmp_path, **options) as cache:
+        cache.expect("terminal", 3)
+        assert inside.workers(cache) == []
+
+
+def test_announcements_are_checked(cache: Cache) -> None:
+    with pytest.raises(UsageError, match="n must be"):
+        cache.expect("terminal", 0)
+    with pytest.raises(NotFound):
+        cache.expect("nothing")
 
 
 def test_a_few_are_made_ahead_where_they_are_slow(tmp_path: Path) -> None:

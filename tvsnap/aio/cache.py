@@ -22,6 +22,7 @@ from tvsnap.model.arguments import check_whole
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
+from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.network.settings import NetworkSettings
@@ -57,6 +58,7 @@ class AsyncCache(Twin[Cache]):
         network_answers: float | None = None,
         timeouts: Literal["private", "shared"] = "private",
         grade_executions: int = 1,
+        shares: Iterable[Share] = (),
         threads: int = THREADS,
     ) -> None:
         """Opens a data directory.
@@ -77,6 +79,7 @@ class AsyncCache(Twin[Cache]):
             network_answers: seconds for which a call that asked the network answers others; see `Cache`.
             timeouts: whether calls that timed out while they were working answer others; see `Cache`.
             grade_executions: how often a call that grades is executed before it answers others; see `Cache`.
+            shares: the parts that several owners have; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
 
         Raises:
@@ -101,6 +104,7 @@ class AsyncCache(Twin[Cache]):
             network_answers=network_answers,
             timeouts=timeouts,
             grade_executions=grade_executions,
+            shares=shares,
         )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
 
@@ -161,6 +165,8 @@ class AsyncCache(Twin[Cache]):
     def _original(self) -> Cache:
         return self.cache
 
+    expect = awaited(Cache.expect)
+    """`Cache.expect`, to be awaited."""
     warm = awaited(Cache.warm)
     """`Cache.warm`, to be awaited."""
     reexecute = awaited(Cache.reexecute)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, pause_after, unreachable
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer
 from tvsnap.wire.errors import Busy, Unreachable
+from tvsnap.wire.tcp import notice_loss
 
 T = TypeVar("T")
 
@@ -127,4 +128,5 @@ class AsyncTransport:
                 )
         except OSError as error:
             raise unreachable(address, error) from None
+        notice_loss(made[1].get_extra_info("socket"))
         return AsyncConnection(*made)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.model.errors import UsageError
 from tvsnap.wire.errors import Busy, Stopping, Unreachable
+from tvsnap.wire.tcp import notice_loss
 
 if TYPE_CHECKING:
     import ssl  # which takes long to be imported, and few need
@@ -46,7 +47,7 @@ class Connection:
             else:
                 self._socket = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                notice_loss(self._socket)
                 if tls is not None:
                     self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
         except OSError as error:

@@ -202,6 +202,7 @@ class SnapshotWay:
         answered: whether all these calls are answered from the graph, so that rollouts come here.
         proven: whether all these calls may be made again to come here; else only the snapshot leads here.
         private: why the state is not shared; None if it is.
+        salt: of the root.
     """
 
     snapshot: Snapshot
@@ -211,6 +212,7 @@ class SnapshotWay:
     answered: bool
     proven: bool
     private: str | None
+    salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ WITH RECURSIVE up (start, hash, calls, seconds, answered, proven) AS (
     SELECT start, hash, max(calls) AS calls, seconds, answered, proven FROM up GROUP BY start
 )
 SELECT {SNAPSHOT_COLUMNS.format("n")}, way.hash, way.calls, way.seconds, way.answered, way.proven, s.private,
-       EXISTS (SELECT 1 FROM snapshots a WHERE a.state = way.hash AND a.backend = :backend AND a.state <> n.state)
+       EXISTS (SELECT 1 FROM snapshots a WHERE a.state = way.hash AND a.backend = :backend AND a.state <> n.state),
+       coalesce((SELECT r.salt FROM roots r WHERE r.state = s.root), '')
 FROM way CROSS JOIN snapshots n ON n.state = way.start AND n.backend = :backend
 CROSS JOIN states s ON s.hash = n.state
 """
@@ -87,10 +88,10 @@ class Snapshots(GraphPart):
         """
         ways = []
         for row in self._rows(_WAYS, {"backend": backend}):
-            top, calls, seconds, answered, proven, private, is_snapshot = row[SNAPSHOT_WIDTH:]
+            top, calls, seconds, answered, proven, private, is_snapshot, salt = row[SNAPSHOT_WIDTH:]
             above = top.hex() if is_snapshot else None
             snapshot = to_snapshot(row[:SNAPSHOT_WIDTH])
-            ways.append(SnapshotWay(snapshot, above, calls, seconds, bool(answered), bool(proven), private))
+            ways.append(SnapshotWay(snapshot, above, calls, seconds, bool(answered), bool(proven), private, salt))
         return ways
 
     def pin_snapshot(self, state: str, backend: str) -> bool:

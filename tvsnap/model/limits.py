@@ -49,6 +49,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedLimits(Limits):
+    """What one sandbox may use that shares processors with others: those of a group have its part together.
+
+    Attributes:
+        group: the group's name, letters, digits, - and _; those of no owner have the empty name.
+        part: the group's part of the processors where they are all busy, more than 0 and at most 1.
+    """
+
+    group: str = ""
+    part: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What a cache may use. None stands for no limit. A limit that is reached stops snapshots, never a rollout.
 

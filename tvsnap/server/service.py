@@ -67,6 +67,7 @@ class Service:
         Raises:
             Busy: as many as there may be are at work or held, or as the tenant may have.
         """
+        self.shares.asked(tenant)
         room, in_use = self.cache.cache.budget.sandboxes, self.cache.cache.pool.in_use
         kept = 0
         used = self.shares.used

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tvsnap.model.errors import UsageError
 from tvsnap.server.settings import ServerSettings
+from tvsnap.wire.tcp import notice_loss
 
 
 def address_of(listener: socket.socket, settings: ServerSettings) -> str:
@@ -40,6 +41,7 @@ def listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
                 )[0]
                 listener = ends.enter_context(socket.socket(family, kind, protocol))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                notice_loss(listener)
                 listener.bind(address)
                 listener.listen(2048)
             except OSError as error:

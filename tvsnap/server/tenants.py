@@ -6,6 +6,7 @@ roots, so that no call of one is answered from what another has recorded.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,12 +17,15 @@ from starlette.requests import Request
 
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.model.shares import Share
 from tvsnap.wire.errors import Busy
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 64
 ACTIVE = 60.0
 """Seconds after a tenant's last request for which its share of the sandboxes is kept free."""
-LIMITS = ("weight", "rollouts", "sandboxes")
+NUMBERS = ("weight", "rollouts", "sandboxes")
+_OPTION = re.compile(rf"({'|'.join(NUMBERS)})=0*([1-9][0-9]{{0,5}})|budget=0*([1-9][0-9]{{0,14}})([KMGT]?)", re.ASCII)
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +34,17 @@ class Tenant:
 
     Attributes:
         name: its name in the token file.
-        weight: its part of the sandboxes is this, divided by the weights of all tenants.
+        weight: its part of sandboxes, processors and snapshots is this, divided by the weights of all tenants.
         rollouts: how many it may have open at once; None for as many as the server takes.
         sandboxes: how many may be at work for it or held by it at once; None for as many as there are.
+        budget: bytes of the budget for snapshots that are its part; None for what its weight makes of it.
     """
 
     name: str
     weight: int = 1
     rollouts: int | None = None
     sandboxes: int | None = None
+    budget: int | None = None
 
     @property
     def prefix(self) -> str:
@@ -48,6 +54,11 @@ class Tenant:
     def owns(self, salt: str) -> bool:
         """Returns whether a root with a salt is its own."""
         return salt.startswith(self.prefix)
+
+    @property
+    def share(self) -> Share:
+        """Its part of what the cache uses."""
+        return Share(self.name, self.prefix, self.weight, self.budget)
 
 
 def tenant_of(request: Request) -> Tenant | None:
@@ -95,6 +106,10 @@ class Shares:
         """Takes note that a tenant uses so many more, or fewer."""
         self._used[_name(tenant)] += count
 
+    def asked(self, tenant: Tenant | None) -> None:
+        """Takes note that a tenant asks for sandboxes, granted or not: its share is kept free for a while."""
+        self._latest[_name(tenant)] = time.monotonic()
+
     def check(self, tenant: Tenant | None, count: int, free: int, room: int) -> None:
         """Checks that a tenant may use further ones.
 
@@ -112,7 +127,6 @@ class Shares:
         if not self._tenants:
             return
         now, name = time.monotonic(), _name(tenant)
-        self._latest[name] = now
         used = self._used[name] + count
         if tenant is not None and tenant.sandboxes is not None and used > tenant.sandboxes:
             raise Busy(f"{name} uses {used - count} sandboxes, and may use {tenant.sandboxes} (token file): close some")
@@ -141,9 +155,9 @@ def _name(tenant: Tenant | None) -> str:
 def read_tokens(path: Path) -> Mapping[str, Tenant | None]:
     """Returns the tokens of a file, and whose they are.
 
-    A line is a token, or `TOKEN TENANT [weight=N] [rollouts=N] [sandboxes=N]`. Who shows a token without a tenant may
-    see all. Several tokens may be of one tenant; the first line that names it says what it may have. Empty lines and
-    those that begin with # do not count.
+    A line is a token, or `TOKEN TENANT [weight=N] [rollouts=N] [sandboxes=N] [budget=SIZE]`. Who shows a token without
+    a tenant may see all. Several tokens may be of one tenant; the first line that names it says what it may have. Empty
+    lines and those that begin with # do not count.
 
     Args:
         path: the file, which nobody but its owner may read.
@@ -184,10 +198,14 @@ def _tenant(words: list[str], known: dict[str, Tenant], where: str) -> Tenant:
         )
     chosen: dict[str, int] = {}
     for option in options:
-        key, _, value = option.partition("=")
-        if key not in LIMITS or not (value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000):
-            raise UsageError(f"{where}: {option!r} makes no sense; there are {', '.join(f'{one}=N' for one in LIMITS)}")
-        chosen[key] = int(value)
+        found = _OPTION.fullmatch(option)
+        if found is None:
+            raise UsageError(
+                f"{where}: {option!r} makes no sense; there are {', '.join(f'{one}=N' for one in NUMBERS)} and "
+                "budget=SIZE, as 500M or 2G"
+            )
+        key, number, size, unit = found.groups(default="")
+        chosen[key or "budget"] = int(number) if key else int(size) << _UNITS[unit]
     if name in known and options:
         raise UsageError(f"{where}: what {name} may have is said by the first line that names it")
     return known.setdefault(name, Tenant(name, **chosen))

@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tvsnap.engine.keeping.holds import Holds
-from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted
+from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted, parts_of
 from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.graph import Graph, Snapshot, SnapshotWay
 from tvsnap.host.disk import DiskSpace
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB, Budget
+from tvsnap.model.shares import OTHERS, Shares
 from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
 
@@ -54,17 +55,26 @@ def shortage(budget: Budget, home: Path) -> str | None:
 class Ledger:
     """The snapshots of one backend, and their worth according to the graph. Thread-safe."""
 
-    def __init__(self, graph: Graph, backend: str, holds: Holds) -> None:
+    def __init__(self, graph: Graph, backend: str, holds: Holds, shares: Shares | None = None) -> None:
         self._graph = graph
         self._backend = backend
         self._holds = holds
+        self._shares = shares or Shares()
 
     def read(self) -> dict[str, tuple[Kept, Snapshot]]:
         """Returns all snapshots, by state; those that rollouts depend on are marked as pinned."""
         self._graph.flush()  # so that the forks of this process count
         used = self.in_use(self._holds.held())
         ways = self._graph.snapshot_ways(self._backend)
-        return {way.snapshot.state: (_kept(way, used), way.snapshot) for way in ways}
+        return {way.snapshot.state: (_kept(way, used, self._shares.owner(way.salt)), way.snapshot) for way in ways}
+
+    def owner(self, state: str) -> str:
+        """Returns whose a state is, of those who share the room."""
+        if not self._shares:
+            return OTHERS
+        with contextlib.suppress(TvsnapError):  # forgotten
+            return self._shares.owner(self._graph.root_of(state).salt)
+        return OTHERS
 
     def in_use(self, held: Iterable[str]) -> set[str]:
         """Returns the states whose snapshots keep the states of rollouts: the nearest snapshots above these."""
@@ -87,7 +97,7 @@ class Ledger:
             return self._graph.drop_snapshots(snapshot for snapshot in chosen if snapshot.state not in used)
 
 
-def _kept(way: SnapshotWay, used: Collection[str]) -> Kept:
+def _kept(way: SnapshotWay, used: Collection[str], owner: str) -> Kept:
     snapshot = way.snapshot
     return Kept(
         snapshot.state,
@@ -99,22 +109,33 @@ def _kept(way: SnapshotWay, used: Collection[str]) -> Kept:
         reached=way.answered,
         pinned=snapshot.pinned or snapshot.state in used,
         proven=way.proven,
+        owner=owner,
     )
 
 
 class SnapshotBudget:
     """Keeps the snapshots of one backend within a budget. Thread-safe."""
 
-    def __init__(self, home: Path, graph: Graph, backend: Backend, holds: Holds, budget: Budget, meter: Meter) -> None:
+    def __init__(
+        self,
+        home: Path,
+        graph: Graph,
+        backend: Backend,
+        holds: Holds,
+        budget: Budget,
+        meter: Meter,
+        shares: Shares | None = None,
+    ) -> None:
         self._home = home
         self._graph = graph
         self._backend = backend
         self._budget = budget
         self._room = snapshot_limits(budget)
         self._meter = meter
-        self._ledger = Ledger(graph, backend.name, holds)
+        self._parts = parts_of(self._room, shares or Shares())
+        self._ledger = Ledger(graph, backend.name, holds, shares)
         self._lock = threading.Lock()
-        self._bar, self._bar_until = 0.0, 0.0
+        self._bars: dict[str, tuple[float, float]] = {}  # of each owner: the worth that was refused, and until when
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-evict")
 
     def evict_excess(self) -> None:
@@ -123,7 +144,7 @@ class SnapshotBudget:
         if not self._room.holds(size, count):
             with self._lock:
                 known = self._ledger.read()
-                self._evict(known, choose_evicted(_all(known), self._room, time.time()))
+                self._evict(known, choose_evicted(_all(known), self._room, time.time(), self._parts))
 
     def find_room(self, new: Kept) -> str | None:
         """Makes room for a snapshot by evicting others that are worth less; returns why there is no room, or None.
@@ -160,26 +181,29 @@ class SnapshotBudget:
             return None
         now = time.time()
         worth = new.worth(room, now)
+        new = new._replace(owner=self._ledger.owner(new.state))
         with self._lock:
-            if not new.pinned and worth <= self._bar and time.monotonic() < self._bar_until:
+            bar, until = self._bars.get(new.owner, (0.0, 0.0))
+            if not new.pinned and worth <= bar and time.monotonic() < until:
                 return self._refusal()
             known = self._ledger.read()  # another thread or process may have made room meanwhile
             known.pop(new.state, None)
             there = _all(known)
-            if not new.pinned and new in choose_evicted([*there, new], room, now):
-                self._bar, self._bar_until = worth, time.monotonic() + REFUSING
+            if not new.pinned and new in choose_evicted([*there, new], room, now, self._parts, new.owner):
+                self._bars[new.owner] = worth, time.monotonic() + REFUSING
                 return self._refusal()
             if not room.holds(sum(kept.size for kept in there) + new.size, len(there) + 1):
                 newest = new._replace(pinned=True)
                 spared = room.part(1 - SPARE)
-                chosen = choose_evicted([*there, newest], spared, now)
+                chosen = choose_evicted([*there, newest], spared, now, self._parts, new.owner)
                 self._evict(known, chosen)
                 gone = {kept.state for kept in chosen}
                 left = [kept for kept in there if kept.state not in gone]
                 if not room.holds(sum(kept.size for kept in left) + new.size, len(left) + 1):
                     return (
-                        f"the budget ({_words(room)}) is taken up by what was kept by hand and by what rollouts stand "
-                        "on; raise it, forget some, or run fewer rollouts at once"
+                        f"the budget ({_words(room)}) is taken up by what was kept by hand, by what rollouts stand on "
+                        f"{'and by what others have within their shares' if self._parts else ''}; raise it, forget "
+                        "some, or run fewer rollouts at once"
                     )
         return None
 

@@ -119,6 +119,7 @@ class Acquirer:
             return Acquired(self.start(state, recipe), "started", False)
         live = self._take_parked(state, recipe)
         if live is not None:
+            self._preforker.met(state)
             return Acquired(live, "parked", True)
         return self._reach(state, recipe)
 
@@ -188,6 +189,15 @@ class Acquirer:
         if snapshot is not None or not recipe.image.services:  # of an image with services, only one fresh start is used
             self._preforker.expect(recipe.forked_from(snapshot))
 
+    def announce(self, state: str, recipe: Recipe, count: int) -> None:
+        """Announces that so many sandboxes at a root will soon be needed, whatever is in the graph.
+
+        Raises TvsnapError if the graph cannot be read.
+        """
+        snapshot, _ = self._graph.nearest_snapshot(state, self._backend.name)
+        if snapshot is not None or not recipe.image.services:
+            self._preforker.announce(state, recipe.forked_from(snapshot), count)
+
     def start(self, state: str, recipe: Recipe) -> LiveSandbox:
         """Returns a fresh sandbox, which stands at the root `state`.
 
@@ -222,7 +232,7 @@ class Acquirer:
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
         try:
-            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.limits), live.state)
+            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
         finally:
             self._backend.delete_snapshot(snapshot)
         fork.since -= age_s

@@ -50,12 +50,17 @@ class Needs(Generic[K]):
         """Notes that a sandbox of a kind was needed, predicted or not."""
         history = self._histories.setdefault(key, _History())
         history.needed.append(now)
-        if history.foretold:
+        self.withdraw(key)
+
+    def withdraw(self, key: K) -> None:
+        """Notes that one sandbox less of a kind is expected, if any was."""
+        history = self._histories.get(key)
+        if history is not None and history.foretold:
             history.foretold.popleft()
 
-    def expect(self, key: K, now: float) -> None:
-        """Notes that a sandbox of a kind will soon be needed."""
-        self._histories.setdefault(key, _History()).foretold.append(now)
+    def expect(self, key: K, now: float, count: int = 1) -> None:
+        """Notes that `count` sandboxes of a kind will soon be needed."""
+        self._histories.setdefault(key, _History()).foretold.extend([now] * count)
 
     def forget(self, key: K) -> None:
         """Forgets a kind."""

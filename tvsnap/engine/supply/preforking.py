@@ -55,6 +55,9 @@ class Preforker:
         self._budget = USUAL if count is None else count
         self._worth_s = SLOW if count is None else 0.0
         self._asked_for = count is not None
+        self._enabled = count != 0
+        self._announced: dict[Origin, int] = {}  # how many of each are still to come, as callers of the cache said
+        self._announced_at: dict[str, Origin] = {}  # the roots that they said it of
         self._processors = len(os.sched_getaffinity(0))
         self._trial = self._used = 0  # sandboxes made in the present trial, and used of these
         self._needs: Needs[Origin] = Needs()
@@ -73,11 +76,12 @@ class Preforker:
     @property
     def enabled(self) -> bool:
         """Whether any sandboxes are kept ready."""
-        return self._budget > 0
+        return self._enabled
 
     def wants(self, recipe: Recipe) -> bool:
         """Returns whether sandboxes of this recipe may be kept ready."""
-        return self._budget > 0 and self._cost(recipe) >= self._worth_s and self._mistaken(recipe.origin) < MISTAKES
+        of_use = self._cost(recipe) >= self._worth_s or recipe.origin in self._announced
+        return self._enabled and of_use and self._mistaken(recipe.origin) < MISTAKES
 
     def take(self, recipe: Recipe) -> LiveSandbox | None:
         """Takes a ready sandbox of a recipe into use, and has it replaced; None if there is none.
@@ -91,6 +95,7 @@ class Preforker:
             if not self._note_demand(recipe):
                 return None
             self._needs.needed(origin, time.monotonic())
+            announced = self._came(origin)
             live = self._pool.take_ready(origin)
         while live is not None:
             found = self._begin(live, recipe)
@@ -98,7 +103,7 @@ class Preforker:
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
                 with self._lock:
-                    self._used += 1
+                    self._used += not announced
                     self._wake()  # a thread that looked before it was taken found none missing
                 return live
             if found == "changed":  # although nobody used it
@@ -124,6 +129,33 @@ class Preforker:
             with self._lock:
                 if self._note_demand(recipe):
                     self._needs.expect(recipe.origin, time.monotonic())
+
+    def announce(self, root: str, recipe: Recipe, count: int) -> None:
+        """Notes that a caller of the cache said that so many will soon be needed, which counts whatever they cost."""
+        if not self._enabled:
+            return
+        with self._lock:
+            if self._note_demand(recipe):
+                self._announced[recipe.origin] = self._announced.get(recipe.origin, 0) + count
+                self._announced_at[root] = recipe.origin
+                self._needs.expect(recipe.origin, time.monotonic(), count)
+
+    def met(self, state: str) -> None:
+        """Notes that a rollout at a state has another sandbox: one that was announced there is not needed any more."""
+        if state not in self._announced_at:
+            return
+        with self._lock:
+            origin = self._announced_at.get(state)
+            if origin is not None and self._came(origin):
+                self._needs.withdraw(origin)
+                self._wake()
+
+    def _came(self, origin: Origin) -> bool:
+        """Notes that one of an origin was needed; returns whether it had been announced."""
+        left = self._announced.pop(origin, 0) - 1
+        if left > 0:
+            self._announced[origin] = left
+        return left >= 0
 
     def close(self) -> None:
         """Makes no more sandboxes; safe to repeat. The ready ones are closed by the pool."""
@@ -197,22 +229,28 @@ class Preforker:
                 refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
                 expected = self._needs.expected(time.monotonic(), refill_s)
                 self._recipes = {origin: self._recipes[origin] for origin in expected}
-                recipes = dict(self._recipes)
+                self._announced = {origin: count for origin, count in self._announced.items() if origin in expected}
+                self._announced_at = {root: at for root, at in self._announced_at.items() if at in self._announced}
+                recipes, announced = dict(self._recipes), dict(self._announced)
+            costs = {origin: self._cost(recipe) for origin, recipe in recipes.items()}
+            for origin in expected:
+                if costs[origin] < self._worth_s:  # so many were asked for, and no more are worth it
+                    expected[origin] = min(expected[origin], announced.get(origin, 0))
             demands = [
-                Demand(origin, count, self._cost(recipes[origin]))
+                Demand(origin, count, costs[origin])
                 for origin, count in expected.items()
                 if count >= 1 and self._can_be_made(recipes[origin])
             ]
-            wanted = plan(demands, self._budget, there)
+            wanted = plan(demands, max(self._budget, sum(announced.values())), there)
             self._pool.keep_ready_at_most(wanted)
             if self._closed or time.monotonic() < self._paused_until:
                 return None
             missing = next((origin for origin, count in wanted.items() if there[origin] < count), None)
-            if missing is None or self._is_untimely() or not self._is_of_use():
+            if missing is None or self._is_untimely() or not (missing in announced or self._is_of_use()):
                 return None
             with self._lock:
                 self._making[missing] += 1
-                self._trial += 1
+                self._trial += missing not in announced
             return recipes[missing]
 
     def _is_untimely(self) -> bool:

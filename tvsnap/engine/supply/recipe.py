@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from tvsnap.engine.live import Origin
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Snapshot
 from tvsnap.model.images import Image
-from tvsnap.model.limits import Limits
+from tvsnap.model.limits import GroupedLimits, Limits
 from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox, Staged, Staging
@@ -23,6 +23,7 @@ class Recipe:
         environment: defines what calls mean in it.
         lent: the network settings that the host provides to sandboxes with a network.
         snapshot: the snapshot to fork; None for a fresh sandbox.
+        share: the name of the group that it shares processors with, and the group's part; None if there are no groups.
     """
 
     image: Image
@@ -30,12 +31,21 @@ class Recipe:
     limits: Limits
     lent: NetworkSettings = field(default_factory=NetworkSettings)
     snapshot: Snapshot | None = None
+    share: tuple[str, float] | None = None
+
+    @property
+    def granted(self) -> Limits:
+        """What its sandboxes may use, as backends are told."""
+        if self.share is None:
+            return self.limits
+        group, part = self.share
+        return GroupedLimits(**asdict(self.limits), group=group, part=part)
 
     @property
     def origin(self) -> Origin:
         """Identifies what sandboxes of this recipe are made from."""
         snapshot = "" if self.snapshot is None else self.snapshot.id
-        return Origin(self.image.digest, self.limits, snapshot, self.image.network)
+        return Origin(self.image.digest, self.granted, snapshot, self.image.network)
 
     def forked_from(self, snapshot: Snapshot | None) -> Recipe:
         """Returns the same recipe with another snapshot; None for a fresh sandbox."""
@@ -45,13 +55,13 @@ class Recipe:
         """Returns a new fork that is stopped; None if that is not possible. Raises what `Staging.stage` does."""
         if self.snapshot is None or not isinstance(backend, Staging):
             return None
-        return backend.stage(self.snapshot.id, self.image, self.limits)
+        return backend.stage(self.snapshot.id, self.image, self.granted)
 
     def make(self, backend: Backend) -> Sandbox:
         """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""
         if self.snapshot is not None:
-            return backend.fork(self.snapshot.id, self.image, self.limits)
-        sandbox = backend.start(self.image, self.limits)
+            return backend.fork(self.snapshot.id, self.image, self.granted)
+        sandbox = backend.start(self.image, self.granted)
         try:
             if self.image.network.attached:
                 network_files.prepare(sandbox, self.lent)

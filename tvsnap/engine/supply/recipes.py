@@ -21,6 +21,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import Network, NetworkLike
+from tvsnap.model.shares import Shares
 from tvsnap.sandboxes.network.files import identity, variables
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
@@ -52,6 +53,7 @@ class Recipes:
         platform: str,
         lent: NetworkSettings,
         contents: Contents,
+        shares: Shares,
     ) -> None:
         """
         Args:
@@ -62,6 +64,7 @@ class Recipes:
             platform: what commands can see of the machine, see `Backend.platform`.
             lent: the network settings that the host provides to sandboxes with a network.
             contents: what is put into sandboxes and fetched from them.
+            shares: the parts of the processors that the sandboxes of several owners have.
 
         Raises:
             UsageError: one of the environments cannot be used.
@@ -73,6 +76,7 @@ class Recipes:
         self._platform = platform
         self._lent = lent
         self._contents = contents
+        self._shares = shares
         self._with_files: dict[str, FilesEnvironment] = {}
         self._by_digest: dict[str, Image] = {}  # images that rollouts use; they may be removed from the store
 
@@ -165,7 +169,11 @@ class Recipes:
         if network.attached:
             more = variables(self._lent)
             image = replace(image, env={**image.env, **more}, services=image.services.with_variables(more))
-        return Recipe(replace(image, network=network), its, limits, self._lent)
+        share = None
+        if self._shares:
+            owner = self._shares.owner(salt)
+            share = owner, self._shares.parts()[owner]
+        return Recipe(replace(image, network=network), its, limits, self._lent, share=share)
 
     def _environment(self, name: str) -> Environment:
         if name not in self._with_files:

@@ -7,13 +7,13 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError, MachineLacks
-from tvsnap.model.limits import Limits
+from tvsnap.model.limits import GroupedLimits, Limits
 
 _V1_QUOTA = "cpu.cfs_quota_us"
 _V1_SOCKETS = "memory.kmem.tcp.limit_in_bytes"
@@ -28,6 +28,10 @@ _V1_LIMITS = {
 _LIMITS = ("memory.max", "memory.swap.max", "cpu.max", "pids.max")
 """The same files of version 2."""
 _PERIOD_US = 100_000
+_WEIGHTS = {"cpu.weight": 10_000, "cpu.shares": 1 << 18}
+"""The files that hold the weight of a group beside others, in either version, with the largest weight."""
+_GROUP = "group."
+"""What the names of the groups of several sandboxes begin with; no owner has such a name."""
 _AT_ONCE = 64
 _PART = 1 << 16
 """How many processes are killed after each reading of the list."""
@@ -42,6 +46,9 @@ images that still have to be written to the disk."""
 @dataclass(frozen=True, slots=True)
 class CgroupTree:
     """The groups of one data directory: `tvsnap/TAG/OWNER/SANDBOX` in each hierarchy.
+
+    Sandboxes that have a part of the processors together (`GroupedLimits`) are in
+    `tvsnap/TAG/group.NAME/OWNER/SANDBOX`, so that those of several processes share it.
 
     Attributes:
         roots: the group `tvsnap/TAG` in each hierarchy in use.
@@ -88,11 +95,14 @@ class CgroupTree:
 
     def create(self, owner: str, sandbox: str, limits: Limits) -> Cgroup:
         """Makes the groups of a sandbox and sets its limits."""
-        group = self._group(owner, sandbox)
+        above = f"{_GROUP}{limits.group}/{owner}" if isinstance(limits, GroupedLimits) else owner
+        group = self._group(above, sandbox)
         try:
             for path, names in zip(group.paths, group.limits, strict=True):
                 if self.unified:
                     self._delegate(Path(path))
+                if isinstance(limits, GroupedLimits):
+                    _weigh(path.removesuffix(f"/{owner}/{sandbox}"), limits.part)
                 try:
                     os.mkdir(path)
                 except FileNotFoundError:  # the owner's first group
@@ -102,27 +112,28 @@ class CgroupTree:
             raise MachineLacks(f"no rights to make control groups: {error.filename} (run as root)") from None
         return group
 
-    def _group(self, owner: str, sandbox: str) -> Cgroup:
+    def _group(self, above: str, sandbox: str) -> Cgroup:
         file = "cgroup.freeze" if self.unified else "freezer.state"
-        freezer = f"{self.freezer}/{owner}/{sandbox}/{file}" if self.freezer else ""
-        return Cgroup(tuple(f"{root}/{owner}/{sandbox}" for root in self.roots), self.limits, freezer)
+        freezer = f"{self.freezer}/{above}/{sandbox}/{file}" if self.freezer else ""
+        return Cgroup(tuple(f"{root}/{above}/{sandbox}" for root in self.roots), self.limits, freezer)
 
     def owners(self) -> Iterator[str]:
         """Yields the owners that have groups here."""
         names: set[str] = set()
         for root in self.roots:  # a process that died meanwhile may have left groups in only one hierarchy
-            with contextlib.suppress(FileNotFoundError):
-                names.update(entry.name for entry in os.scandir(root) if entry.is_dir())
+            for place in _places(root):
+                names.update(name for name in _below(place) if not name.startswith(_GROUP))
         yield from names
 
     def sandboxes(self, owner: str) -> Iterator[Cgroup]:
         """Yields the groups of an owner's sandboxes."""
-        names: dict[str, None] = {}
+        names: dict[tuple[str, str], None] = {}
         for root in self.roots:
-            with contextlib.suppress(FileNotFoundError):
-                names.update((entry.name, None) for entry in os.scandir(root / owner) if entry.is_dir())
-        for name in names:
-            yield self._group(owner, name)
+            for place in _places(root):
+                above = str((place / owner).relative_to(root))
+                names.update(((above, name), None) for name in _below(place / owner))
+        for above, name in names:
+            yield self._group(above, name)
 
     def used_s(self, owner: str) -> float:
         """Returns the seconds of processor time that an owner's sandboxes have used, those that have ended, too.
@@ -131,10 +142,13 @@ class CgroupTree:
         """
         if self.meter is None:
             return 0.0
+        return sum(self._used_s(place / owner) for place in _places(self.meter))
+
+    def _used_s(self, group: Path) -> float:
         try:
             if not self.unified:
-                return int(Path(f"{self.meter}/{owner}/cpuacct.usage").read_bytes()) / 1e9
-            stat = Path(f"{self.meter}/{owner}/cpu.stat").read_text()
+                return int((group / "cpuacct.usage").read_bytes()) / 1e9
+            stat = (group / "cpu.stat").read_text()
             return int(stat.partition("usage_usec ")[2].partition("\n")[0]) / 1e6
         except (OSError, ValueError):
             return 0.0
@@ -142,16 +156,18 @@ class CgroupTree:
     def remove_owner(self, owner: str) -> None:
         """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""
         for root in self.roots:
-            with contextlib.suppress(OSError):  # other owners have groups below
-                for path in (root / owner, root, root.parent):
+            places = [path for place in reversed(_places(root)) for path in (place / owner, place)]
+            for path in (*places, root.parent):
+                with contextlib.suppress(OSError):  # other owners have groups below
                     path.rmdir()
 
-    @staticmethod
-    def _delegate(path: Path) -> None:
+    def _delegate(self, path: Path) -> None:
         """Enables the controllers in all ancestors, as version 2 requires."""
-        for ancestor in list(path.parents)[2::-1]:
+        hierarchy = self.roots[0].parents[1]
+        ancestors = [ancestor for ancestor in reversed(path.parents) if ancestor.is_relative_to(hierarchy)]
+        for ancestor in ancestors:
             ancestor.mkdir(exist_ok=True)
-        for ancestor in list(path.parents)[3::-1]:
+        for ancestor in ancestors:
             have = set((ancestor / "cgroup.controllers").read_text().split())
             wanted = [f"+{name}" for name in ("memory", "pids", "cpu") if name in have]
             with contextlib.suppress(OSError):
@@ -253,6 +269,25 @@ class Cgroup:
                 return False
             time.sleep(0.002)
         return True
+
+
+def _places(root: Path) -> list[Path]:
+    """Returns the groups below which those of owners are."""
+    return [root, *(root / name for name in _below(root) if name.startswith(_GROUP))]
+
+
+def _below(group: Path) -> Iterable[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return [entry.name for entry in os.scandir(group) if entry.is_dir()]
+    return ()
+
+
+def _weigh(group: str, part: float) -> None:
+    """Makes a group of several sandboxes if there is none, and gives it its weight, where its hierarchy has weights."""
+    os.makedirs(group, exist_ok=True)
+    for name, largest in _WEIGHTS.items():
+        with contextlib.suppress(FileNotFoundError):
+            _write(f"{group}/{name}", str(max(2, round(part * largest))))
 
 
 def _with_room(limits: Limits) -> Limits:

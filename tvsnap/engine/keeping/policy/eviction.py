@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from tvsnap.model.shares import OTHERS, Shares
 
 UNPROVEN_S = 1.0  # seconds of replay that are added to a snapshot's worth where nothing else leads to its state
 YOUTH = 600.0  # seconds: a younger snapshot is not considered as seldom used
@@ -59,6 +62,7 @@ class Kept(NamedTuple):
         pinned: it is never evicted.
         proven: the calls from `above` are known to lead to the state each time. If not, nothing that follows from it is
             answered without the snapshot: that counts as some more seconds.
+        owner: whose it is, of those who share the room.
     """
 
     state: str
@@ -70,6 +74,7 @@ class Kept(NamedTuple):
     reached: bool = True
     pinned: bool = False
     proven: bool = True
+    owner: str = OTHERS
 
     @property
     def way_s(self) -> float:
@@ -90,8 +95,25 @@ class Kept(NamedTuple):
         return self.demand(now) * self.way_s / room.price(self.size)
 
 
-def choose_evicted(kept: Iterable[Kept], room: SnapshotLimits, now: float) -> list[Kept]:
+def parts_of(room: SnapshotLimits, shares: Shares) -> Mapping[str, SnapshotLimits]:
+    """Returns the parts of limits that several owners have; none if nothing is shared."""
+    if not shares:
+        return {}
+    sizes = {} if room.size is None else shares.sizes(room.size)
+    return {owner: SnapshotLimits(sizes.get(owner), room.part(part).count) for owner, part in shares.parts().items()}
+
+
+def choose_evicted(
+    kept: Iterable[Kept],
+    room: SnapshotLimits,
+    now: float,
+    parts: Mapping[str, SnapshotLimits] | None = None,
+    asking: str | None = None,
+) -> list[Kept]:
     """Returns the snapshots to evict so that the others fit, the least useful first.
+
+    Where several owners share the room, those who take more than their parts lose theirs first, and then the one for
+    whom room is made: nobody else does, even if the others do not fit then.
 
     A snapshot's worth is how often it is likely to be needed (itself, or an evicted one below), times the seconds that
     it saves, divided by its share of the room. Of equals, the one whose state's name comes first is evicted.
@@ -100,23 +122,44 @@ def choose_evicted(kept: Iterable[Kept], room: SnapshotLimits, now: float) -> li
         kept: all snapshots.
         room: the limits; if the pinned ones alone exceed them, all others are evicted.
         now: seconds since the epoch.
+        parts: what each owner may take although others want more; None or empty if nothing is shared.
+        asking: the owner for whom room is made; None for all of them.
     """
     shelf = _Shelf(kept, room, now)
-    size, count = shelf.size, shelf.count
-    queue = [(shelf.worth(state), state) for state, found in shelf.kept.items() if not found.pinned]
-    heapq.heapify(queue)
+    queues: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for state, found in shelf.kept.items():
+        if not found.pinned:
+            queues[found.owner if parts else OTHERS].append((shelf.worth(state), state))
+    for queue in queues.values():
+        heapq.heapify(queue)
+    sizes = Counter[str]()
+    for found in shelf.kept.values():
+        sizes[found.owner] += found.size
+    counts = Counter(found.owner for found in shelf.kept.values())
     chosen: list[Kept] = []
-    while queue and not room.holds(size, count):
+    while not room.holds(sizes.total(), counts.total()):
+        losing = [queue for owner, queue in queues.items() if queue and _exceeds(owner, sizes, counts, parts)]
+        if not losing:
+            losing = [queue for owner, queue in queues.items() if queue and (not parts or asking in (None, owner))]
+        if not losing:
+            break
+        queue = min(losing)
         known, state = heapq.heappop(queue)
         now_worth = shelf.worth(state)
         if now_worth > known:  # a worth never falls, so this may no longer be the least
             heapq.heappush(queue, (now_worth, state))
             continue
         shelf.remove(state)
-        chosen.append(shelf.kept[state])
-        size -= shelf.kept[state].size
-        count -= 1
+        gone = shelf.kept[state]
+        chosen.append(gone)
+        sizes[gone.owner] -= gone.size
+        counts[gone.owner] -= 1
     return chosen
+
+
+def _exceeds(owner: str, sizes: Counter[str], counts: Counter[str], parts: Mapping[str, SnapshotLimits] | None) -> bool:
+    part = (parts or {}).get(owner)
+    return part is not None and not part.holds(sizes[owner], counts[owner])
 
 
 class _Shelf:
@@ -124,13 +167,10 @@ class _Shelf:
 
     Attributes:
         kept: all, by state.
-        size, count: of all.
     """
 
     def __init__(self, kept: Iterable[Kept], room: SnapshotLimits, now: float) -> None:
         self.kept = {each.state: each for each in kept}
-        self.size = sum(each.size for each in self.kept.values())
-        self.count = len(self.kept)
         self._room = room
         self._above = {state: each.above for state, each in self.kept.items()}
         self._way_s = {state: each.way_s for state, each in self.kept.items()}
