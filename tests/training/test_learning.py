@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import Block, blocks
+from tests.server.conftest import Server, start
+from tvsnap.images import Image
 
 HOSTED = Path(__file__).parent / "hosted"
 ROOT = Path(__file__).parents[2]
@@ -33,11 +36,21 @@ def test_examples_of_the_guide(block: Block, training_programs: Path, tmp_path: 
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.usefixtures("terminal_image")
+@pytest.fixture(scope="module")
+def served(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the images of the session."""
+    home = tmp_path_factory.mktemp("served")
+    (home / "images").symlink_to((tvsnap_home / "images").resolve())
+    started = start(home)
+    yield started
+    assert started.stop() == 0
+
+
 @pytest.mark.parametrize("name", CHECKS)
-def test_checks_pass(name: str, training_programs: Path, tvsnap_home: Path, tmp_path: Path) -> None:
+def test_checks_pass(name: str, training_programs: Path, tvsnap_home: Path, served: Server, tmp_path: Path) -> None:
     command: list[str | Path] = [training_programs / "python", "-m", "pytest", "-q", "-c", HOSTED / "pytest.ini"]
-    env = {**os.environ, "TVSNAP_HOME": str(tvsnap_home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
+    own = {"TVSNAP_HOME": str(tvsnap_home), "TVSNAP_TEST_URL": served.url}
+    env = {**os.environ, **own, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
     ran = subprocess.run(
         [*command, "--basetemp", tmp_path / "checks", HOSTED / name],
         env=env,

@@ -1,8 +1,8 @@
 """Rollouts of a language model: it writes a command, the command is run, its output is appended, until it is done.
 
-All rollouts go on in rounds: in each, what they write is generated together, and then their commands are run side by
-side. So what is computed together depends on nothing but what was said before: the same seed gives the same rollouts,
-token by token, where the tools return the same.
+Each rollout goes on by itself: while the tool calls of some are made, what others write is generated, together where
+several wait for it. What a rollout draws depends on what was said in it and on its seed, so the same seed gives the
+same rollouts, token by token, where the tools return the same.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from transformers import LogitsProcessor
-
-from tvsnap import Grade, GradingFailed, ToolResult
+from tvsnap import Grade, GradingFailed, ToolResult, UsageError
+from tvsnap.training.generation import Generator
 from tvsnap.training.loop import Trajectory
 from tvsnap.training.tasks import Task
 
 DONE = "DONE"
-_SYSTEM = f"You work at a shell. Answer with one bash command, and nothing else. When the task is done, answer {DONE}."
+_SYSTEMS = {
+    "bash": "You work at a shell. Answer with one bash command, and nothing else.",
+    "sql": "You work at a database. Answer with SQL, and nothing else.",
+    "python": "You work at a Python interpreter. Answer with Python code, and nothing else.",
+}
+"""What the model is told first, by the task's tool."""
 _MARK = "@@@"
 
 
@@ -55,6 +59,8 @@ class Played:
         calls: the commands that were run for the model, the task's own (`Task.setup`) not among them.
         grade: what its last state was worth; None where the verifier failed.
         graded_s: seconds that it waited for that.
+        done: whether it ended by itself.
+        cancelled: whether it was cancelled as a straggler, see `Stragglers`.
     """
 
     task: Task
@@ -64,6 +70,7 @@ class Played:
     grade: Grade | None = None
     graded_s: float = 0.0
     done: bool = False
+    cancelled: bool = False
 
     @property
     def trajectory(self) -> Trajectory:
@@ -71,44 +78,60 @@ class Played:
         return Trajectory(self.tokens, self.turns, 0.0 if self.grade is None else self.grade.reward)
 
 
+@dataclass(frozen=True)
+class Stragglers:
+    """When the rollouts of a group that are late are cancelled, and what becomes of them.
+
+    Attributes:
+        share: of the group's rollouts that are to have ended, from 0 to 1; then the others' time begins.
+        seconds: that the others have from then on.
+        grade: whether those that were cancelled are graded as they stand; otherwise they are left out of their group.
+    """
+
+    share: float = 0.75
+    seconds: float = 60.0
+    grade: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise UsageError(f"share must be larger than 0 and at most 1, not {self.share!r}")
+        if not 0 <= self.seconds < math.inf:
+            raise UsageError(f"seconds must be a finite number from 0 on, not {self.seconds!r}")
+
+
 class Agents:
     """Has a model do tasks.
 
     Attributes:
-        model: the model.
-        tokenizer: its tokenizer, with a chat template.
-        generating_s: seconds that the model wrote for, so far.
+        generator: what writes.
+        tokenizer: the model's tokenizer, with a chat template.
     """
 
     def __init__(
         self,
-        model: Any,
+        generator: Generator,
         tokenizer: Any,
         *,
         turns: int = 8,
-        tokens: int = 128,
         shown: int = 400,
         timeout: float = 10.0,
-        rows: int = 16,
     ) -> None:
         """
         Args:
-            model: a causal language model of transformers.
-            tokenizer: its tokenizer, with a chat template.
+            generator: what writes the turns.
+            tokenizer: the model's tokenizer, with a chat template.
             turns: the most commands of a rollout.
-            tokens: the most tokens of a turn.
             shown: the most characters of an output that the model is shown.
             timeout: seconds that a command may take.
-            rows: how many rollouts are generated at a time.
         """
-        self.model = model
+        self.generator = generator
         self.tokenizer = tokenizer
-        self.generating_s = 0.0
-        self._turns, self._tokens, self._shown = turns, tokens, shown
-        self._timeout, self._rows = timeout, rows
+        self._turns, self._shown, self._timeout = turns, shown, timeout
         self._end = int(tokenizer.eos_token_id)
 
-    async def play(self, cache: Any, tasks: Sequence[Task], k: int, seed: str = "0") -> list[list[Played]]:
+    async def play(
+        self, cache: Any, tasks: Sequence[Task], k: int, seed: str = "0", stragglers: Stragglers | None = None
+    ) -> list[list[Played]]:
         """Plays tasks, each several times.
 
         Args:
@@ -116,34 +139,50 @@ class Agents:
             tasks: the tasks.
             k: how many rollouts there are of each.
             seed: another text has the model draw other tokens.
+            stragglers: when late rollouts of a group are cancelled; None for never.
 
         Returns:
             The rollouts, those of one task together.
         """
         async with contextlib.AsyncExitStack() as stack:
-            played: list[Played] = []
-            rollouts: list[Any] = []
+            groups = []
             for task in tasks:
-                for rollout in cache.group(task.image, task.name, k):
-                    rollouts.append(await stack.enter_async_context(rollout))
-                    played.append(Played(task, self.prompt(task)))
-            await asyncio.gather(*(self._set_up(*pair) for pair in zip(played, rollouts, strict=True)))
-            for turn in range(self._turns):
-                live = [number for number, one in enumerate(played) if not one.done]
-                for first in range(0, len(live), self._rows):
-                    part = live[first : first + self._rows]
-                    seeds = [_seed(seed, played[number].task.name, number % k, turn) for number in part]
-                    began = time.perf_counter()
-                    past = [played[number].tokens for number in part]
-                    written = await asyncio.to_thread(self.write, past, seeds)
-                    self.generating_s += time.perf_counter() - began
-                    for number, tokens in zip(part, written, strict=True):
-                        one = played[number]
-                        one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
-                        one.tokens.extend(tokens)
-                await asyncio.gather(*(self._act(played[number], rollouts[number]) for number in live))
-            await asyncio.gather(*(self._grade(*pair) for pair in zip(played, rollouts, strict=True)))
-        return [played[first : first + k] for first in range(0, len(played), k)]
+                rollouts = [await stack.enter_async_context(each) for each in cache.group(task.image, task.name, k)]
+                groups.append(([Played(task, self.prompt(task)) for _ in rollouts], rollouts))
+            return await _all([self._play_group(*group, seed, stragglers) for group in groups])
+
+    async def _play_group(
+        self, ones: Sequence[Played], rollouts: Sequence[Any], seed: str, stragglers: Stragglers | None
+    ) -> list[Played]:
+        """Plays the rollouts of one task; returns those that are not left out."""
+        running = [
+            asyncio.ensure_future(self._play(one, rollout, (seed, one.task.name, number)))
+            for number, (one, rollout) in enumerate(zip(ones, rollouts, strict=True))
+        ]
+        try:
+            if stragglers is not None:
+                for number in await _late(running, stragglers):
+                    ones[number].cancelled = True
+                await _end([each for one, each in zip(ones, running, strict=True) if one.cancelled])
+            await asyncio.gather(*(each for one, each in zip(ones, running, strict=True) if not one.cancelled))
+        finally:
+            await _end(running)
+        late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled]
+        if stragglers is not None and stragglers.grade:
+            await _all([self._grade(*pair) for pair in late])
+            return [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
+        return [one for one in ones if not one.cancelled]
+
+    async def _play(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
+        """Plays one rollout from its beginning to its grade."""
+        for command in one.task.setup:
+            await rollout.call("bash", {"command": command}, 60.0)
+        while not one.done:
+            tokens = await self.generator.write(list(one.tokens), _seed(*seed, len(one.turns)))
+            one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
+            one.tokens.extend(tokens)
+            await self._act(one, rollout)
+        await self._grade(one, rollout)
 
     def prompt(self, task: Task) -> list[int]:
         """Returns what a rollout begins with, as tokens.
@@ -151,7 +190,10 @@ class Agents:
         Args:
             task: the task.
         """
-        messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": task.instruction}]
+        messages = [
+            {"role": "system", "content": f"{_SYSTEMS[task.tool]} When the task is done, answer {DONE}."},
+            {"role": "user", "content": task.instruction},
+        ]
         return self._encode(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
 
     def solved(self, task: Task, way: int = 0, outputs: Sequence[str] = ()) -> Trajectory:
@@ -172,39 +214,6 @@ class Agents:
                 self._append(one, outputs[number] if number < len(outputs) else "")
         return Trajectory(one.tokens, one.turns, 1.0)
 
-    def write(self, past: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[list[int]]:
-        """Returns what the model writes in one turn of several rollouts, drawn at temperature 1.
-
-        Args:
-            past: what was said before, as tokens.
-            seeds: of chance, one a rollout, so that it is the same whatever else is generated.
-        """
-        device = next(self.model.parameters()).device
-        longest = max(map(len, past))
-        ids = torch.full((len(past), longest), self._end, dtype=torch.long, device=device)
-        mask = torch.zeros_like(ids)
-        for row, tokens in enumerate(past):
-            ids[row, longest - len(tokens) :] = torch.tensor(list(tokens), device=device)
-            mask[row, longest - len(tokens) :] = 1
-        with torch.no_grad():
-            made = self.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                do_sample=False,  # the largest of what chance is added to is a draw, see _Drawn
-                max_new_tokens=self._tokens,
-                eos_token_id=self._end,
-                pad_token_id=self._end,
-                logits_processor=[_Drawn(seeds)],
-            )
-        return [self._until_end(row) for row in made[:, longest:].tolist()]
-
-    def _until_end(self, tokens: list[int]) -> list[int]:
-        return tokens[: tokens.index(self._end) + 1] if self._end in tokens else tokens
-
-    async def _set_up(self, one: Played, rollout: Any) -> None:
-        for command in one.task.setup:
-            await rollout.call("bash", {"command": command}, 60.0)
-
     async def _act(self, one: Played, rollout: Any) -> None:
         """Runs the command that the model has just written."""
         first, end = one.turns[-1]
@@ -213,7 +222,7 @@ class Agents:
             one.done = True
             return
         began = time.perf_counter()
-        result = await rollout.call("bash", {"command": command}, self._timeout)
+        result = await rollout.call(one.task.tool, one.task.arguments(command), self._timeout)
         seconds = time.perf_counter() - began
         shown = result.output[: self._shown]
         one.calls.append(Call(command, result, shown, seconds))
@@ -257,15 +266,32 @@ def command_in(text: str) -> str | None:
     return None if not text or text.startswith(DONE) or "\0" in text else text
 
 
-class _Drawn(LogitsProcessor):
-    """Adds Gumbel noise, by which the largest value is a draw at temperature 1: each row has chance of its own."""
+async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Waits for all; where one fails or this is cancelled, the others are cancelled and waited for."""
+    running = [asyncio.ensure_future(part) for part in parts]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        await _end(running)
 
-    def __init__(self, seeds: Sequence[int]) -> None:
-        self._chances = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        drawn = [torch.empty(scores.shape[-1]).exponential_(generator=chance) for chance in self._chances]
-        return scores.log_softmax(-1) - torch.stack(drawn).log().to(scores.device)
+async def _end(running: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancels what is not over, and waits for it."""
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _late(running: Sequence[asyncio.Future[Any]], stragglers: Stragglers) -> list[int]:
+    """Returns the numbers of those that are not over, once enough of them are and the others' time is up."""
+    open_ = set(running)
+    while open_ and len(running) - len(open_) < math.ceil(stragglers.share * len(running)):
+        over, open_ = await asyncio.wait(open_, return_when=asyncio.FIRST_COMPLETED)
+        for each in over:
+            each.result()  # raises what it raised
+    if open_:
+        _, open_ = await asyncio.wait(open_, timeout=stragglers.seconds)
+    return [number for number, each in enumerate(running) if each in open_]
 
 
 def _seed(*parts: object) -> int:

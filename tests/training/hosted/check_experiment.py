@@ -8,9 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.training.experiment import StatelessCache, compare, main
+from tvsnap.training.experiment import StatelessCache, compare, main, options_of, seconds_to
 
 
 def test_a_stateless_cache_is_wrong(tmp_path: Path) -> None:
@@ -28,35 +30,57 @@ def test_a_stateless_cache_is_wrong(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
-def test_the_experiment(tmp_path: Path, model: Any, tokenizer: Any) -> None:
+SHORT = ["--device", "cpu", "--epochs", "2", "--tokens", "4", "--seed", "1", "--warm", "2"]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, model: Any, tokenizer: Any) -> list[str]:
+    """Arguments that name images and a tiny model."""
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "model")
-    images = ["--images", os.environ["TVSNAP_HOME"], "--model", str(tmp_path / "model"), "--device", "cpu"]
-    main(
-        [
-            *images,
-            "--epochs",
-            "2",
-            "--tokens",
-            "4",
-            "--k",
-            "3",
-            "--seed",
-            "1",
-            "--warm",
-            "2",
-            "--out",
-            str(tmp_path / "out"),
-        ]
-    )
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert (tmp_path / "out" / "training.png").stat().st_size > 10_000
-    found = results["differences"]["tvsnap"]
-    assert (found["rollouts"], found["other_tokens"], found["other_reward"]) == (12, 0, 0)
-    runs = results["runs"]
-    assert [len(runs[mode]) for mode in ("tvsnap", "no cache", "stateless")] == [2, 2, 2]
-    assert [epoch["update"] for epoch in runs["tvsnap"]] == [epoch["update"] for epoch in runs["no cache"]]
-    assert not any(epoch["hit_rate"] for epoch in runs["no cache"])
+    return ["--images", os.environ["TVSNAP_HOME"], "--model", str(tmp_path / "model"), *SHORT]
+
+
+def results_of(out: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((out / "results.json").read_text())
+    return results
+
+
+def test_the_experiment(tmp_path: Path, tiny: list[str]) -> None:
+    main([*tiny, "--k", "3", "2", "--stragglers", "1", "60", "--reward", "0", "--out", str(tmp_path / "out")])
+    results = results_of(tmp_path / "out")
+    assert set(results["groups"]) == {"3", "2"}
+    assert results["setting"]["turns"] == 3
+    for k, group in results["groups"].items():
+        assert (tmp_path / "out" / f"training-{k}.png").stat().st_size > 10_000
+        found = group["differences"]["tvsnap"]
+        assert (found["rollouts"], found["other_tokens"], found["other_reward"]) == (4 * int(k), 0, 0)
+        runs = group["runs"]
+        assert [len(runs[mode]) for mode in ("tvsnap", "no cache", "stateless")] == [2, 2, 2]
+        assert [epoch["update"] for epoch in runs["tvsnap"]] == [epoch["update"] for epoch in runs["no cache"]]
+        assert not any(epoch["hit_rate"] for epoch in runs["no cache"])
+        assert all(epoch["snapshot_bytes"] > 0 for epoch in runs["tvsnap"])
+        assert group["seconds_to_reward"]["tvsnap"] == runs["tvsnap"][0]["playing_s"]
+
+
+def test_rollouts_through_a_server_are_those_of_this_process(tmp_path: Path, tiny: list[str], url: str) -> None:
+    main([*tiny, "--k", "2", "--modes", "tvsnap", "no cache", "--url", url, "--out", str(tmp_path / "out")])
+    group = results_of(tmp_path / "out")["groups"]["2"]
+    found = group["differences"]["tvsnap"]
+    assert (found["rollouts"], found["other_tokens"], found["other_reward"]) == (8, 0, 0)
+    assert all(epoch["not_graded"] == 0 for epoch in group["runs"]["tvsnap"])
+
+
+def test_seconds_to_a_reward() -> None:
+    epochs = [{"playing_s": 1.0, "learning_s": 2.0, "reward": reward} for reward in (0.1, 0.5, 0.9)]
+    assert [seconds_to(epochs, reward) for reward in (0.0, 0.5, 0.8, 1.0)] == [1.0, 4.0, 7.0, None]
+
+
+def test_the_setting_goes_by_the_device() -> None:
+    small, large = options_of(["--device", "cpu"]), options_of(["--device", "cuda", "--epochs", "7"])
+    assert (small.epochs, small.k) == (3, [4])
+    assert (large.epochs, large.k, large.turns) == (7, [6], 8)
+    assert options_of(["--device", "cpu", "--setting", "large"]).epochs == 300
 
 
 def test_what_differs_is_counted() -> None:

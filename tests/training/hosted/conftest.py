@@ -5,6 +5,7 @@ The Python of all other tests reads this file, too, and has no PyTorch.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -37,3 +38,9 @@ def model() -> Any:
 
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=1024, n_embd=16, n_layer=1, n_head=2)).eval()
+
+
+@pytest.fixture
+def url() -> str:
+    """The address of a server of tvsnap, which the test that runs these has started."""
+    return os.environ["TVSNAP_TEST_URL"]
