@@ -84,7 +84,7 @@ class Quotas:
         """
         group = Group(number, self._groups / f"{_SUBVOLUMES}{number}", self._directory)
         try:
-            if group.charge().used == 0:
+            if group.used() == 0:
                 btrfs.ioctl(self._directory, _QGROUP_CREATE, bytearray(struct.pack("QQ", 0, number)))
                 return True
         except FileNotFoundError:  # another process was quicker
@@ -118,7 +118,11 @@ class Group:
 
     def charge(self) -> Charge:
         """Returns the present charge, which may still include what was just freed."""
-        return Charge(self._shown("referenced"), self._shown("max_referenced"))
+        return Charge(self.used(), self._shown("max_referenced"))
+
+    def used(self) -> int:
+        """Returns the bytes that are charged at present."""
+        return self._shown("referenced")
 
     def _shown(self, name: str) -> int:
         with closing(os.open(f"{self.shown}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as file:  # at each observation
