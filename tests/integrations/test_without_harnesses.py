@@ -18,6 +18,10 @@ import pytest
             "minisweagent",
             r"needs mini-swe-agent, .*: pip install 'tvsnap\[mini-swe-agent\]'",
         ),
+        ("verl", "verl", "needs verl, of which .* is missing: pip install verl"),
+        ("skyrl", "skyrl_gym", "needs skyrl-gym, of which .* is missing: pip install skyrl-gym"),
+        ("tinker", "tinker_cookbook", "needs tinker-cookbook, of which .* is missing: pip install tinker-cookbook"),
+        ("openenv", "openenv", "needs openenv-core, of which .* is missing: pip install openenv-core"),
     ],
 )
 def test_where_a_harness_is_missing_the_message_says_how_to_get_it(module: str, package: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What needs PyTorch, run by a Python that has it."""
+"""What needs PyTorch or a trainer, run by a Python that has these."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def served(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.Te
     """A server with the images of the session."""
     home = tmp_path_factory.mktemp("served")
     (home / "images").symlink_to((tvsnap_home / "images").resolve())
-    started = start(home)
+    started = start(home, "--policy", "eager")
     yield started
     assert started.stop() == 0
 
