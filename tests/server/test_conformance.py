@@ -123,6 +123,16 @@ def test_an_image_that_runs_no_service_needs_no_warming(cache: AnyCache) -> None
         assert rollout.root == root
 
 
+def test_rollouts_are_announced(cache: AnyCache) -> None:
+    before = cache.stats().preforks
+    cache.expect("terminal", 2, salt=secrets.token_hex(), limits=tvsnap.Limits(processes=77))
+    eventually(lambda: cache.stats().preforks >= before + 2)  # while processors are idle
+    with pytest.raises(tvsnap.UsageError, match="n must be"):
+        cache.expect("terminal", 0)
+    with pytest.raises(tvsnap.NotFound):
+        cache.expect("no-such-image")
+
+
 def test_errors_are_of_the_same_classes(cache: AnyCache) -> None:
     with pytest.raises(tvsnap.NotFound, match="have: "):
         cache.rollout("no-such-image")

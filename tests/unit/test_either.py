@@ -46,7 +46,11 @@ PAIRS = [
     (ImageStore, RemoteImages),
     (AsyncImageStore, AsyncRemoteImages),
 ]
-ADDED = {"Client": {"check", "diff", "figures", "forget", "graph"}}
+ADDED = {
+    "Client": {"check", "diff", "events", "figures", "forget", "graph", "terminal"},
+    "AsyncClient": {"events", "terminal"},
+    "AsyncRemoteSandbox": {"attach"},
+}
 """What those elsewhere have beside the methods of those here, or where those here have attributes."""
 
 

@@ -17,6 +17,7 @@ from tvsnap.client.operations import (
     MOST_READ,
     RemoteFetched,
     downloaded,
+    expect_rollouts,
     grading,
     make_sandboxes,
     open_rollout,
@@ -239,6 +240,30 @@ class AsyncClient(AsyncClientBase):
         if not isinstance(edge, Edge):
             raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
         return from_data(Remade, await self.transport.ask(Ask("POST", target("calls", str(edge.id), "executions"))))
+
+    async def expect(
+        self,
+        image: str | Image,
+        n: int = 1,
+        *,
+        salt: str | None = None,
+        limits: Limits | None = None,
+        network: NetworkLike = None,
+    ) -> None:
+        """Announces that rollouts of an image will soon need a sandbox at its root; see `AsyncCache.expect`.
+
+        Args:
+            image: the image's name or digest, as the server knows it.
+            n: how many more rollouts than those announced before.
+            salt: as in `rollout`, like `limits` and `network`.
+            limits: what the sandboxes may use.
+            network: what they may reach outside.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense.
+        """
+        await self.transport.ask(expect_rollouts(image, n, salt, limits, network))
 
     async def warm(self, image: str | Image) -> str:
         """Takes a snapshot of an image's root where its sandboxes run a service; see `AsyncCache.warm`.

@@ -12,7 +12,7 @@ from typing import Any, cast
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, store, stored
-from tvsnap.model.arguments import check_seconds, check_text, check_type
+from tvsnap.model.arguments import check_seconds, check_text, check_type, check_whole
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Verifier
@@ -155,6 +155,18 @@ class SandboxAbout:
 def warm_image(image: str | Image) -> Ask:
     """Returns what keeps the root of an image."""
     return Ask("POST", target("images", _name_of(image), "warm"))
+
+
+def expect_rollouts(image: str | Image, n: int, salt: str | None, limits: Limits | None, network: NetworkLike) -> Ask:
+    """Returns what announces rollouts at the root of an image; raises UsageError where an argument makes no sense."""
+    check_whole(n, "n", 1)
+    check_text(salt or "", "salt")
+    own = None if limits is None else asdict(check_type(limits, Limits, "limits"))
+    return Ask(
+        "POST",
+        target("images", _name_of(image), "expect"),
+        {"n": n, "salt": salt, "limits": own, "network": _hosts(network)},
+    )
 
 
 def open_rollout(

@@ -38,6 +38,15 @@ class OpenRollout(Body):
     deadline: Seconds | None = None
 
 
+class Expect(Body):
+    """Announces rollouts of an image; see `Cache.expect`."""
+
+    n: Count = 1
+    salt: str | None = None
+    limits: Limits | None = None
+    network: str | list[str] | None = None
+
+
 class Size(Body):
     """The size of a terminal, in cells."""
 

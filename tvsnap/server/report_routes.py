@@ -34,6 +34,7 @@ from tvsnap.wire.errors import error_data
 from tvsnap.wire.values import to_data
 
 _BUILD = bodies.decoder(bodies.BuildImage)
+_EXPECT = bodies.decoder(bodies.Expect)
 EVENTS = "text/event-stream"
 SAMPLES = 1000
 """Of each kind of latency, the latest are told."""
@@ -77,6 +78,10 @@ class ReportRoutes:
             Operation(
                 *("POST", "/v1/images/{name}/warm", "warm", "Keeps an image's root by a snapshot.", self.warm),
                 of_all=True,
+            ),
+            Operation(
+                *("POST", "/v1/images/{name}/expect", "expect", "Announces rollouts of an image.", self.expect),
+                bodies.Expect,
             ),
             Operation(
                 *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
@@ -198,6 +203,14 @@ class ReportRoutes:
                 return encode({"root": await self._service.cache.warm(name)})
 
         return json_response(await self._service.once(request, work))
+
+    async def expect(self, request: Request) -> Response:
+        """Announces rollouts, whose sandboxes are made ahead of time."""
+        asked, tenant = decode(_EXPECT, await read_body(request, self._service.settings.max_body)), tenant_of(request)
+        salt = asked.salt if tenant is None else f"{tenant.prefix}{asked.salt or ''}"
+        name = request.path_params["name"]
+        await self._service.cache.expect(name, asked.n, salt=salt, limits=asked.limits, network=asked.network)
+        return json_response({})
 
     async def build(self, request: Request) -> Response:
         """Builds an image: from a name, or from a folder that was uploaded."""

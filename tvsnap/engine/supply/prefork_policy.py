@@ -60,7 +60,7 @@ class Needs(Generic[K]):
 
     def expect(self, key: K, now: float, count: int = 1) -> None:
         """Notes that `count` sandboxes of a kind will soon be needed."""
-        self._histories.setdefault(key, _History()).foretold.extend([now] * count)
+        self._histories.setdefault(key, _History()).foretold.extend([now] * min(count, REMEMBERED))
 
     def forget(self, key: K) -> None:
         """Forgets a kind."""
