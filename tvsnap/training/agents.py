@@ -54,6 +54,7 @@ class Played:
 
     Attributes:
         task: its task.
+        number: which of the task's rollouts it is, from 0 on.
         tokens: all that was said, as tokens.
         turns: where the model wrote, see `Trajectory`.
         calls: the commands that were run for the model, the task's own (`Task.setup`) not among them.
@@ -64,6 +65,7 @@ class Played:
     """
 
     task: Task
+    number: int
     tokens: list[int]
     turns: list[tuple[int, int]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -74,8 +76,10 @@ class Played:
 
     @property
     def trajectory(self) -> Trajectory:
-        """What the learner needs of it; without a grade, the reward is 0."""
-        return Trajectory(self.tokens, self.turns, 0.0 if self.grade is None else self.grade.reward)
+        """What the learner needs of it; raises UsageError where there is no grade, and so nothing to learn."""
+        if self.grade is None:
+            raise UsageError(f"rollout {self.number} of task {self.task.name} has no grade: leave it out of its group")
+        return Trajectory(self.tokens, self.turns, self.grade.reward)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class Agents:
             groups = []
             for task in tasks:
                 rollouts = [await stack.enter_async_context(each) for each in cache.group(task.image, task.name, k)]
-                groups.append(([Played(task, self.prompt(task)) for _ in rollouts], rollouts))
+                groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts))
             return await _all([self._play_group(*group, seed, stragglers) for group in groups])
 
     async def _play_group(
@@ -204,7 +208,7 @@ class Agents:
             way: which solution.
             outputs: what its commands return; empty where that is not given.
         """
-        one = Played(task, self.prompt(task))
+        one = Played(task, 0, self.prompt(task))
         said = [*task.solutions[way], DONE]
         for number, text in enumerate(said):
             tokens = [*self._encode(text), self._end]

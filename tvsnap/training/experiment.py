@@ -164,12 +164,12 @@ async def run(
             groups = await agents.play(cache, of, k, f"{options.seed} train {epoch}", stragglers)
             tested = await agents.play(cache, test, 1, f"{options.seed} test {epoch}")
             played, after = time.perf_counter(), counted.stats()
-            some = [group for group in groups if len(group) > 1]
-            update = await asyncio.to_thread(learner.learn, [[one.trajectory for one in group] for group in some])
+            graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
+            update = await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])
             epochs.append(
                 {
                     **figures([one for group in groups for one in group]),
-                    "test_reward": mean([one.trajectory.reward for group in tested for one in group]),
+                    "test_reward": mean(rewards([one for group in tested for one in group])),
                     "generating_s": agents.generator.generating_s - generating,
                     "playing_s": played - began,
                     "learning_s": time.perf_counter() - played,
@@ -210,7 +210,7 @@ def figures(played: Sequence[Played]) -> dict[str, Any]:
         for depth, call in enumerate(one.calls):
             depths.setdefault(depth, []).append(call.result.source != "executed")
     return {
-        "reward": mean([one.trajectory.reward for one in played]),
+        "reward": mean(rewards(played)),
         "calls": len(calls),
         "hit_rate": len(hits) / max(1, len(calls)),
         "hit_rate_by_depth": [mean(depths[depth]) for depth in sorted(depths)],
@@ -223,6 +223,11 @@ def figures(played: Sequence[Played]) -> dict[str, Any]:
     }
 
 
+def rewards(played: Sequence[Played]) -> list[float]:
+    """Returns the rewards of those that were graded: where a verifier failed, there is none."""
+    return [one.grade.reward for one in played if one.grade is not None]
+
+
 def told(one: Played) -> dict[str, Any]:
     """Returns a rollout as JSON."""
     calls = [
@@ -230,7 +235,8 @@ def told(one: Played) -> dict[str, Any]:
         for call in one.calls
     ]
     reward = None if one.grade is None else one.grade.reward
-    return {"task": one.task.name, "tokens": one.tokens, "turns": one.turns, "calls": calls, "reward": reward}
+    name = {"task": one.task.name, "number": one.number}
+    return {**name, "tokens": one.tokens, "turns": one.turns, "calls": calls, "reward": reward}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -243,23 +249,32 @@ def line(epoch: Mapping[str, Any]) -> str:
 
 
 def compare(runs: Mapping[str, list[dict[str, Any]]], base: str) -> dict[str, dict[str, Any]]:
-    """Returns how the rollouts of each run differ from those of one, token by token."""
+    """Returns how the rollouts of each run differ from those of one, token by token.
+
+    Rollouts that one of the two lacks, as they were late, are counted apart.
+    """
     found = {}
     for mode, epochs in runs.items():
-        pairs = [
-            (number, one, other)
-            for number, (epoch, first) in enumerate(zip(epochs, runs[base], strict=True))
-            for one, other in zip(epoch["rollouts"], first["rollouts"], strict=True)
-        ]
+        pairs, alone = [], 0
+        for number, (epoch, first) in enumerate(zip(epochs, runs[base], strict=True)):
+            ours, theirs = named(epoch["rollouts"]), named(first["rollouts"])
+            pairs += [(number, ours[name], theirs[name]) for name in ours if name in theirs]
+            alone += len(ours.keys() ^ theirs.keys())
         differ = [(epoch, one, other) for epoch, one, other in pairs if one["tokens"] != other["tokens"]]
         rewarded = [(one, other) for _, one, other in pairs if one["reward"] != other["reward"]]
         found[mode] = {
             "rollouts": len(pairs),
+            "in_one_only": alone,
             "other_tokens": len(differ),
             "other_reward": len(rewarded),
             "first": [deviation(epoch, one, other) for epoch, one, other in differ[:5]],
         }
     return found
+
+
+def named(rollouts: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """Returns rollouts by task and number."""
+    return {(one["task"], one["number"]): one for one in rollouts}
 
 
 def deviation(epoch: int, one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

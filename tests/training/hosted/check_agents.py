@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,19 @@ def test_draws_are_as_frequent_as_the_model_says(model: Any, tokenizer: Any) -> 
 )
 def test_commands(text: str, command: str | None) -> None:
     assert command_in(text) == command
+
+
+def test_a_verifier_that_fails_gives_no_reward(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    (task,) = tasks(n=1, kinds=["file"])
+    broken = replace(task, verifier=tvsnap.Verifier("exit 3"))
+    agents = Agents(Scripted(tokenizer, ("pwd",)), tokenizer)
+
+    async def go() -> Played:
+        async with tvsnap.AsyncCache(tmp_path, images=images, use_cache=False) as cache:
+            ((one,),) = await agents.play(cache, [broken], 1)
+            return one
+
+    one = asyncio.run(go())
+    assert one.grade is None
+    with pytest.raises(tvsnap.UsageError, match="has no grade"):
+        _ = one.trajectory

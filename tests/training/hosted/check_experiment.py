@@ -84,14 +84,22 @@ def test_the_setting_goes_by_the_device() -> None:
 
 
 def test_what_differs_is_counted() -> None:
-    def rollout(tokens: list[int], output: str) -> dict[str, Any]:
+    def rollout(number: int, tokens: list[int], output: str) -> dict[str, Any]:
         calls = [{"command": "ls", "output": output, "source": "hit", "seconds": 0.0}]
-        return {"task": "t", "tokens": tokens, "turns": [], "calls": calls, "reward": float(len(tokens))}
+        return {
+            "task": "t",
+            "number": number,
+            "tokens": tokens,
+            "turns": [],
+            "calls": calls,
+            "reward": float(len(tokens)),
+        }
 
     runs = {
-        "none": [{"rollouts": [rollout([1], "a"), rollout([2], "b")]}],
-        "some": [{"rollouts": [rollout([1], "a"), rollout([3], "c")]}],
+        "none": [{"rollouts": [rollout(0, [1], "a"), rollout(1, [2], "b"), rollout(2, [4], "d")]}],
+        "some": [{"rollouts": [rollout(0, [1], "a"), rollout(2, [3], "c")]}],  # one was late
     }
     found = compare(runs, "none")
     assert [found[mode]["other_tokens"] for mode in runs] == [0, 1]
+    assert [(found[mode]["rollouts"], found[mode]["in_one_only"]) for mode in runs] == [(3, 0), (2, 1)]
     assert found["some"]["first"][0]["call"][0]["output"] == "c"
