@@ -11,7 +11,9 @@ Commands = tuple[str, ...]
 TOOLS = {"bash": "command", "sql": "query", "python": "code"}
 """The tools that tasks are done with, and the argument of each that a command is."""
 
-_CHECKS = "/tests/check.py"
+_END = "END_OF_THE_CHECKS"
+# Programs and modules that an agent has left are not used, and its processes find no file that they could change in time.
+_RUN = f"export PATH=/usr/bin:/bin:$PATH; exec python3 -I - <<'{_END}'"
 
 _CHECK = """
 import hashlib, json, os, pathlib, sqlite3, stat, subprocess
@@ -103,7 +105,7 @@ class Draft:
 
     def task(self, name: str, family: str) -> Task:
         """Returns the task of that name."""
-        verifier = Verifier(f"python3 {_CHECKS}", {_CHECKS: f"{_CHECK}{self.checks}{_VERDICT}"})
+        verifier = Verifier(f"{_RUN}\n{_CHECK}{self.checks}{_VERDICT}{_END}\n")
         solutions, wrong = (tuple(map(tuple, each)) for each in (self.solutions, self.wrong))
         return Task(name, family, self.instruction, (self.setup,), verifier, solutions, wrong, self.image, self.tool)
 
