@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -282,6 +284,28 @@ def test_backend_closes_its_sandboxes(target: Target, lab: Lab, tvsnap_home: Pat
         with pytest.raises(SandboxDied):
             sandbox.run("true", timeout=TIMEOUT)
     usable(mine)
+
+
+def test_a_closed_sandbox_is_freed_at_once(target: Target, lab: Lab, tvsnap_home: Path) -> None:
+    """With its connection and what is known of its files, not when the interpreter looks for cycles the next time."""
+    backend = target.make(tvsnap_home)
+    sandbox = backend.start(lab.image, LIMITS)
+    sh(sandbox, "echo 1 > f")
+    fork = backend.fork(sandbox.checkpoint().id, lab.image, LIMITS)
+    kept = [weakref.ref(sandbox), weakref.ref(fork)]
+    gc.disable()
+    try:
+        for one in (sandbox, fork):
+            one.note()
+            assert sh(one, "cat f") == "1\n"
+            one.observe()
+            one.digest()
+            one.close()
+        del sandbox, fork, one
+        assert [found() for found in kept] == [None, None]
+    finally:
+        gc.enable()
+        backend.close()
 
 
 def test_snapshots_outlive_their_backend(target: Target, lab: Lab, tvsnap_home: Path) -> None:

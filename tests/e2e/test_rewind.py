@@ -242,8 +242,8 @@ def test_one_that_has_ended(shell: Shell) -> None:
 
 
 def test_none_that_is_out_of_reach() -> None:
-    own = OwnProcesses(list)
-    own.note()
+    own = OwnProcesses()
+    own.note(list)
     assert not own.go_back()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from tvsnap.docker.inside import list_inside
 from tvsnap.docker.sandbox import DockerSandbox
 from tvsnap.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.docker.taking import Taker
+from tvsnap.guest.protocol import Guest
 from tvsnap.host import attempts
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.checks import Check
@@ -195,11 +197,18 @@ class DockerBackend:
 
     def files(self, sandbox: DockerSandbox) -> Files:
         """Returns the way to access a sandbox's files."""
+        its = weakref.WeakMethod(sandbox.guest)  # the sandbox has what this returns, and would be freed late
+
+        def guest() -> Guest:
+            found = its()
+            assert found is not None  # its caller has the sandbox
+            return found()
+
         layers = self.containers.layers(sandbox.container)
         if layers:
-            return OuterFiles(self._engine, layers, partial(self.containers.root, sandbox.container), sandbox.guest)
+            return OuterFiles(self._engine, layers, partial(self.containers.root, sandbox.container), guest)
         created = self.containers.created(sandbox.container)
-        return InnerFiles(sandbox.guest, created, sandbox.image.hostname)
+        return InnerFiles(guest, created, sandbox.image.hostname)
 
     def baseline(self, image: Image) -> Mapping[str, observing.Entry]:
         """Returns the files of an image by path, as seen in a fresh sandbox."""

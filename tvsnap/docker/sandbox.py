@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import IO, TYPE_CHECKING
 
@@ -102,7 +103,8 @@ class DockerSandbox(Networked, Rewindable):
             self._gauge = LoadGauge(self._init)
             self._time_waits = TimeWaits(self._init)
             self._time_waits.bring_back(closed)
-            self._watch = activity.Watch(lambda: activity.family(self._init), self._init, self._time_waits.passing)
+            family = partial(activity.family, self._init)
+            self._watch = activity.Watch(family, self._init, self._time_waits.passing)
         elif closed:
             raise SnapshotUnusable(f"TCP port {closed[0].local[1]} was in TIME_WAIT, {_NETWORK_OUT_OF_REACH}")
         if fresh:

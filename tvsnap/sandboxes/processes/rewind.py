@@ -33,14 +33,12 @@ _HALF_MADE = -1
 class OwnProcesses:
     """Records PID 1 and the idle shell of one sandbox as they were when its state last changed."""
 
-    def __init__(self, find: Callable[[], Sequence[int]]) -> None:
-        """`find` returns their process ids on the host, in that order; none if they are out of reach."""
-        self._find = find
+    def __init__(self) -> None:
         self._note: Note | None = None
 
-    def note(self) -> None:
-        """See `Sandbox.note`."""
-        if (self._note is None or not self._note.taken) and (pids := self._find()):
+    def note(self, find: Callable[[], Sequence[int]]) -> None:
+        """See `Sandbox.note`; `find` returns their process ids on the host, in that order; none if out of reach."""
+        if (self._note is None or not self._note.taken) and (pids := find()):
             self._note = self._note or Note()
             self._note.take(pids)
 
@@ -58,7 +56,7 @@ class Rewindable(GuestActions):
     """The part of a sandbox that verifies its state without trusting its processes."""
 
     def __init__(self) -> None:
-        self._own = OwnProcesses(self._own_pids)
+        self._own = OwnProcesses()
         self._looks = Looks()
 
     @abstractmethod
@@ -67,7 +65,7 @@ class Rewindable(GuestActions):
 
     def note(self) -> None:
         """See `Sandbox.note`."""
-        self._own.note()
+        self._own.note(self._own_pids)
 
     def go_back(self) -> bool:
         """See `Sandbox.go_back`."""

@@ -12,7 +12,7 @@ TOOLS = {"bash": "command", "sql": "query", "python": "code"}
 """The tools that tasks are done with, and the argument of each that a command is."""
 
 _END = "END_OF_THE_CHECKS"
-# Programs and modules that an agent has left are not used, and its processes find no file that they could change in time.
+# Programs and modules that an agent has left are not used, and its processes find no file to change in time.
 _RUN = f"export PATH=/usr/bin:/bin:$PATH; exec python3 -I - <<'{_END}'"
 
 _CHECK = """
