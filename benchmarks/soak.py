@@ -38,7 +38,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import StateLost, TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.rollout import Rollout
-from tvsnap.sandboxes.local.storage.layers import _RECENT
+from tvsnap.sandboxes.local.storage.layers import _RECENT, _TOGETHER
 
 ROLLOUTS, PARALLEL, SAMPLES = 5000, 16, 50
 LIMITS = Limits(memory=256 * MIB, processes=64)
@@ -187,7 +187,7 @@ def ceilings(parallel: int) -> dict[str, float]:
         "connections": threads + 1,
         "graph memory": (32 + 2 * threads) * MIB,  # the caches of the one that writes, and of those that read
         # Of this process and of another; those that snapshots hold data of are tried in turn, too.
-        "quota groups": 2 * (_RECENT + BUDGET.snapshots),
+        "quota groups": 2 * (_RECENT + _TOGETHER + BUDGET.snapshots),
         "snapshots": BUDGET.snapshots,
         "snapshot bytes": BUDGET.disk,
         "pool": BUDGET.disk + POOL_ITSELF,

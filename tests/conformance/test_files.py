@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from tests.conformance.helpers import sh, usable
+from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -146,3 +147,12 @@ def test_fifo_without_a_writer_does_not_hang(sandbox: Sandbox) -> None:
 def test_written_file_belongs_to_the_user(sandbox: Sandbox) -> None:
     sandbox.write_file("/tmp/dir/f", b"x")
     assert sh(sandbox, "stat -c '%u:%g %a' /tmp/dir/f /tmp/dir") == "0:0 644\n0:0 755\n"
+
+
+def test_a_path_with_a_null_character_is_none(sandbox: Sandbox) -> None:
+    sandbox.write_file("/root/kept", b"kept")
+    with pytest.raises(UsageError, match="null character"):
+        sandbox.write_file("/root/kept\0.bak", b"gone")
+    with pytest.raises(UsageError, match="null character"):
+        sandbox.read_file("/root/kept\0.bak")
+    assert sandbox.read_file("/root/kept") == b"kept"

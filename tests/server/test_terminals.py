@@ -38,9 +38,9 @@ from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.wire.errors import Busy, Stopping, Unauthorized
 
 
-def screen_until(terminal: Terminal, text: bytes, seen: bytes = b"") -> bytes:
+def screen_until(terminal: Terminal, text: bytes, timeout: float = 60.0) -> bytes:
     """Returns what a terminal has shown, once that holds a text."""
-    until = time.monotonic() + 20
+    seen, until = b"", time.monotonic() + timeout
     while text not in seen:
         assert select.select([terminal], [], [], max(0, until - time.monotonic()))[0], seen
         data = terminal.receive()
@@ -87,7 +87,7 @@ def test_what_is_not_taken_does_not_pile_up(server: Server) -> None:
         before = _memory(server.process.pid)
         time.sleep(1)  # the client takes nothing meanwhile
         assert _memory(server.process.pid) < before + (4 << 20)
-        seen = screen_until(terminal, b"its end\r\n")
+        seen = screen_until(terminal, b"its end\r\n", 120)
         assert b"\r\n99999\r\n100000\r\n" in seen  # the sandbox has not waited: some of what came before is left out
 
 

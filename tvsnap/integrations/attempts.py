@@ -19,7 +19,7 @@ from tvsnap.integrations.caches import CacheOptions, process_cache
 from tvsnap.integrations.images import find_image
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
-from tvsnap.model.errors import TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
 from tvsnap.model.grades import Verifier
 from tvsnap.protocols import AnyRollout
 
@@ -254,7 +254,12 @@ class Attempt:
             cache, its = process_cache(self.setting.options), self.assignment
             self._rollout = cache.rollout(find_image(cache.images, its.image), its.task, its.salt)
             for command in its.setup:
-                self._call(self._rollout, command)
+                result = self._call(self._rollout, command)
+                if result.timed_out or result.exit_code:
+                    raise InfrastructureError(
+                        f"the task {its.task or its.image} could not be set up, as a command of its setup failed: "
+                        f"{as_text(result, 400, self.setting.timeout)}"
+                    )
         return self._rollout
 
     def _call(self, rollout: AnyRollout, command: str) -> ToolResult:

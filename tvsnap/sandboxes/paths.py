@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tvsnap.model.errors import UsageError
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _IN_ROOT = 0x02, 0x04, 0x10
@@ -57,6 +59,8 @@ def open_beneath(root: int, path: str, flags: int = os.O_PATH) -> int:
 
 
 def _openat2(root: int, path: str, flags: int, resolve: int) -> int:
+    if "\0" in path:  # the kernel would take what is before it for the path
+        raise UsageError(f"path must contain no null character: {path!r}")
     how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)
     for _ in range(_TRIES):
         descriptor: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), how, len(how))

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvsnap import Grade, GradingFailed, ToolResult, UsageError
+from tvsnap import Grade, GradingFailed, InfrastructureError, ToolResult, UsageError
 from tvsnap.training.generation import Generator
 from tvsnap.training.loop import Trajectory
 from tvsnap.training.tasks import Task
@@ -180,7 +180,9 @@ class Agents:
     async def _play(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
         """Plays one rollout from its beginning to its grade."""
         for command in one.task.setup:
-            await rollout.call("bash", {"command": command}, 60.0)
+            result = await rollout.call("bash", {"command": command}, 60.0)
+            if result.timed_out or result.exit_code:
+                raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
         while not one.done:
             tokens = await self.generator.write(list(one.tokens), _seed(*seed, len(one.turns)))
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))

@@ -6,6 +6,7 @@ loss is PPO's clipped one, per token that the model wrote. There is no critic, n
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -76,6 +77,19 @@ class Trajectory:
     turns: Sequence[tuple[int, int]]
     reward: float
 
+    def __post_init__(self) -> None:
+        """Raises UsageError where turns are none of its tokens or overlap, or the reward is no number."""
+        at = 1  # nothing says how probable the first token was
+        for first, end in self.turns:
+            if not at <= first <= end <= len(self.tokens):
+                raise UsageError(
+                    f"turns must be in order, begin at 1 or later and end at {len(self.tokens)} at most, where the "
+                    f"tokens end; not {list(self.turns)}"
+                )
+            at = end
+        if not math.isfinite(self.reward):
+            raise UsageError(f"reward must be a number, not {self.reward!r}: leave what has none out of its group")
+
     @property
     def written(self) -> list[int]:
         """The positions of the tokens that the model wrote."""
@@ -83,8 +97,13 @@ class Trajectory:
 
     @property
     def turn_numbers(self) -> list[int]:
-        """To which turn each of these belongs, counted from 0."""
-        return [number for number, (first, end) in enumerate(self.turns) for _ in range(first, end)]
+        """To which turn each of these belongs, counted from 0; turns without tokens do not count."""
+        spans = [(first, end) for first, end in self.turns if end > first]
+        return [number for number, (first, end) in enumerate(spans) for _ in range(first, end)]
+
+
+_ROUNDING = 1e-9
+"""A deviation of rewards that is smaller comes from rounding: they are equal."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +144,7 @@ def advantages(rewards: Sequence[float], settings: Settings) -> list[float]:
     factor = count / (count - 1) if settings.leave_one_out else 1.0
     if settings.normalised:
         deviation = (sum((reward - mean) ** 2 for reward in rewards) / (count - 1)) ** 0.5
-        factor = factor / deviation if deviation else 0.0
+        factor = factor / deviation if deviation > _ROUNDING else 0.0
     return [factor * (reward - mean) for reward in rewards]
 
 
@@ -268,9 +287,15 @@ class Learner:
 
         Args:
             trajectories: the rollouts.
+
+        Raises:
+            UsageError: nothing was written in any of them.
         """
         self._optimiser.zero_grad()
+        trajectories = [one for one in trajectories if one.written]
         tokens, loss = sum(len(one.written) for one in trajectories), 0.0
+        if not tokens:
+            raise UsageError("there is nothing to imitate: no turn of these rollouts has a token")
         for part in _slices(trajectories, self._rows):
             total = -sum(log_probs.sum() for log_probs in self.log_probs(part)) / tokens
             total.backward()

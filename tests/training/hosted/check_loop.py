@@ -209,3 +209,25 @@ def test_an_adapter_alone_is_trained() -> None:
 def test_there_is_no_other_algorithm() -> None:
     with pytest.raises(UsageError, match="have: loop"):
         variant("ppo")
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.2, 0.4, 5 / 6])
+@pytest.mark.parametrize("count", range(2, 9))
+def test_equal_rewards_are_equal_whatever_their_rounding(reward: float, count: int) -> None:
+    for name in VARIANTS:
+        assert max(map(abs, advantages([reward] * count, variant(name)))) < 1e-9
+
+
+@pytest.mark.parametrize("turns", [[(0, 2)], [(1, 7)], [(3, 2)], [(1, 3), (2, 4)]])
+def test_turns_that_make_no_sense(turns: list[tuple[int, int]]) -> None:
+    with pytest.raises(UsageError, match="turns must be in order"):
+        Trajectory([0] * 6, turns, 0.0)
+
+
+def test_a_reward_that_is_none() -> None:
+    with pytest.raises(UsageError, match="reward must be a number"):
+        Trajectory([0, 1], [(1, 2)], float("nan"))
+
+
+def test_turns_without_tokens_do_not_count() -> None:
+    assert Trajectory([0] * 6, [(1, 1), (2, 4), (4, 4), (5, 6)], 0.0).turn_numbers == [0, 0, 1]

@@ -22,8 +22,8 @@ _COUNTED = 1000
 """How many snapshots a process remembers the size of."""
 _PLENTY = 0.75
 """Fraction of a limit; while more than that is left, what a copy may write need not be counted again."""
-_RECENT, _TRIED_EACH_TIME = 20, 2
-"""Deleted subvolumes, which the kernel still cleans, and of how many older ones the group is tried to be removed."""
+_RECENT, _TOGETHER = 20, 16
+"""Deleted subvolumes, which the kernel still cleans; and after how many more the groups of twice as many are tried."""
 _TRIES = 4
 _TO_START = 64 << 20
 """Bytes that may be written regardless of the limit until `keep_limit` is called, since starting and restoring do."""
@@ -117,6 +117,7 @@ class BtrfsStorage(CopyStorage):
         self._groups: dict[Path, quota.Group] = {}
         self._generous: set[Path] = set()
         self._left: deque[int] = deque()  # groups of deleted subvolumes
+        self._deleted = 0  # subvolumes, about: threads count at once
         if self._pool and self.limiting:
             self._quotas.sweep()
 
@@ -174,12 +175,14 @@ class BtrfsStorage(CopyStorage):
             self._pool.deleted()
             if group is not None:
                 self._left.append(group.number)
-                self._remove_groups()
+                self._deleted += 1
+                if self._deleted % _TOGETHER == 0:
+                    self._remove_groups()
 
     def _remove_groups(self) -> None:
         """Removes some of the groups of deleted subvolumes, the oldest first; those that the kernel keeps come last."""
         with contextlib.suppress(IndexError):  # another thread took the last
-            for _ in range(min(_TRIED_EACH_TIME, len(self._left) - _RECENT)):
+            for _ in range(min(2 * _TOGETHER, len(self._left) - _RECENT)):
                 number = self._left.popleft()
                 if not self._quotas.remove(number):
                     self._left.append(number)
