@@ -218,6 +218,8 @@ class GuestActions(ABC):
         **options: Any,
     ) -> Outcome:
         """Runs one of PID 1's own tools; returns its outcome, or raises the OSError that it encountered."""
+        if "\0" in path:  # PID 1 would take what is before it for the path
+            raise UsageError(f"path must contain no null character: {path!r}")
         command = [INIT, tool, path, *more]
         if (other := find_service(self.image, service)) is not None:
             command, user, cwd = entering(other, command, user=user or None), "root", "/"
