@@ -19,6 +19,7 @@ from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.conformance.targets import TARGETS
 from tests.fakes.caches import settle
 from tvsnap import AsyncCache, Budget, Cache, CallCancelled
+from tvsnap.engine.claiming import patience
 from tvsnap.images import Image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks
@@ -157,7 +158,7 @@ def test_a_wait_for_another_s_call_ends(cache: Cache, terminal_image: Image) -> 
         first = threads.submit(one.call, "bash", call, LONG)
         eventually(lambda: cache.graph.leases())
         second = threads.submit(two.call, "bash", call, LONG)
-        time.sleep(0.3)
+        time.sleep(patience.FREE / 3)  # until then, it waits; later it may execute the call itself
         assert two.cancel()
         with pytest.raises(CallCancelled):
             second.result(SOON)
