@@ -14,6 +14,7 @@ import pytest
 
 import tvsnap
 from tests.server.conftest import Server, start
+from tests.server.relay import Relay
 from tests.server.test_server import ask
 from tvsnap.client.transport import Connection
 from tvsnap.client.wire import Address
@@ -113,42 +114,6 @@ def test_idle_rollouts_cost_neither_thread_nor_sandbox(home: Path) -> None:
             assert rollout.call("bash", {"command": "true"}).source == "hit"
         files = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
         assert files < 200
-
-
-class Relay:
-    """A TCP relay to a server that cuts connections after so many bytes of what the server answers."""
-
-    def __init__(self, server: Server, cuts: list[int]) -> None:
-        host, port = server.url.removeprefix("http://").split(":")
-        self._to = (host, int(port))
-        self._cuts = cuts
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Ends it."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                self.connections += 1
-                far = socket.create_connection(self._to)
-                cut = self._cuts.pop(0) if self._cuts else 1 << 40
-                threading.Thread(target=self._move, args=(near, far, 1 << 40), daemon=True).start()
-                threading.Thread(target=self._move, args=(far, near, cut), daemon=True).start()
-
-    def _move(self, source: socket.socket, target: socket.socket, left: int) -> None:
-        with contextlib.suppress(OSError):
-            while left > 0 and (data := source.recv(min(left, 65536))):
-                target.sendall(data)
-                left -= len(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
 
 
 def test_what_is_cut_off_is_sent_again(server: Server, tmp_path: Path) -> None:

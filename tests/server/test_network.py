@@ -6,12 +6,10 @@ import contextlib
 import http.client
 import json
 import os
-import random
 import secrets
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ import tvsnap
 from tests.conformance.helpers import eventually
 from tests.faults.consistency import assert_in_order
 from tests.server.conftest import Server, start
+from tests.server.relay import Relay
 from tests.server.test_limits import home as home
 from tvsnap.client.transport import Connection
 from tvsnap.client.wire import Address
@@ -205,41 +204,8 @@ def test_what_a_client_held_that_vanished_with_its_cable_ends(link: Link, distan
     eventually(lambda: nothing_is_held(distant), timeout=60)
 
 
-class Delay:
-    """A TCP relay to a server on which each piece is late by a random time."""
-
-    def __init__(self, server: Server, most: float) -> None:
-        host, port = server.url.removeprefix("http://").split(":")
-        self._to = (host, int(port))
-        self._most = most
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Ends it."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._to)
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._move, args=ends, daemon=True).start()
-
-    def _move(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(random.choice([1, 40, 65536])):
-                time.sleep(random.uniform(0, self._most))
-                target.sendall(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-
 def test_pieces_that_are_late_change_nothing(server: Server) -> None:
-    relay = Delay(server, most=0.03)
+    relay = Relay(server, late=0.03)
     try:
         with tvsnap.connect(relay.url) as client, client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
             for number in range(1, 4):

@@ -13,19 +13,22 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from tvsnap.aio.threads import in_thread
 from tvsnap.integrations.caches import CacheOptions, process_cache
 from tvsnap.integrations.images import find_image
 from tvsnap.model.arguments import check_seconds, check_text, check_whole
 from tvsnap.model.calls import ToolResult
-from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.grades import Verifier
 from tvsnap.protocols import AnyRollout
 
 COLUMN = "tvsnap"
 TIMEOUT, SHOWN = 30.0, 4000  # seconds, characters
-CALLS_AT_ONCE = 64  # of trainers that have an event loop, which must not wait for them
+THREADS = ThreadPoolExecutor(64, thread_name_prefix="tvsnap-attempt")
+"""Make the calls of trainers that have an event loop, which must not wait for them."""
 COMMAND = "The bash command. It runs in a shell that is kept: the directory and variables last."
 """What models are told of the argument of the tool `bash`."""
 
@@ -184,7 +187,7 @@ class Setting:
 class Attempt:
     """One attempt of a model at a task.
 
-    A trainer may show the model the text of an exception, or go on without one. So an error of tvsnap is kept, and
+    A trainer may show the model the text of an exception, or go on without one. So an error is kept, and
     raised by all that follows, `reward` among it: what a model saw then is not what its commands did, and must not be
     learnt from.
 
@@ -198,7 +201,7 @@ class Attempt:
     setting: Setting
     assignment: Assignment
     sources: dict[str, int] = field(default_factory=lambda: {"hit": 0, "coalesced": 0, "executed": 0})
-    failure: TvsnapError | None = None
+    failure: Exception | None = None
     _rollout: AnyRollout | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)  # in which they came, unlike threads that want a lock
@@ -206,8 +209,7 @@ class Attempt:
     async def bash_aside(self, command: object) -> str:
         """Does what `bash` does, in a thread, after the commands that were given before; raises what that does."""
         async with self._order:
-            shown: str = await aside(self.bash, command)
-            return shown
+            return await in_thread(THREADS, partial(self.bash, command))
 
     def bash(self, command: object) -> str:
         """Runs a command in the attempt's shell, or answers it from the graph; returns what the model is shown.
@@ -273,14 +275,6 @@ class Attempt:
             raise self.failure
         try:
             yield
-        except TvsnapError as error:
+        except Exception as error:
             self.failure = error
             raise
-
-
-_threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="tvsnap-attempt")
-
-
-async def aside(function: Any, *arguments: Any) -> Any:
-    """Calls a function in a thread, so that the event loop goes on; its result or error is handed on."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, function, *arguments)

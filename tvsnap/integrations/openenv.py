@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from tvsnap.integrations.attempts import COLUMN, Attempt, Setting, aside
+from tvsnap.aio.threads import in_thread
+from tvsnap.integrations.attempts import COLUMN, THREADS, Attempt, Setting
 from tvsnap.model.errors import UsageError
 
 try:
@@ -106,15 +108,13 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> TerminalObservation:
         """Does what `reset` does, in a thread."""
-        observation: TerminalObservation = await aside(lambda: self.reset(seed, episode_id, **kwargs))
-        return observation
+        return await in_thread(THREADS, partial(self.reset, seed, episode_id, **kwargs))
 
     async def step_async(
         self, action: TerminalAction, timeout_s: float | None = None, **kwargs: Any
     ) -> TerminalObservation:
         """Does what `step` does, in a thread."""
-        observation: TerminalObservation = await aside(lambda: self.step(action, timeout_s, **kwargs))
-        return observation
+        return await in_thread(THREADS, partial(self.step, action, timeout_s, **kwargs))
 
     @property
     def state(self) -> TerminalState:

@@ -6,6 +6,7 @@ Each operation of a sandbox is a call of one rollout, recorded, and answered if 
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -115,12 +116,12 @@ class TvsnapSandbox:
         data = content.encode() if isinstance(content, str) else content
         folder = posixpath.dirname(path)
         if folder:
-            made = await self.run_command(f"mkdir -p {_quoted(folder)}", timeout=timeout)
+            made = await self.run_command(f"mkdir -p {shlex.quote(folder)}", timeout=timeout)
             if made.exit_code:
                 return made
         result = await self._done(self.rollout.put(data, path, timeout=timeout))
         if executable and not result.exit_code:
-            return await self.run_command(f"chmod +x {_quoted(path)}", timeout=timeout)
+            return await self.run_command(f"chmod +x {shlex.quote(path)}", timeout=timeout)
         return _result("", result.output if result.exit_code else "", result.exit_code or 0, result)
 
     async def cleanup(self) -> None:
@@ -171,10 +172,6 @@ def sandbox_factory(
 def _cut(text: str, most: int) -> str:
     data = text.encode()
     return text if len(data) <= most else data[:most].decode(errors="ignore")
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"
 
 
 def _result(stdout: str, stderr: str, code: int, result: ToolResult) -> SandboxResult:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tvsnap.integrations.attempts import Attempt, Setting, aside
+from tvsnap.aio.threads import in_thread
+from tvsnap.integrations.attempts import THREADS, Attempt, Setting
 from tvsnap.model.errors import UsageError
 
 
@@ -60,7 +61,7 @@ class TerminalEnvironment:
         Raises:
             TvsnapError: there is no reward, as tvsnap or the verifier failed. Training must not go on as if it were 0.
         """
-        return float(await aside(self._current().reward))
+        return await in_thread(THREADS, self._current().reward)
 
     def _current(self) -> Attempt:
         if self._attempt is None:

@@ -12,13 +12,13 @@ name `tvsnap`, see `tvsnap.integrations.attempts.Assignment.of`.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from tvsnap.integrations.attempts import COMMAND, Assignment, Attempt, Setting, aside
+from tvsnap.aio.threads import in_thread
+from tvsnap.integrations.attempts import COMMAND, THREADS, Assignment, Attempt, Setting
 from tvsnap.model.errors import UsageError
 
 try:
@@ -51,16 +51,14 @@ class _Request:
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.attempt: Attempt | None = None
-        self._lock = threading.Lock()
 
     def begun(self, setting: Setting) -> Attempt:
-        with self._lock:
-            if self.attempt is None:
-                self.attempt = Attempt(setting, self.assignment)
-            return self.attempt
+        if self.attempt is None:
+            self.attempt = Attempt(setting, self.assignment)
+        return self.attempt
 
 
-_request: ContextVar[_Request | None] = ContextVar("tvsnap_verl_attempt", default=None)
+_request: ContextVar[_Request | None] = ContextVar("tvsnap_verl_request", default=None)
 
 
 class BashTool(BaseTool):
@@ -142,11 +140,11 @@ class TvsnapToolAgentLoop(ToolAgentLoop):
         finally:
             _request.reset(token)
             if request.attempt is not None:
-                await aside(request.attempt.close)
+                await in_thread(THREADS, request.attempt.close)
 
     async def _with_grade(self, output: AgentLoopOutput, request: _Request) -> AgentLoopOutput:
-        tool = self.tools.get("bash")
-        if request.attempt is None and isinstance(tool, BashTool):  # no command was run: what is there is graded
+        tool = next((tool for tool in self.tools.values() if isinstance(tool, BashTool)), None)
+        if request.attempt is None and tool is not None:  # no command was run: what is there is graded
             request.begun(tool.setting)
         attempt = request.attempt
         if attempt is None:
@@ -154,6 +152,6 @@ class TvsnapToolAgentLoop(ToolAgentLoop):
         if attempt.failure is not None:
             raise attempt.failure
         if request.assignment.verifier is not None:
-            output.reward_score = await aside(attempt.reward)
+            output.reward_score = await in_thread(THREADS, attempt.reward)
         output.extra_fields["tvsnap"] = dict(attempt.sources)
         return output

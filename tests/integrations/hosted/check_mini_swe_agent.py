@@ -20,9 +20,9 @@ import tvsnap
 NAME = "tvsnap.integrations.mini_swe_agent.TvsnapEnvironment"
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; cat /root/answer"
 COMMANDS = [
-    "mkdir -p /root/work && echo 41 > /root/work/n && ls /root/work",
+    "mkdir -p /root/job && echo 41 > /root/job/n && ls /root/job",
     "cat /nowhere",
-    "cd /root/work; echo $(($(cat n) + 1)) > /root/answer; pwd",
+    "cd /root/job; echo $(($(cat n) + 1)) > /root/answer; pwd",
     "pwd; echo $TOLD",
     "sleep 60",
     "(sleep 300 &) ; echo left behind",

@@ -20,8 +20,8 @@ from tvsnap.integrations.inspect_ai import TvsnapSandboxConfig
 
 NAME = "tvsnap.integrations.mini_swe_agent.TvsnapEnvironment"
 COMMANDS = [
-    "mkdir -p /root/work && echo 41 > /root/work/n && ls /root/work",
-    "cd /root/work; echo $(($(cat n) + 1)) > /root/answer; pwd",
+    "mkdir -p /root/job && echo 41 > /root/job/n && ls /root/job",
+    "cd /root/job; echo $(($(cat n) + 1)) > /root/answer; pwd",
     "sleep 60",
     "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; cat /root/answer",
 ]
