@@ -6,7 +6,6 @@ threads run meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
@@ -56,8 +55,10 @@ class FilesMemory:
         return _look(_library().look_files, self._handle, directory, looks.left())
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, TypeError):  # the interpreter is exiting
+        try:  # noqa: SIM105  # contextlib may be gone, too
             _library().look_files_free(self._handle)
+        except (AttributeError, TypeError):  # the interpreter is exiting, and what is imported may be gone
+            pass
 
 
 def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]:
