@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -19,8 +20,10 @@ from tvsnap.sandboxes import looks, paths
 from tvsnap.sandboxes.observing import Entry
 
 NS = 1_000_000_000
+_CLOCK_REALTIME_COARSE = 5
+"""Linux's clock of files' times (clock_gettime(2)), for which Python has no name."""
 TICK_NS = 10_000_000
-"""How far files' times may lag behind the clock: for them, the kernel reads it only a few hundred times a second."""
+"""The steps of files' times: for them, the kernel reads the clock only a few hundred times a second."""
 
 
 class Span(NamedTuple):
@@ -33,6 +36,15 @@ class Span(NamedTuple):
         """Returns the time that has the same relative position in another interval as `moment` has in this one."""
         part = (moment - self.since) / max(self.until - self.since, 1)
         return to.since + round(part * (to.until - to.since))
+
+
+def file_time() -> int:
+    """Returns the time that a file would have that was written now, nanoseconds since the epoch.
+
+    It lags behind the clock by a tick of the kernel, and by more on a machine that is itself virtual and waits for its
+    processor.
+    """
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
 def recorded_span(created: float, duration: float, earlier: int) -> Span:
@@ -65,10 +77,10 @@ def redate(root: int, entries: Iterable[Entry], span: tuple[int, int], to: tuple
     Args:
         root: a descriptor of the sandbox's root directory, of its mounted overlay.
         entries: the existing files.
-        span: when the call was repeated.
+        span: when the call was repeated, from the `file_time` of its beginning.
         to: when the call was made that was recorded.
     """
-    written, recorded = Span(span[0] - TICK_NS, span[1]), Span(*to)
+    written, recorded = Span(*span), Span(*to)
     found = [entry for entry in entries if not entry.deleted and written.since <= entry.mtime_ns <= written.until]
     for entry in sorted(found, key=lambda entry: entry.path, reverse=True):  # the contents of a directory first
         if stat.S_ISDIR(entry.mode) and not entry.dated:

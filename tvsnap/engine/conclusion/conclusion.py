@@ -146,7 +146,7 @@ class Conclusions:
         seconds = time.monotonic() - executed.ended + executed.result.duration
         if edge is not None and edge.created < time.time() - seconds:
             with contextlib.suppress(InfrastructureError):
-                redate(live.sandbox, self._recipe, edge, seconds, graph.edge_to(executed.at.state))
+                redate(live.sandbox, self._recipe, edge, executed.began, graph.edge_to(executed.at.state))
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:

@@ -25,6 +25,7 @@ class Executed:
         claim: the right by which it was executed; None if nobody waits for the result.
         trouble: why the result may be due to this machine and not to the call; None if it is not.
         age: seconds for which nothing had been done in the sandbox when the call began.
+        began: the `file_time` of when the call began, nanoseconds since the epoch; 0 where no sandbox executed it.
         ended: when the call ended, by time.monotonic().
         cancelled: its caller ended it early.
         asked: what it requested from the network.
@@ -45,6 +46,7 @@ class Executed:
     claim: Claim | None
     trouble: str | None = None
     age: float = 0.0
+    began: int = 0
     ended: float = 0.0
     cancelled: bool = False
     asked: tuple[str, ...] = ()

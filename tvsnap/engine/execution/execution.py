@@ -19,6 +19,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.stats import Way
+from tvsnap.sandboxes.redating import file_time
 
 
 class Execution:
@@ -93,7 +94,7 @@ class Execution:
             claim.begin()
         # Checked before the call, too: a disk that was full may have room again when the call ends.
         trouble = live.sandbox.machine_fault("") if looks else None
-        load, age = live.sandbox.load() if looks else None, live.age()
+        load, age, wrote_since = live.sandbox.load() if looks else None, live.age(), file_time()
         with cancellation.executing(live.sandbox):
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
@@ -113,6 +114,7 @@ class Execution:
             claim,
             trouble,
             age,
+            wrote_since,
             ended,
             cancelled,
             asked,

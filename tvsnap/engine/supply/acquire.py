@@ -31,6 +31,7 @@ from tvsnap.model.errors import (
 )
 from tvsnap.model.stats import Meter, Way
 from tvsnap.sandboxes.protocol import Backend, Sandbox
+from tvsnap.sandboxes.redating import file_time
 
 LONG_REBUILD = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be taking a snapshot of its state
@@ -355,11 +356,11 @@ class Acquirer:
         earlier = self._graph.edge_to(edges[0].state)
         for edge in edges:
             live.let_run(edge.waited)
-            began = time.perf_counter()
+            began, wrote_since = time.perf_counter(), file_time()
             result = make_again(live.sandbox, edge, recipe)
             seconds = time.perf_counter() - began
             live.sandbox.settle(changed=True)
-            redate(live.sandbox, recipe, edge, seconds, earlier)
+            redate(live.sandbox, recipe, edge, wrote_since, earlier)
             earlier = edge
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.add(replayed=1, replay_time_s=seconds)

@@ -16,19 +16,19 @@ from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.redating import NS, Span, recorded_span
 
 
-def redate(sandbox: Sandbox, recipe: Recipe, edge: Edge, seconds: float, earlier: Edge | None) -> None:
+def redate(sandbox: Sandbox, recipe: Recipe, edge: Edge, began: int, earlier: Edge | None) -> None:
     """Moves the times of what a call has just written to when the call was recorded.
 
     Nothing is done where processes live, whose view of files would change, or where the recorded time is not earlier.
-    `seconds` is how long ago the execution began; `earlier` is the record of the call before it, None after a root.
+    `began` is the `file_time` of when the execution began, `earlier` the record of the call before it, None after a
+    root.
 
     Raises:
         InfrastructureError: it could not be done.
     """
     if edge.digest is None or recipe.environment.serves:
         return
-    now = time.time_ns()
     to = recorded_span(edge.created, edge.result.duration, 0 if earlier is None else int(earlier.created * NS))
-    span = Span(now - int(seconds * NS), now)
-    if to.until < span.since:
+    span = Span(began, time.time_ns())
+    if to.until < span.until:
         sandbox.redate(span, to)
