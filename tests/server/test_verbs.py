@@ -7,11 +7,13 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import tvsnap
 from tests.server.conftest import Server, start
+from tvsnap.graph import PROOF_APART
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +62,7 @@ def test_rollout_files_are_replayed_on_a_server(server: Server, tmp_path: Path) 
     (tmp_path / "rollouts").write_text(json.dumps({"task": "t", "rollout": "r", "calls": calls}) + "\n")
     words = ("replay", str(tmp_path / "rollouts"), "--image", "terminal", "--salt", secrets.token_hex(4), "--json")
     for passes in range(3):
+        time.sleep(PROOF_APART)
         status, text = verb(*words, TVSNAP_URL=server.url)
         assert status == 0, text
         report = json.loads(text)

@@ -29,3 +29,12 @@ def test_a_look_after_a_snapshot(quiet_s: float, found: Observation, expected: s
     assert live.observation is not None
     assert live.observation.processes == expected
     backend.close()
+
+
+def test_processes_that_a_snapshot_woke_are_looked_at_once_they_sleep() -> None:
+    backend = FakeBackend()
+    live = LiveSandbox(backend.start(fake_image(), Limits()), "state", BEFORE, disturbed=True)
+    looks = iter([replace(BEFORE, processes="awake", active="process 18 (sleep) is running", quiet_s=0.0), AFTER])
+    live.look_again(lambda _: next(looks))
+    assert live.observation == AFTER
+    backend.close()

@@ -12,6 +12,8 @@ from tvsnap.model.network import NO_NETWORK, Network
 from tvsnap.model.observations import Observation, SnapshotInfo
 from tvsnap.sandboxes.protocol import Sandbox, Staged
 
+_BACK_TO_SLEEP, _PAUSE = 0.5, 0.002  # seconds: the longest that is waited for it, and between two looks
+
 
 class Origin(NamedTuple):
     """What a sandbox was made from. Two sandboxes with equal origins are interchangeable.
@@ -88,9 +90,8 @@ class LiveSandbox:
         """Observes it once more if a snapshot disturbed it, lest its effects count as the next call's.
 
         The new observation is used only where nothing runs by itself meanwhile, and only processes differ. What
-        happened by
-        itself after the snapshot may happen differently in its forks: the next call has to detect it and lead to
-        another state.
+        happened by itself after the snapshot may happen differently in its forks: the next call has to detect it and
+        lead to another state. On a busy machine, processes take a while until they sleep again.
 
         Raises:
             InfrastructureError: the sandbox has ended.
@@ -98,7 +99,10 @@ class LiveSandbox:
         before, self.disturbed = self.observation if self.disturbed else None, False
         if before is None:
             return
-        found = look(self.sandbox)
+        found, deadline = look(self.sandbox), time.monotonic() + _BACK_TO_SLEEP
+        while found.quiet_s == 0 < before.quiet_s and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+            found = look(self.sandbox)
         alike = (found.files, found.data, found.shell, found.service) == (
             before.files, before.data, before.shell, before.service
         )  # fmt: skip
