@@ -47,13 +47,13 @@ def proxy(
     clear: bool = Option(False, "--clear", help="Delete all kept answers; serve nothing."),
     as_json: options.AsJson = False,
 ) -> None:
-    """Cache the answers of an OpenAI-compatible server, in front of it.
+    """Cache the answers of a model's server, in front of it.
 
-    Requests that have one answer are answered from the data directory when they come again: embeddings, and
-    completions with temperature 0 or a seed, if model, path and body are the same as JSON. Streams come again as the
-    events that were recorded. The header x-tvsnap-cache of an answer says hit, miss, or bypass for all other requests,
-    which are passed on. Errors are never kept. A client that sends the header itself, with bypass or refresh, has the
-    model's server asked. It needs: pip install 'tvsnap[proxy]'.
+    The server speaks as OpenAI's does. Requests that have one answer are answered from the data directory when they come
+    again: embeddings, and completions with temperature 0 or a seed, if model, path and body are the same as JSON.
+    Streams come again as the events that were recorded. The header x-tvsnap-cache of an answer says hit, miss, or
+    bypass for all other requests, which are passed on. Errors are never kept. A client that sends the header itself,
+    with bypass or refresh, has the server asked. It needs: pip install 'tvsnap[proxy]'.
 
     It listens at this machine's own address unless told otherwise, and refuses to listen elsewhere without a token file
     or certificates of clients.
@@ -62,7 +62,8 @@ def proxy(
     Examples:
       tvsnap proxy --upstream http://127.0.0.1:8000
       OPENAI_BASE_URL=http://127.0.0.1:8421/v1 python3 agent.py
-      tvsnap proxy --upstream https://models:8000 --host 0.0.0.0 --token-file tokens --upstream-key-file key
+      tvsnap proxy --upstream https://models:8000 --upstream-key-file key
+      tvsnap proxy --upstream http://models:8000 --host 0.0.0.0 --token-file tokens
       tvsnap proxy --stats --json
     """
     import asyncio

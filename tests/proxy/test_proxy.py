@@ -7,20 +7,26 @@ import http.client
 import json
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from cli.main import make_app
 from tests.proxy.conftest import WORDS, Answered, ModelServer, RunningProxy, Start
 
 
-def stats(proxy: RunningProxy) -> Any:
-    return proxy.request("GET", "/tvsnap/stats").json
+def stats(proxy: RunningProxy, **wanted: int) -> Any:
+    """Returns what the proxy counts, once that is what is wanted: clients have answers before they are kept."""
+    deadline = time.monotonic() + 10
+    while True:
+        found = proxy.request("GET", "/tvsnap/stats").json
+        if wanted.items() <= found.items() or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
 
 
 def test_the_same_request_is_asked_once(proxy: RunningProxy, model: ModelServer) -> None:
@@ -49,24 +55,23 @@ def test_what_the_request_says_counts_and_not_how_it_is_written(proxy: RunningPr
     assert len(model.asked) == 8
 
 
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"temperature": 0.7},
-        {"temperature": None},
-        {"temperature": False},
-        {"temperature": "0"},
-        {"temperature": 1, "seed": None},
-        {"store": True},
-        {"web_search_options": {}},
-    ],
-    ids=str,
+DRAWN_ANEW: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.7},
+    {"temperature": None},
+    {"temperature": False},
+    {"temperature": "0"},
+    {"temperature": 1, "seed": None},
+    {"store": True},
+    {"web_search_options": {}},
 )
-def test_what_is_drawn_anew_is_passed_on(proxy: RunningProxy, model: ModelServer, members: dict[str, Any]) -> None:
-    answers = [proxy.complete(**members) for _ in range(2)]
-    assert [answer.cache for answer in answers] == ["bypass", "bypass"]
-    assert answers[0].json["id"] != answers[1].json["id"]
-    assert len(model.asked) == 2
+
+
+def test_what_is_drawn_anew_is_passed_on(proxy: RunningProxy, model: ModelServer) -> None:
+    for members in DRAWN_ANEW:
+        answers = [proxy.complete(**members) for _ in range(2)]
+        assert [answer.cache for answer in answers] == ["bypass", "bypass"], members
+        assert answers[0].json["id"] != answers[1].json["id"]
+    assert len(model.asked) == 2 * len(DRAWN_ANEW)
 
 
 def test_a_seed_or_an_embedding_has_one_answer(proxy: RunningProxy, model: ModelServer) -> None:
@@ -76,23 +81,17 @@ def test_a_seed_or_an_embedding_has_one_answer(proxy: RunningProxy, model: Model
     assert len(model.asked) == 2
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"temperature": 0, "temperature": 1}',
-        b'{"temperature": 0, "seed": NaN}',
-        b'{"temperature": 0',
-        b"[0]",
-        b"\xff",
-    ],
-    ids=str,
+READ_DIFFERENTLY = (
+    *(b'{"temperature": 0, "temperature": 1}', b'{"temperature": 0, "seed": NaN}'),
+    *(b'{"temperature": 0', b"[0]", b"\xff", b"[" * 100_000),
 )
-def test_a_body_that_programs_read_differently_is_passed_on_as_it_is(
-    start: Start, model: ModelServer, body: bytes
-) -> None:
+
+
+def test_a_body_that_programs_read_differently_is_passed_on_as_it_is(proxy: RunningProxy, model: ModelServer) -> None:
     model.failing = "status"  # it would not read it either
-    assert start(model.url).request("POST", "/v1/completions", body).cache == "bypass"
-    assert model.asked[0].body == body
+    for body in READ_DIFFERENTLY:
+        assert proxy.request("POST", "/v1/completions", body).cache == "bypass"
+    assert [asked.body for asked in model.asked] == list(READ_DIFFERENTLY)
 
 
 def test_other_requests_are_passed_on(proxy: RunningProxy, model: ModelServer) -> None:
@@ -135,7 +134,8 @@ def test_an_error_is_passed_on_and_never_kept(proxy: RunningProxy, model: ModelS
     model.failing = ""
     assert [proxy.complete().cache for _ in range(2)] == ["miss", "hit"]
     assert len(model.asked) == 2
-    assert (stats(proxy)["failed"], stats(proxy)["answers"]) == (1, 1)
+    wanted = {"failed": 1, "answers": 1}
+    assert wanted.items() <= stats(proxy, **wanted).items()
 
 
 @pytest.mark.parametrize("failing", ["error-event", "no-done"])
@@ -181,8 +181,8 @@ def test_requests_at_once_are_one_request(proxy: RunningProxy, model: ModelServe
     assert len(model.asked) == 1
     assert sorted(answer.cache or "" for answer in answers) == ["hit"] * 7 + ["miss"]
     assert len({answer.body for answer in answers}) == 1
-    found = stats(proxy)
-    assert (found["hits"], found["misses"], found["answers"]) == (7, 1, 1)
+    wanted = {"hits": 7, "misses": 1, "answers": 1}
+    assert wanted.items() <= stats(proxy, **wanted).items()
 
 
 def test_those_who_wait_get_the_error_and_who_comes_later_asks_anew(proxy: RunningProxy, model: ModelServer) -> None:
@@ -231,10 +231,7 @@ def test_a_client_that_leaves_before_the_answer_begins(proxy: RunningProxy, mode
     connection.request("POST", "/v1/chat/completions", json.dumps({"temperature": 0, "model": "tiny"}))
     assert model.begun.wait(10)
     connection.close()
-    deadline = time.monotonic() + 10
-    while stats(proxy)["failed"] != 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert stats(proxy)["failed"] == 1
+    assert stats(proxy, failed=1)["failed"] == 1
     model.gate.set()
     body = json.dumps({"temperature": 0, "model": "tiny"}).encode()
     assert [proxy.request("POST", "/v1/chat/completions", body).cache for _ in range(2)] == ["miss", "hit"]
@@ -264,7 +261,7 @@ def test_answers_outlive_the_process_and_are_shared_by_others(start: Start, mode
     assert (again.cache, again.body) == ("hit", body)
     assert 0 <= int(again.headers["age"]) < 60
     assert len(model.asked) == 1
-    assert stats(third)["hits"] == 2
+    assert stats(third, hits=2)["hits"] == 2
 
 
 def test_another_server_has_answers_of_its_own(start: Start, model: ModelServer) -> None:
@@ -313,9 +310,7 @@ def test_old_answers_make_room(start: Start, model: ModelServer) -> None:
     proxy = start(model.url, "--max-size", "4K")
     for seed in range(40):
         assert proxy.complete(seed=seed).cache == "miss"
-    deadline = time.monotonic() + 10
-    while (found := stats(proxy))["answers"] + found["evicted"] < 40 and time.monotonic() < deadline:
-        time.sleep(0.05)  # the last one is kept when its client has it already
+    found = stats(proxy, misses=40)
     assert 0 < found["answers"] < 40
     assert found["answers"] + found["evicted"] == 40
     assert found["bytes"] <= 4096
@@ -333,16 +328,15 @@ def test_a_damaged_answer_is_asked_for_again(start: Start, model: ModelServer, t
     assert stats(second)["damaged"] == 1
 
 
-def _run(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "proxy", *options]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2], check=False
-    )
+def _run(home: Path, *options: str) -> Result:
+    return CliRunner().invoke(make_app(), ["--home", str(home), "proxy", *options], prog_name="tvsnap")
 
 
 def test_what_is_kept_can_be_looked_at_and_deleted(start: Start, model: ModelServer, tmp_path: Path) -> None:
     proxy = start(model.url)
-    for _ in range(3):
+    proxy.complete()
+    stats(proxy, misses=1)
+    for _ in range(2):
         proxy.complete()
     proxy.complete(temperature=1)
     proxy.stop()
@@ -371,6 +365,6 @@ def test_what_is_kept_can_be_looked_at_and_deleted(start: Start, model: ModelSer
 )
 def test_what_makes_no_sense(tmp_path: Path, options: tuple[str, ...], reason: str) -> None:
     found = _run(tmp_path / "home", *options)
-    assert found.returncode == 2
+    assert found.exit_code == 2
     assert reason in found.stderr
     assert len(found.stderr.splitlines()) == 1
