@@ -49,7 +49,7 @@ def proxy(
 ) -> None:
     """Cache the answers of a model's server, in front of it.
 
-    The server speaks as OpenAI's does. Requests that have one answer are answered from the data directory when they come
+    The server speaks as OpenAI's does. Requests with one answer are answered from the data directory when they come
     again: embeddings, and completions with temperature 0 or a seed, if model, path and body are the same as JSON.
     Streams come again as the events that were recorded. The header x-tvsnap-cache of an answer says hit, miss, or
     bypass for all other requests, which are passed on. Errors are never kept. A client that sends the header itself,
