@@ -121,10 +121,14 @@ class Client(ClientBase):
 
         Raises:
             NotFound: there is no such image.
-            UsageError: an argument makes no sense.
+            UsageError: an argument makes no sense, or there may never be so many.
+            Busy: the server has no room for all of them. None is open then.
         """
         check_whole(n, "n", 1)
-        return [self.rollout(image, task, **options) for _ in range(n)]
+        with contextlib.ExitStack() as undo:
+            rollouts = [undo.enter_context(self.rollout(image, task, **options)) for _ in range(n)]
+            undo.pop_all()
+            return rollouts
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
         """Returns a rollout at any state; see `Cache.resume`.
