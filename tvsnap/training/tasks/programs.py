@@ -12,7 +12,7 @@ def failing_test(chance: random.Random) -> Draft:
     right, bad, word = chance.choice((("+", "-", "plus"), ("-", "+", "minus"), ("*", "+", "times")))
     source = f"def {name}(a, b):\n    return a {bad} b"
     test = f"from calc import {name}\n\nassert {name}(7, 2) == {eval(f'7 {right} 2')}\nprint('passed')"
-    pairs = [(9, 4), (5, 5), (2, 7), (-3, 4), (6, -2), (0, 8), (1.5, 0.25)]
+    pairs = [(9, 4), (5, 5), (2, 7), (-3, 4), (-6, 2), (0, 8), (1.5, 0.25)]
     wanted = [eval(f"{a} {right} {b}") for a, b in pairs]
     checks = (
         f"asked = '[{name}(a, b) for a, b in {pairs!r}]'\n"
