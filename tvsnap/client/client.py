@@ -125,10 +125,7 @@ class Client(ClientBase):
             Busy: the server has no room for all of them. None is open then.
         """
         check_whole(n, "n", 1)
-        with contextlib.ExitStack() as undo:
-            rollouts = [undo.enter_context(self.rollout(image, task, **options)) for _ in range(n)]
-            undo.pop_all()
-            return rollouts
+        return self._all(self.rollout(image, task, **options) for _ in range(n))
 
     def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
         """Returns a rollout at any state; see `Cache.resume`.
