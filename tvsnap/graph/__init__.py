@@ -7,10 +7,14 @@ from tvsnap.graph.model import (
     Forgotten,
     Lease,
     RolloutRecord,
+    RolloutSummary,
     RootInfo,
     Snapshot,
     SnapshotWay,
     State,
+    Step,
+    StepRow,
+    StepSource,
     TreeNode,
 )
 from tvsnap.graph.store import Graph
@@ -23,9 +27,13 @@ __all__ = [
     "Graph",
     "Lease",
     "RolloutRecord",
+    "RolloutSummary",
     "RootInfo",
     "Snapshot",
     "SnapshotWay",
     "State",
+    "Step",
+    "StepRow",
+    "StepSource",
     "TreeNode",
 ]
