@@ -33,7 +33,7 @@ LEGEND = (
     "● has a snapshot (F files, P processes, S shell)   ○ is reached by calls that do the same each time",
     "◌ is kept by nothing: who makes the call executes it   ~ something in it runs by itself",
     f"◇ private to one rollout   {TIMES}7 answered 7 calls   + 5 calls that changed nothing",
-    f"% the load of the machine may have had a part in it   {FAILED} its exit status was not 0",
+    f"% the load of the machine may have had a part in it   {FAILED} 1 exit status 1",
 )
 
 

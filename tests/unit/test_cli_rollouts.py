@@ -113,7 +113,7 @@ def test_failures_are_marked_in_the_tree(line: CommandLine, cache: Cache) -> Non
     cache.close()
     text = line("tree").stdout
     assert "cat missing ✗ 1" in text
-    assert "✗ its exit status was not 0" in text
+    assert "✗ 1 exit status 1" in text
 
 
 def test_roots_that_differ_are_told_apart(line: CommandLine, cache: Cache) -> None:
