@@ -127,3 +127,22 @@ def test_roots_that_differ_are_told_apart(line: CommandLine, cache: Cache) -> No
     assert "memory 64 MB" in lines[0]
     assert "memory 2.0 GB" in lines[1]
     assert "memory 64 MB" in line("tree").stdout
+
+
+def test_stats_by_epoch_task_and_label(line: CommandLine, cache: Cache) -> None:
+    fill(cache)
+    zero, one, none = line.json("stats", "--by", "epoch")["groups"]
+    assert [group["key"] for group in (zero, one, none)] == ["0", "1", None]
+    assert (zero["rollouts"], zero["calls"], zero["hits"], zero["failing"], zero["reward"]) == (1, 3, 0, 1, 0.0)
+    assert (one["calls"], one["hits"], one["hit_rate"], one["reward"]) == (3, 2, pytest.approx(2 / 3), 0.5)
+    assert one["saved_s"] == pytest.approx(one["took_s"] - one["waited_s"])
+    assert [group["key"] for group in line.json("stats", "--by", "task")["groups"]] == ["fix", "other"]
+    (fix,) = line.json("stats", "--task", "fix")["groups"]
+    assert (fix["key"], fix["rollouts"], fix["calls"], fix["reward"]) == (None, 2, 6, 0.25)
+    (first,) = line.json("stats", "--label", "first", "--by", "label")["groups"]
+    assert (first["key"], first["calls"]) == ("first", 3)
+    text = line("stats", "--by", "epoch").stdout
+    assert "saved: the difference, in wall time" in text
+    assert "no rollout was made" in line("stats", "--label", "nobody").stdout
+    assert "rollouts are counted by epoch, task, label" in line.error("stats", "--by", "image", status=2)
+    assert 'no rollouts of task "no" are known' in line.error("stats", "--task", "no", status=3)

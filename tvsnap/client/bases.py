@@ -12,7 +12,18 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from tvsnap.client.operations import RolloutAbout, SandboxAbout, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
-from tvsnap.graph.model import Edge, Forgotten, RolloutRecord, RolloutSummary, RootInfo, Snapshot, State, Step, TreeNode
+from tvsnap.graph.model import (
+    Edge,
+    Forgotten,
+    RolloutRecord,
+    RolloutSummary,
+    RootInfo,
+    Snapshot,
+    State,
+    Step,
+    Tally,
+    TreeNode,
+)
 from tvsnap.model.images import Image, Manifest
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
@@ -331,6 +342,10 @@ class RemoteGraph:
         query = {"task": task, "label": label, "image": image, "since": since, "limit": limit, "id": id}
         path = target("transcripts", failed="true" if failed else None, **query)
         return from_data(list[RolloutSummary], self._transport.get(path)["rollouts"])
+
+    def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
+        """Returns what rollouts came to; see `Graph.tallies`."""
+        return from_data(list[Tally], self._transport.get(target("tallies", by=by, task=task, label=label))["tallies"])
 
     def find_rollout(self, name: str) -> RolloutRecord | None:
         """Returns the rollout that a person names, or None; see `Graph.find_rollout`."""

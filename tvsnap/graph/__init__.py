@@ -15,6 +15,7 @@ from tvsnap.graph.model import (
     Step,
     StepRow,
     StepSource,
+    Tally,
     TreeNode,
 )
 from tvsnap.graph.store import Graph
@@ -35,5 +36,6 @@ __all__ = [
     "Step",
     "StepRow",
     "StepSource",
+    "Tally",
     "TreeNode",
 ]

@@ -357,6 +357,47 @@ class RolloutSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """What rollouts that have something in common came to. Times are sums over their calls, in seconds.
+
+    Attributes:
+        key: what they have in common, an epoch, a task or a label, as text; None for what has none.
+        rollouts: how many they are.
+        reward: the mean of their rewards; None where none was recorded.
+        calls, hits, coalesced, failing: how many calls they made; how many of these were answered from the graph, by
+            waiting for another rollout, and had an exit status other than 0, timed out, or came to no result.
+        waited_s: for which they waited for their calls.
+        took_s: that these calls took where they were executed, by them or by others.
+        processor_s: of processor time that their sandboxes used for the calls that they executed.
+        saved_processor_s: of processor time that the answered calls had taken where they were executed.
+        unmeasured: how many calls the processor time is not known of.
+    """
+
+    key: str | None
+    rollouts: int
+    reward: float | None
+    calls: int
+    hits: int
+    coalesced: int
+    failing: int
+    waited_s: float
+    took_s: float
+    processor_s: float
+    saved_processor_s: float
+    unmeasured: int
+
+    @property
+    def hit_rate(self) -> float:
+        """The part of the calls that was answered without executing them, 0 to 1."""
+        return (self.hits + self.coalesced) / self.calls if self.calls else 0.0
+
+    @property
+    def saved_s(self) -> float:
+        """What the calls took where they were executed, minus what was waited for them."""
+        return self.took_s - self.waited_s
+
+
+@dataclass(frozen=True, slots=True)
 class TreeNode:
     """One state in a listing of the tree, where results are without their output.
 

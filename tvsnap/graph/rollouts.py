@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import ANSWERED, STEP_SOURCES, Edge, RolloutRecord, RolloutSummary, Step, StepRow
+from tvsnap.graph.model import ANSWERED, STEP_SOURCES, Edge, RolloutRecord, RolloutSummary, Step, StepRow, Tally
 from tvsnap.graph.rows import EDGE_COLUMNS, EDGE_WIDTH, DamagedRecord, Row, to_edge, unpack
 from tvsnap.host import owners
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolCall
-from tvsnap.model.errors import NotFound
+from tvsnap.model.errors import NotFound, UsageError
 
 _COLUMNS = ", ".join(field.name for field in fields(RolloutRecord))
 _WIDTH = len(fields(RolloutRecord))
@@ -48,6 +48,20 @@ SELECT s.place, s.source, s.ended, s.seconds, s.duration, s.processor_s, s.exit_
 FROM steps s LEFT JOIN edges e ON e.id = s.edge
 WHERE s.rollout = (SELECT number FROM rollouts WHERE id = ?) ORDER BY s.place
 """
+_TALLIED = """
+SELECT {key}, count(*), avg(r.reward) FROM rollouts r
+WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) GROUP BY 1 ORDER BY min(r.number)
+"""
+_TALLIES = f"""
+SELECT {{key}}, count(*), sum(s.source = 0), sum(s.source = 1), sum({_FAILING}), sum(s.seconds), sum(s.duration),
+    coalesce(sum(CASE WHEN s.source >= {ANSWERED} THEN s.processor_s END), 0.0),
+    coalesce(sum(CASE WHEN s.source < {ANSWERED} THEN s.processor_s END), 0.0),
+    sum(s.processor_s IS NULL AND s.source <> {STEP_SOURCES.index("failed")})
+FROM rollouts r CROSS JOIN steps s ON s.rollout = r.number
+WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) GROUP BY 1
+"""
+_NO_CALLS = (0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
+TALLIED_BY = {"epoch": "CAST(r.epoch AS TEXT)", "task": "nullif(r.task, '')", "label": "nullif(r.label, '')"}
 _OF_STEP = 10
 """How many of the columns of `_STEPS` are not the edge's."""
 
@@ -136,6 +150,24 @@ class Rollouts(GraphPart):
             query = query.replace("FROM rollouts r WHERE", "FROM rollouts r WHERE r.id = :id AND")
             chosen["id"] = id
         return [_to_summary(row, dead) for row in self._rows(query, chosen)]
+
+    def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
+        """Returns what rollouts came to, in the order in which the first of each group began.
+
+        Args:
+            by: `epoch`, `task` or `label`, by which they are grouped; None for all together.
+            task, label: only those of this task or label.
+
+        Raises:
+            UsageError: `by` is none of these.
+        """
+        if by is not None and by not in TALLIED_BY:
+            raise UsageError(f"rollouts are counted by {', '.join(TALLIED_BY)}, not by {by!r}")
+        self.flush()
+        key, chosen = "NULL" if by is None else TALLIED_BY[by], {"task": task, "label": label}
+        of_calls = {row[0]: row[1:] for row in self._rows(_TALLIES.format(key=key), chosen)}
+        groups = self._rows(_TALLIED.format(key=key), chosen)
+        return [Tally(*group, *of_calls.get(group[0], _NO_CALLS)) for group in groups]
 
     def find_rollout(self, name: str) -> RolloutRecord | None:
         """Returns the rollout that a person names; None if there is none.

@@ -87,6 +87,17 @@ class ReportRoutes:
                 *("POST", "/v1/transcripts/{name}/reward", "recordReward", "Records a reward.", self.reward),
                 *(bodies.Reward, bodies.Answered),
             ),
+            Operation(
+                *(
+                    "GET",
+                    "/v1/tallies",
+                    "tallies",
+                    "Tells what rollouts came to, by epoch, task or label.",
+                    self.tallies,
+                ),
+                query={"by": "epoch, task or label", **task, "label": "only of this label"},
+                of_all=True,
+            ),
             Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats, of_all=True),
             Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
             Operation(
@@ -206,6 +217,16 @@ class ReportRoutes:
             if tenant is not None:
                 found = [one for one in found if tenant.owns(one.salt)][:limit]
             return encode({"rollouts": to_data(found)})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def tallies(self, request: Request) -> Response:
+        """Tells what rollouts came to, by epoch, task or label."""
+        query = request.query_params
+        by, chosen = query.get("by"), {name: query.get(name) for name in ("task", "label")}
+
+        def read() -> bytes:
+            return encode({"tallies": to_data(self._graph.tallies(by, **chosen))})
 
         return json_response(await self._service.in_thread(read))
 
