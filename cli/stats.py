@@ -23,7 +23,7 @@ NOT_SAVED = "by which more was spent than answered; sums of all rollouts, in wal
 OF_TALLIES = (
     "",
     "waited: for which rollouts waited for their calls; executed: that these calls take where they are executed, by "
-    "them or by others; saved: the difference, in wall time (`more`: the rollouts waited longer than without the cache).",
+    "them or by others; saved: the difference, in wall time (`more`: they waited longer than without the cache).",
     "processor: the processor time that the answered calls took where they were executed; what looks, snapshots and "
     "forks cost is not subtracted.",
 )
