@@ -105,7 +105,7 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 	.venv/bin/lint-imports
 
 unit: ## the tests that need neither root nor images nor an engine, in a minute
-	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes
+	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes tests/priors
 
 test: lint engines harbor harnesses training ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \

@@ -13,7 +13,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.workspace import Workspace
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
-ALIVE = 150
+ALIVE = 1500
 SNAPSHOTS = 20
 KIB = 1024
 

@@ -68,6 +68,8 @@ def exec(
         "truncated": outcome.truncated,
     }
     context.answer(data, as_json=as_json, show=lambda: print_output(outcome.output))
+    if outcome.truncated:
+        typer.echo("tvsnap: the output was too long, and is cut in the middle (Limits.output)", err=True)
     raise typer.Exit(exit_status(outcome))
 
 

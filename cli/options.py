@@ -109,7 +109,11 @@ Network = Annotated[
 ]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 MaxDisk = Annotated[
-    str | None, Option(metavar="SIZE", help="Let snapshots take so much, as in 20G; the least useful ones go.")
+    str | None,
+    Option(
+        metavar="SIZE",
+        help="Let snapshots take so much, as in 20G; else half of what is free. The least useful ones go.",
+    ),
 ]
 MaxSnapshots = Annotated[int | None, Option(metavar="N", min=0, help="Keep so many snapshots at most.")]
 MaxMemory = Annotated[str | None, Option(metavar="SIZE", help="Let live sandboxes take so much memory, as in 8G.")]

@@ -35,7 +35,9 @@ ORDER = (
         "zoo",
         "e2e",
         "server",
+        "proxy",
         "integrations",
+        "priors",
         "training",
         "docs",
         "faults",
@@ -44,7 +46,7 @@ ORDER = (
 )
 """What property tests wait for, images, is built while others run unit tests, which need none."""
 
-WITHOUT_ROOT = ("fakes", "unit")
+WITHOUT_ROOT = ("fakes", "priors", "unit")
 """Folders whose tests need neither root nor an engine nor images: those of `make unit`."""
 
 WITH_IMAGES = ("tests/conformance/test_fixed_chance.py",)

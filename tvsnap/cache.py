@@ -17,7 +17,7 @@ from typing import Any, Literal, cast, overload
 from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
 from tvsnap.engine.context import Context
-from tvsnap.engine.keeping.budgets import SnapshotBudget
+from tvsnap.engine.keeping.budgets import SnapshotBudget, fitted
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.housekeeping import tidy
 from tvsnap.engine.keeping.policy import Costs, Policy
@@ -195,6 +195,7 @@ class Cache:
             self._holds = Holds(self.home, self.owner)
             undo.callback(self._holds.close)
             tidy(self.home, self.graph, self.backend)
+            self.budget = fitted(self.budget, self.home, self.graph.snapshot_usage(self.backend.name)[1])
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
         metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}

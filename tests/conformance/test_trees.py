@@ -143,6 +143,14 @@ def test_large_files_come_in_parts(sandbox: Sandbox, tmp_path: Path, number: int
     assert stat.S_IMODE((tmp_path / "back").stat().st_mode) == 0o604
 
 
+def test_a_file_of_the_kernel_that_says_to_be_empty(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.get("/proc/version", tmp_path / "version")
+    assert (tmp_path / "version").read_bytes() == sandbox.read_file("/proc/version") != b""
+    sh(sandbox, "> /tmp/empty")
+    sandbox.get("/tmp/empty", tmp_path / "empty")
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
 def test_many_small_files(sandbox: Sandbox, tmp_path: Path) -> None:
     top = tmp_path / "many"
     for number in range(5000):

@@ -67,6 +67,20 @@ def test_rollouts_and_calls_are_told(request: pytest.FixtureRequest, place: str)
         assert client.graph.resolve(calls[-1]["state"]).depth == 1
 
 
+def test_grades_are_told(server: Server) -> None:
+    with tvsnap.connect(server.url) as client, client.events() as happened:
+        with client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+            rollout.call("bash", {"command": "echo 1 > /tmp/f"})
+            for _ in range(2):
+                rollout.grade(tvsnap.Verifier("cat /tmp/f"))
+            state, name = rollout.state, rollout.id
+        graded = [event.data for event in until_closed(happened, [name]) if event.name == "graded"]
+    assert [(each["state"], each["reward"], each["source"]) for each in graded] == [
+        (state, 1.0, "executed"),
+        (state, 1.0, "hit"),
+    ]
+
+
 def test_they_are_awaited(server: Server) -> None:
     async def work() -> list[str]:
         async with await tvsnap.aio.connect(server.url) as client, client.events() as happened:

@@ -18,6 +18,8 @@ import pytest
 
 import tvsnap
 from tests.server.conftest import Server, start
+from tests.server.test_verbs import verb
+from tvsnap.client.transport import json_bytes
 from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tenants import read_tokens
 from tvsnap.wire.errors import Busy, Unauthorized
@@ -39,6 +41,31 @@ def open_rollout(server: Server) -> str:
     """Begins a rollout that shares nothing; returns the path of its calls."""
     _, begun = ask(server, "POST", "/v1/rollouts", {"image": "terminal", "salt": secrets.token_hex(4)})
     return f"/v1/rollouts/{begun['id']}/calls"
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"name": "bash", "arguments": {"command": "echo \ud83d"}}, "arguments.command"),
+        ({"tasks": ["one", "tw\udcff"]}, "tasks.1"),
+        ({"\ud83d": 1}, "\\\\ud83d"),
+    ],
+)
+def test_what_is_no_text_is_named_before_it_is_sent(body: dict[str, Any], where: str) -> None:
+    with pytest.raises(tvsnap.UsageError, match=f'argument "{where}" is no text'):
+        json_bytes(body)
+
+
+def test_a_socket_takes_no_other_file_s_place_and_leaves_none(server_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for words, said in (
+        (("--socket", str(tmp_path / "file")), "that is no socket"),
+        (("--socket", str(tmp_path / "s"), "--socket-group", "no-such-group"), "no-such-group"),
+    ):
+        status, text = verb("serve", "--home", str(server_home), *words)
+        assert (status, said in text) == (2, True), text
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_request_sent_again_is_not_executed_again(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 import urllib.error
 import urllib.request
@@ -35,16 +36,18 @@ def guarded(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert server.stop() == 0
 
 
-def ask(server: Server, token: str, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+def ask(
+    server: Server, token: str, path: str, method: str = "GET", body: Any = None, key: str | None = None
+) -> tuple[int, Any]:
     request = urllib.request.Request(
         server.url + path,
         method=method,
-        headers={"Authorization": f"Bearer {token}"},
+        headers={"Authorization": f"Bearer {token}"} | ({} if key is None else {"Idempotency-Key": key}),
         data=None if body is None else json.dumps(body).encode(),
     )
     try:
         with urllib.request.urlopen(request) as answer:
-            return answer.status, json.load(answer)
+            return answer.status, json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
 
@@ -96,7 +99,7 @@ def test_a_tenant_checks_and_forgets_what_is_its_own(guarded: Server) -> None:
             lambda: two.forget(state=state),
             lambda: two.forget(state=root, dry_run=True),
         ):
-            with pytest.raises(tvsnap.NotFound, match="no state"):
+            with pytest.raises(tvsnap.NotFound, match=r"no state|is not in the graph"):
                 refused()
         for task, image in (("forgotten", None), (None, "terminal")):
             with pytest.raises(Forbidden, match="name the state"):
@@ -196,6 +199,44 @@ def test_a_tenant_has_limits(guarded: Server) -> None:
             client.materialise(state).__enter__()
         with client.materialise(state):
             pass
+
+
+def test_what_can_never_be_is_refused_at_once(guarded: Server) -> None:
+    """It is no matter of patience; of a group that found no room, nothing is left."""
+    with tvsnap.connect(guarded.url, TWO) as client, client.rollout("terminal") as rollout:
+        rollout.call("bash", {"command": "echo 1 > f"})
+        with pytest.raises(tvsnap.UsageError, match="9 sandboxes were asked for, and there may be 1"):
+            client.fork(rollout.state, 9).__enter__()
+    with tvsnap.connect(guarded.url, ONE, patience=0) as client:
+        with pytest.raises(Busy, match="may have 2"):
+            client.group("terminal", n=3)
+        with client.rollout("terminal") as rollout:
+            rollout.call("bash", {"command": "true"})
+            with pytest.raises(tvsnap.UsageError, match="5 rollouts were asked for, and there may be 2"):
+                rollout.fork(5)
+        for rollout in client.group("terminal", n=2):
+            rollout.close()
+
+
+def test_a_key_of_another_tenant_is_another_key(guarded: Server) -> None:
+    key = secrets.token_hex(8)
+    opened = [ask(guarded, token, "/v1/rollouts", "POST", {"image": "terminal"}, key) for token in (ONE, TWO, ONE)]
+    assert [status for status, _ in opened] == [201] * 3
+    one, other, again = (answer["id"] for _, answer in opened)
+    assert one == again != other
+    for token, id in ((ONE, one), (TWO, other)):
+        assert ask(guarded, token, f"/v1/rollouts/{id}", "DELETE")[0] in (200, 204)
+
+
+def test_a_call_of_another_tenant_is_as_one_that_is_not_there(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, ONE) as client, client.rollout("terminal") as rollout:
+        rollout.call("bash", {"command": "echo 1 > f"})
+        (edge,) = client.graph.lineage(rollout.state)
+    for what in ("executions", "checks"):
+        status, answer = ask(guarded, TWO, f"/v1/calls/{edge.id}/{what}", "POST", {})
+        expected = ask(guarded, TWO, f"/v1/calls/{10**12}/{what}", "POST", {})
+        assert (status, answer["error"]["type"]) == (404, "NotFound")
+        assert str(answer).replace(str(edge.id), str(10**12)) == str(expected[1])
 
 
 def test_shares_are_kept_for_those_who_ask() -> None:

@@ -57,6 +57,22 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
     assert (status, json.loads(text)["home"]) == (0, str(server_home))
 
 
+def test_output_that_was_cut_says_so(server: Server) -> None:
+    with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "cd /tmp"})
+        state = rollout.state
+        log = rollout.grade(tvsnap.Verifier("seq 200000; echo 1")).log
+    assert "output cut here" in log
+    assert set(log.partition("\n[... output cut")[0].split()[:-1]) < set(map(str, range(1, 200001)))
+    status, text = verb("exec", "--url", server.url, state, "seq 200000")
+    assert (status, "is cut in the middle" in text) == (0, True)
+
+
+def test_a_token_of_two_lines_is_none(server: Server) -> None:
+    status, text = verb("stats", "--url", server.url, TVSNAP_TOKEN="a" * 32 + "\n" + "b" * 32)
+    assert (status, "one line of printable ASCII" in text) == (2, True)
+
+
 def test_rollout_files_are_replayed_on_a_server(server: Server, tmp_path: Path) -> None:
     calls = [{"name": "bash", "arguments": {"command": command}} for command in ("cd /tmp; echo 1 > f", "cat f")]
     (tmp_path / "rollouts").write_text(json.dumps({"task": "t", "rollout": "r", "calls": calls}) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -66,6 +66,9 @@ class AsyncClientBase:
 
     def _opened(self, rollout: AsyncRemoteRollout) -> AsyncRemoteRollout:
         return rollout  # it begins with its first use
+
+    def _all(self, rollouts: Iterable[AsyncRemoteRollout]) -> list[AsyncRemoteRollout]:
+        return list(rollouts)
 
 
 class AsyncRolloutBase(RolloutAbout):

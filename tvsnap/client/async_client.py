@@ -123,10 +123,11 @@ class AsyncClient(AsyncClientBase):
 
         Raises:
             NotFound: there is no such image.
-            UsageError: an argument makes no sense.
+            UsageError: an argument makes no sense, or there may never be so many.
+            Busy: the server has no room for all of them. None is open then.
         """
         check_whole(n, "n", 1)
-        return [self.rollout(image, task, **options) for _ in range(n)]
+        return self._all(self.rollout(image, task, **options) for _ in range(n))
 
     def resume(
         self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
@@ -155,6 +155,13 @@ class ClientBase:
             self._open.discard(rollout)
             raise
         return rollout
+
+    def _all(self, rollouts: Iterable[RemoteRollout]) -> list[RemoteRollout]:
+        """Returns all of some rollouts; where one cannot be begun, none is open afterwards."""
+        with contextlib.ExitStack() as undo:
+            begun = [undo.enter_context(rollout) for rollout in rollouts]
+            undo.pop_all()
+            return begun
 
 
 @dataclass(frozen=True, slots=True)

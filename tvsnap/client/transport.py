@@ -182,12 +182,27 @@ def json_bytes(body: Any) -> bytes:
     """Returns what a request holds as JSON.
 
     Raises:
-        UsageError: it is no plain JSON.
+        UsageError: it is no plain JSON, or has a text that is none.
     """
     try:
-        return _QUICK(body).encode("utf-8", "surrogatepass")
+        return _QUICK(body).encode()
+    except UnicodeEncodeError:
+        where = f'argument "{_no_text_in(body)}"'
+        raise UsageError(f"{where} is no text: it has bytes that are no UTF-8, or half of a surrogate pair") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"an argument is no plain JSON: {error}") from None
+
+
+def _no_text_in(body: Any) -> str | None:
+    """Returns where the first text is that cannot be sent, as names and numbers with dots; None if there is none."""
+    if isinstance(body, str):
+        return "" if any("\ud800" <= character <= "\udfff" for character in body) else None
+    parts = body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, (list, tuple)) else ()
+    for name, part in parts:
+        found = "" if _no_text_in(str(name)) is not None else _no_text_in(part)
+        if found is not None:
+            return f"{name}.{found}".encode("ascii", "backslashreplace").decode().rstrip(".")
+    return None
 
 
 def pause_after(attempt: int) -> float:
@@ -239,6 +254,8 @@ class Transport:
             certificate: see `connect`.
         """
         self._address = Address.parse(url)
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise UsageError("a token is one line of printable ASCII: what was given (token, TVSNAP_TOKEN) is not")
         if not self._address.tls and (ca is not None or certificate is not None):
             raise UsageError(f"certificates are for a server that is asked by https://, not for {self._address}")
         if self._address.tls:

@@ -12,6 +12,7 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.host_calls import HostAnswer, HostCalls
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
+from tvsnap.environments.terminal import clean
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import GradingFailed, InfrastructureError, TvsnapError
@@ -80,6 +81,6 @@ def _run(verifier: Verifier, sandbox: Sandbox) -> Grade:
     except OSError as error:
         raise GradingFailed(f"a file of the verifier could not be written: {error}") from error
     made = sandbox.exec(verifier.check, timeout=verifier.timeout, user=verifier.user, separate=True)
-    errors = (made.errors or b"").decode(errors="replace")
-    grade = read_grade(made.output.decode(errors="replace"), errors, made.exit_code)
+    errors = clean(made.errors or b"", truncated=made.errors_truncated)
+    grade = read_grade(clean(made.output, truncated=made.truncated), errors, made.exit_code)
     return replace(grade, duration=time.perf_counter() - began)

@@ -178,7 +178,12 @@ def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Itera
     if top.item.kind == "file":
         if top.item.size > limit:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-        yield from _Reader(run, deadline, limit).read([replace(top, file=real)])
+        reader = _Reader(run, deadline, limit)
+        yield (
+            reader.read_without_size(replace(top, file=real))
+            if not top.item.size
+            else next(reader.read([replace(top, file=real)]))
+        )
     elif top.item.kind == "directory":
         listed = run("walk", "list", real, stdin=b"", limit=_MOST_LISTED, timeout=deadline.left())
         if listed.truncated:
@@ -271,6 +276,18 @@ class _Reader:
                 yield from self._read_batch(batch)
                 batch, size = [], 0
         yield from self._read_batch(batch)
+
+    def read_without_size(self, one: _Found) -> TreeItem:
+        """Returns a file that says to be empty, with its content: files of /proc have some nevertheless."""
+        pieces: list[bytes] = []
+        while True:
+            offset = sum(map(len, pieces))
+            (piece,) = self._ask([(one.file, offset, BATCH)])
+            if not piece:
+                return replace(one.item, size=offset, content=tuple(pieces))
+            if offset + len(piece) > self._left:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), one.file)
+            pieces.append(piece)
 
     def _read_batch(self, batch: list[_Found]) -> Iterator[TreeItem]:
         asked = [one for one in batch if one.item.kind in ("file", "symlink")]

@@ -20,6 +20,7 @@ class DiskSpace:
     where: Path  # a directory on it, for messages
     free: int  # bytes
     reserve: int  # bytes of these that are to stay free: a twentieth of the file system, 1 GiB at most
+    total: int = 0  # bytes of the file system, used or not
     read_only: bool = False  # nothing can be written, even if there is room
 
     @classmethod
@@ -28,7 +29,7 @@ class DiskSpace:
         found = os.statvfs(directory)
         total = found.f_blocks * found.f_frsize
         reserve = min(total // _SHARE_RESERVED, _MOST_RESERVED)
-        return cls(where, found.f_bavail * found.f_frsize, reserve, bool(found.f_flag & os.ST_RDONLY))
+        return cls(where, found.f_bavail * found.f_frsize, reserve, total, bool(found.f_flag & os.ST_RDONLY))
 
     @property
     def short(self) -> bool:

@@ -76,9 +76,7 @@ class Assignment:
             raise UsageError(f"unknown in the column {COLUMN}: {', '.join(sorted(unknown))}; there are {known}")
         image = its.get("image")
         if not image or not isinstance(image, str):
-            raise UsageError(
-                f"the column {COLUMN} needs image, the name of an image (tvsnap image list), not {image!r}"
-            )
+            raise UsageError(f"the column {COLUMN} needs image, the name of an image (tvsnap image ls), not {image!r}")
         setup = its.get("setup") or ()
         if isinstance(setup, str) or not isinstance(setup, Sequence) or not all(isinstance(one, str) for one in setup):
             raise UsageError(f"setup must be a list of commands, not {setup!r}")
@@ -203,6 +201,7 @@ class Attempt:
     sources: dict[str, int] = field(default_factory=lambda: {"hit": 0, "coalesced": 0, "executed": 0})
     failure: Exception | None = None
     _rollout: AnyRollout | None = None
+    _rewarded: bool = False
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _order: asyncio.Lock = field(default_factory=asyncio.Lock)  # in which they came, unlike threads that want a lock
 
@@ -217,15 +216,20 @@ class Attempt:
         The first one begins the rollout, and makes the calls of `Assignment.setup` before.
 
         Raises:
+            UsageError: the attempt has had its reward, and is over.
             TvsnapError: tvsnap failed, not the command.
         """
-        if not isinstance(command, str) or "\0" in command:
-            return "[the command must be a text without null characters]"
+        try:
+            command = check_text(command, "the command")
+        except UsageError as error:
+            return f"[{error}]"
+        if self._rewarded:
+            raise UsageError("the attempt has had its reward, and is over: begin another one")
         with self._turn, self._noted():
             return as_text(self._call(self._begun(), command), self.setting.shown, self.setting.timeout)
 
     def reward(self) -> float:
-        """Returns what the present state is worth.
+        """Returns what the present state is worth; with that, the attempt is over.
 
         Raises:
             UsageError: the task has no verifier.
@@ -236,7 +240,9 @@ class Attempt:
         if verifier is None:
             raise UsageError("the task has no verifier, so that it has no reward; give the row one, or grade elsewhere")
         with self._turn, self._noted():
-            return float(self._begun().grade(verifier).reward)
+            reward = float(self._begun().grade(verifier).reward)
+            self._rewarded = True
+            return reward
 
     def close(self) -> None:
         """Ends the rollout; its states stay in the graph. It may be called again."""

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tvsnap.integrations.attempts import Setting
+from tvsnap.integrations.attempts import COLUMN, Setting
+from tvsnap.model.arguments import check_whole
 
 try:
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -44,10 +45,9 @@ class TerminalEnv(BaseTextEnv):
         """
         super().__init__()
         row = dict(extras or {})
-        self.max_turns = int(row.get("max_turns", TURNS))
-        self.attempt = Setting.of(env_config or {}).attempt(
-            row if "image" in row else dict(row.get("extra_info") or {})
-        )
+        self.max_turns = row.get("max_turns", TURNS)
+        check_whole(self.max_turns, "max_turns", 1)
+        self.attempt = Setting.of(env_config or {}).attempt(row if COLUMN in row else dict(row.get("extra_info") or {}))
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Runs the command in what the model wrote; without one, or at the last turn, the attempt ends with a reward.

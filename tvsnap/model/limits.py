@@ -63,11 +63,14 @@ class GroupedLimits(Limits):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a cache may use. None stands for no limit. A limit that is reached stops snapshots, never a rollout.
+    """What a cache may use. None stands for no limit, where nothing else is said.
+
+    A limit that is reached stops snapshots, never a rollout.
 
     Attributes:
         disk: how many bytes the snapshots of the cache's backend may take, of all processes on the data directory
-            together. The snapshots that save least time for each byte are evicted.
+            together. The snapshots that save least time for each byte are evicted. None for half of what is free on
+            the file system of the data directory when the cache is opened, these snapshots included.
         snapshots: how many of these snapshots there may be.
         memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, measured
             between calls). Idle sandboxes are closed, and made again when they are needed. One rollout can always go
@@ -79,7 +82,7 @@ class Budget:
         parked_memory: how many bytes of memory the parked sandboxes, and those that were made ahead of time, may take
             together.
         reserve: how many bytes are left free on the file system of the data directory: with less, no snapshots are
-            taken. None for 1 GiB, or 5 % of the file system if that is less.
+            taken. None for a tenth of the file system.
 
     Raises:
         UsageError: a number is out of its range.

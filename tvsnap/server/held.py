@@ -17,7 +17,7 @@ from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.model.errors import NotFound
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
-from tvsnap.server.tenants import Tenant
+from tvsnap.server.tenants import Tenant, check_possible
 from tvsnap.wire.errors import Busy
 
 ANSWERS_KEPT = 16
@@ -167,8 +167,12 @@ class Table(Generic[H]):
         """A block in which further ones are made and added; a tenant may have `most`.
 
         Raises:
+            UsageError: there may never be so many.
             Busy: there would be too many.
         """
+        if most is not None:
+            check_possible(count, self._what, most, "token file")
+        check_possible(count, self._what, self._most, "serve --help")
         theirs = sum(held.tenant is tenant for held in self._held.values()) if tenant and most is not None else 0
         if most is not None and theirs + count > most:
             raise Busy(f"you have {theirs} open {self._what}s, and may have {most} (token file): close some")

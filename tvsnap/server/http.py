@@ -9,7 +9,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -183,10 +183,18 @@ class AtMost:
         await self._app(scope, receive, send)
 
 
+class Refusals(Protocol):
+    """What counts the requests that are refused."""
+
+    def refuse(self, error: BaseException) -> None:
+        """Counts a request that ended with an error."""
+        ...
+
+
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, secret: str | None = None) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Refusals, secret: str | None = None) -> None:
         """
         Args:
             app: what is behind it.

@@ -244,6 +244,12 @@ class RolloutRoutes:
             verifier = Verifier(asked.check, asked.files, asked.timeout, asked.user)
             with held.in_use(), self._service.executing(held.tenant, held.rollout):
                 grade = await held.rollout.grade(verifier)
+            if self._service.events.heard:
+                place = place_of(held.rollout)
+                told: dict[str, Any] = {"rollout": held.id, "name": held.rollout.id}
+                told |= {"state": None if place is None else place.state, "reward": grade.reward}
+                told |= {"source": grade.source, "seconds": round(grade.duration, 6)}
+                self._service.events.tell("graded", told, held.tenant)
             return encode(bodies.GradeAnswer(result_body(grade.as_result())))
 
         return json_response(await self._service.once(request, work, held.answers))

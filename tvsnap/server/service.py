@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from tvsnap.server.http import KEY_HEADER, end_of_server, read_body, request_mar
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
 from tvsnap.server.settings import ServerSettings
-from tvsnap.server.tenants import Shares, Tenant, check_owned, tenant_of
+from tvsnap.server.tenants import Shares, Tenant, check_owned, check_possible, tenant_of
 from tvsnap.wire.errors import Busy
 
 T = TypeVar("T")
@@ -63,19 +64,23 @@ class Service:
         self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
         self.stopping = self.closing = False
         self.events = Events()
-        self._opened: Once[bytes] = Once(ANSWERS_KEPT, KEYS_KNOWN)
+        self._opened: dict[str, Once[bytes]] = defaultdict(lambda: Once(ANSWERS_KEPT, KEYS_KNOWN))  # by tenant
         self.shares = Shares({tenant for tenant in settings.tokens.values() if tenant is not None})
 
     def check_room(self, count: int, tenant: Tenant | None = None) -> None:
         """Checks that there may be so many further sandboxes, for a tenant.
 
         Raises:
+            UsageError: so many may never be.
             Busy: as many as there may be are at work or held, or as the tenant may have.
         """
         self.shares.asked(tenant)
         room, in_use = self.cache.cache.budget.sandboxes, self.cache.cache.pool.in_use
         kept = 0
         used = self.shares.used
+        if tenant is not None and tenant.sandboxes is not None:
+            check_possible(count, "sandbox", tenant.sandboxes, "token file")
+        check_possible(count, "sandbox", room, "--max-sandboxes")
         if used + in_use + count > room:
             idle = (held.rollout for held in self.rollouts if not held.running and held.given not in self.sandboxes)
             kept = min(in_use, sum(one.is_settled and one.has_sandbox for one in idle))
@@ -152,14 +157,15 @@ class Service:
         Args:
             request: the request.
             work: does it, given the request's body.
-            of: the requests among which the key counts; by default those of the whole server.
+            of: the requests among which the key counts; by default all of the same tenant.
 
         Raises:
             KeyReused, UsageError: the key or the body makes no sense.
             Exception: what the work raises.
         """
         body = await read_body(request, self.settings.max_body)
-        known = self._opened if of is None else of
+        tenant = tenant_of(request)
+        known = self._opened["" if tenant is None else tenant.name] if of is None else of
         key = request.headers.get(KEY_HEADER)
 
         async def do() -> bytes:

@@ -58,18 +58,26 @@ def _unix_socket(path: Path, settings: ServerSettings) -> Iterator[socket.socket
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(path).st_mode) and not _answers(path):
+            if not stat.S_ISSOCK(os.lstat(path).st_mode):
+                raise UsageError(f"there is a file at {path} that is no socket: choose another path (--socket)")
+            if not _answers(path):
                 path.unlink()  # of a server that was killed
         before = os.umask(0o177)
         try:
             listener.bind(str(path))
         finally:
             os.umask(before)
-        if settings.socket_group is not None:
-            group = settings.socket_group
-            shutil.chown(path, group=int(group) if group.isdigit() else group)
-        path.chmod(settings.socket_mode)
-        listener.listen(2048)
+        with contextlib.ExitStack() as undo:
+            undo.callback(path.unlink)
+            if settings.socket_group is not None:
+                group = settings.socket_group
+                shutil.chown(path, group=int(group) if group.isdigit() else group)
+            path.chmod(settings.socket_mode)
+            listener.listen(2048)
+            undo.pop_all()
+    except UsageError:
+        listener.close()
+        raise
     except (OSError, LookupError) as error:
         listener.close()
         raise UsageError(f"the server cannot listen at {path}: {error} (--socket, --socket-group)") from None

@@ -148,6 +148,23 @@ class Shares:
         return max(1, room * weights.get(name, 1) // (sum(weights.values()) + 1))
 
 
+def check_possible(count: int, what: str, most: int, where: str) -> None:
+    """Checks a number that was asked for against what there may be at most, as waiting does not help beyond.
+
+    Args:
+        count: how many were asked for.
+        what: the name of one.
+        most: how many there may be.
+        where: where that is set.
+
+    Raises:
+        UsageError: more were asked for.
+    """
+    if count > most:
+        plural = "sandboxes" if what == "sandbox" else f"{what}s"
+        raise UsageError(f"{count} {plural} were asked for, and there may be {most} ({where}): ask for fewer")
+
+
 def _name(tenant: Tenant | None) -> str:
     return "" if tenant is None else tenant.name
 

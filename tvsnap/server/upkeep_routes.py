@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tvsnap.engine.auditing.checking import Checker
 from tvsnap.graph import Edge
-from tvsnap.model.errors import UsageError
+from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
 from tvsnap.server.http import Operation, decode, json_response
@@ -75,7 +75,10 @@ class UpkeepRoutes:
 
         def found() -> Edge:
             edge = self._cache.graph.edge(int(id))
-            check_owned(self._cache.graph, tenant, edge.state)
+            try:
+                check_owned(self._cache.graph, tenant, edge.state)
+            except NotFound:
+                raise NotFound(f"call {id} is not in the graph (any more)") from None
             return edge
 
         edge = await self._service.in_thread(found)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
+import re
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,10 @@ _SYSTEMS = {
     "python": "You work at a Python interpreter. Answer with Python code, and nothing else.",
 }
 """What the model is told first, by the task's tool."""
+_SAYS_DONE = re.compile(rf"{DONE}\b")
 _MARK = "@@@"
+_QUOTED = re.compile("(`+)([^`]+)\\1")
+"""A whole line between back quotes; those within a command are its own."""
 
 
 @dataclass(frozen=True)
@@ -266,10 +270,15 @@ def command_in(text: str) -> str | None:
         text: what it wrote.
     """
     text = text.strip()
-    if text.startswith("```"):
-        text = text.partition("\n")[2]
-    text = text.partition("\n```")[0].strip().strip("`")
-    return None if not text or text.startswith(DONE) or "\0" in text else text
+    if "\n" not in text:
+        quoted = _QUOTED.fullmatch(text)
+        text = text if quoted is None else quoted[2]
+    elif text.startswith("```"):
+        text = text[text.index("\n") :].partition("\n```")[0]
+    elif text.count("\n```") % 2:  # in pairs, they are part of a text that the command writes
+        text = text.partition("\n```")[0]
+    text = text.strip()
+    return None if not text or _SAYS_DONE.match(text) or "\0" in text else text
 
 
 async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from transformers import LogitsProcessor
+from transformers import GenerationConfig, LogitsProcessor
 
 from tvsnap import InfrastructureError, UsageError
 
@@ -70,6 +70,10 @@ class ModelGenerator:
     numbers come out otherwise where the kernels are given another number of rows, and with them what is drawn. So a
     batch always has the same number of rows, filled up where there are fewer rollouts, and its length depends on each
     rollout's own. In batches of one shape each row is computed alike, whatever is in the others.
+
+    It draws from the model's own probabilities, as the learner computes them: what the model's generation
+    configuration says of penalties, suppressed tokens and the like does not count. A rollout that has come to the end
+    of the model's context writes nothing more.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, tokens: int = 128, rows: int = 8) -> None:
@@ -79,16 +83,26 @@ class ModelGenerator:
             tokenizer: its tokenizer.
             tokens: the most tokens of a turn.
             rows: how many rollouts are generated at a time; another number may draw other tokens.
+
+        Raises:
+            UsageError: `tokens` or `rows` is less than 1.
         """
+        _check_least("tokens", tokens)
+        _check_least("rows", rows)
         self.model = model
         self.generating_s = 0.0
         self._tokens, self._rows = tokens, rows
         self._end = int(tokenizer.eos_token_id)
+        self._room = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._waiting: list[_Waiting] = []
         self._work: asyncio.Task[None] | None = None
 
     async def write(self, past: Sequence[int], seed: int) -> list[int]:
         """See `Generator.write`."""
+        if not past:
+            raise UsageError("a turn needs something that was said before: past is empty")
+        if not self._tokens_after(_padded(len(past))):
+            return []
         one = _Waiting(past, seed, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         if self._work is None:
@@ -131,7 +145,8 @@ class ModelGenerator:
         """Returns what the model writes in one turn of several rollouts, all of which come to the same padded length.
 
         Args:
-            past: what was said before in each, as tokens; at most as many as there are rows.
+            past: what was said before in each, as tokens, with room for a turn in the model's context; at most as many
+                as there are rows.
             seeds: of chance, one a rollout.
         """
         rows = [*past, *([past[0]] * (self._rows - len(past)))]
@@ -143,17 +158,20 @@ class ModelGenerator:
         for row, tokens in enumerate(rows):
             ids[row, length - len(tokens) :] = torch.tensor(list(tokens), device=device)
             mask[row, length - len(tokens) :] = 1
-        with torch.no_grad():
+        # The largest of what chance is added to is a draw, see _Drawn.
+        plain = GenerationConfig(do_sample=False, eos_token_id=self._end, pad_token_id=self._end)
+        with torch.no_grad(), _configured(self.model, plain):
             made = self.model.generate(
                 input_ids=ids,
                 attention_mask=mask,
-                do_sample=False,  # the largest of what chance is added to is a draw, see _Drawn
-                max_new_tokens=self._tokens,
-                eos_token_id=self._end,
-                pad_token_id=self._end,
+                max_new_tokens=self._tokens_after(length),
                 logits_processor=[_Drawn(all_seeds)],
             )
         return [self._until_end(row) for row in made[: len(past), length:].tolist()]
+
+    def _tokens_after(self, length: int) -> int:
+        """Returns how many tokens a turn may have after so many: the same for all rollouts of a batch."""
+        return self._tokens if self._room is None else max(0, min(self._tokens, self._room - length))
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         return tokens[: tokens.index(self._end) + 1] if self._end in tokens else tokens
@@ -179,8 +197,9 @@ class ServerGenerator:
             key: what the server lets in with, if anything.
 
         Raises:
-            UsageError: `url` is none of HTTP.
+            UsageError: `url` is none of HTTP, or `tokens` is less than 1.
         """
+        _check_least("tokens", tokens)
         if not url.startswith(("http://", "https://")):
             raise UsageError(f"the address of a generating server begins with http:// or https://, not {url!r}")
         self.generating_s = 0.0
@@ -272,6 +291,25 @@ class ServerGenerator:
             self._under_way -= 1
             if not self._under_way:
                 self.generating_s += time.perf_counter() - self._since
+
+
+@contextlib.contextmanager
+def _configured(model: Any, config: GenerationConfig) -> Iterator[None]:
+    """Has a model generate as a configuration says, without what its own adds to it."""
+    models = [model, model.get_base_model()] if hasattr(model, "get_base_model") else [model]
+    own = model.generation_config
+    for each in models:
+        each.generation_config = config
+    try:
+        yield
+    finally:
+        for each in models:
+            each.generation_config = own
+
+
+def _check_least(name: str, value: int) -> None:
+    if value < 1:
+        raise UsageError(f"{name} must be 1 at least, not {value!r}")
 
 
 def _padded(tokens: int) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -36,7 +36,7 @@ class Settings:
         weight_decay: of AdamW.
         gradient_norm: gradients are scaled down to this norm.
         most_log_ratio: an iteration ends when the mean of the logarithms of a mini-batch's ratios is larger than this,
-            up or down.
+            up or down, or is no number.
     """
 
     ratio: Ratio = "token"
@@ -50,6 +50,21 @@ class Settings:
     weight_decay: float = 0.01
     gradient_norm: float = 1.0
     most_log_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for values that make no sense."""
+        if self.ratio not in get_args(Ratio):
+            raise UsageError(f"ratio must be one of {', '.join(get_args(Ratio))}, not {self.ratio!r}")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise UsageError(f"clip must be larger than 0, or None for no clipping, not {self.clip!r}")
+        for name, least in (("epochs", 1), ("minibatch", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise UsageError(f"{name} must be a whole number from {least} on, not {value!r}")
+        for name in ("least_advantage", "learning_rate", "weight_decay", "gradient_norm", "most_log_ratio"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise UsageError(f"{name} must be a finite number from 0 on, not {value!r}")
 
 
 VARIANTS = {
@@ -116,7 +131,8 @@ class Update:
         loss: the mean over the steps.
         log_ratio: the largest mean logarithm of a mini-batch's ratios, up or down.
         gradient: the largest norm of a gradient before it was scaled down.
-        stopped: whether the iteration ended early, as the policy had moved too far.
+        stopped: whether the iteration ended early, as the policy had moved too far, or as `log_ratio` or `gradient` was
+            no number (NaN or infinite), which no step is made with.
     """
 
     kept: int
@@ -271,11 +287,14 @@ class Learner:
                         tokens += len(log_probs)
                     total.backward()
                     loss += float(total.detach())
-                furthest = max(furthest, abs(moved / tokens))
-                if abs(moved / tokens) > settings.most_log_ratio:
+                mean = abs(moved / tokens)
+                furthest = max(furthest, mean) if math.isfinite(mean) else mean
+                if not mean <= settings.most_log_ratio:
                     return Update(len(weighed), steps, losses / max(1, steps), furthest, steepest, True)
                 norm = torch.nn.utils.clip_grad_norm_(self._trained, settings.gradient_norm)
-                steepest = max(steepest, float(norm))
+                steepest = max(steepest, float(norm)) if math.isfinite(float(norm)) else float(norm)
+                if not math.isfinite(steepest):
+                    return Update(len(weighed), steps, losses / max(1, steps), furthest, steepest, True)
                 self._optimiser.step()
                 steps, losses = steps + 1, losses + loss
         return Update(len(weighed), steps, losses / max(1, steps), furthest, steepest, False)
@@ -289,7 +308,7 @@ class Learner:
             trajectories: the rollouts.
 
         Raises:
-            UsageError: nothing was written in any of them.
+            UsageError: nothing was written in any of them, or the model's log-probabilities are no numbers.
         """
         self._optimiser.zero_grad()
         trajectories = [one for one in trajectories if one.written]
@@ -300,7 +319,9 @@ class Learner:
             total = -sum(log_probs.sum() for log_probs in self.log_probs(part)) / tokens
             total.backward()
             loss += float(total.detach())
-        torch.nn.utils.clip_grad_norm_(self._trained, self.settings.gradient_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self._trained, self.settings.gradient_norm)
+        if not math.isfinite(loss) or not math.isfinite(float(norm)):
+            raise UsageError(f"a loss of {loss} with a gradient of {float(norm)}: nothing can be learned from that")
         self._optimiser.step()
         return loss
 
@@ -313,10 +334,13 @@ def variant(name: str, **changes: Any) -> Settings:
         changes: attributes of `Settings`.
 
     Raises:
-        UsageError: there is no such algorithm.
+        UsageError: there is no such algorithm, or a change is none of its settings, or makes no sense.
     """
     if name not in VARIANTS:
         raise UsageError(f"no such algorithm: {name}; have: {', '.join(VARIANTS)}")
+    known = [field.name for field in fields(Settings)]
+    if unknown := sorted(changes.keys() - set(known)):
+        raise UsageError(f"no such setting: {', '.join(unknown)}; have: {', '.join(known)}")
     return replace(VARIANTS[name], **changes)
 
 

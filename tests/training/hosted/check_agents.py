@@ -138,13 +138,16 @@ def test_a_model_plays_and_learns(tmp_path: Path, images: ImageStore, model: Any
     assert math.isfinite(update.loss)
 
 
-def test_what_fails_to_be_generated_fails_for_those_that_wait(tokenizer: Any) -> None:
-    class Broken:
-        def parameters(self) -> Any:
-            raise RuntimeError("no room")
+def test_what_fails_to_be_generated_fails_for_those_that_wait(
+    model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def generate(**_: Any) -> Any:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(model, "generate", generate)
 
     async def go() -> list[Any]:
-        generator = ModelGenerator(Broken(), tokenizer)
+        generator = ModelGenerator(model, tokenizer)
         return await asyncio.gather(*(generator.write([1], seed) for seed in range(2)), return_exceptions=True)
 
     assert list(map(str, asyncio.run(go()))) == ["no room"] * 2
@@ -223,6 +226,13 @@ def test_draws_are_as_frequent_as_the_model_says(model: Any, tokenizer: Any) -> 
         ("DONE", None),
         (" \n", None),
         ("```bash\n```", None),
+        ("DONE, all of it", None),
+        ("DONE_AT=3; echo $DONE_AT", "DONE_AT=3; echo $DONE_AT"),
+        ("echo `date`", "echo `date`"),
+        ("`pwd`/run `date`", "`pwd`/run `date`"),
+        ("```ls```", "ls"),
+        ("ls\n```\nThat is all.", "ls"),
+        ("cat > f <<E\n```\nx\n```\nE", "cat > f <<E\n```\nx\n```\nE"),
     ],
 )
 def test_commands(text: str, command: str | None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tvsnap
+from tvsnap import UsageError
 from tvsnap.training.agents import Agents
 from tvsnap.training.experiment import main
 from tvsnap.training.generation import ModelGenerator, ServerGenerator
@@ -109,6 +110,36 @@ def test_a_server_writes_what_its_model_draws(peer: Peer, tokenizer: Any, told: 
     assert {target for target, _ in peer.asked} == {"/v1/completions"}
     assert generator.generating_s > 0
     generator.close()
+
+
+def test_a_model_s_own_settings_change_no_draw(model: Any, tokenizer: Any) -> None:
+    """What the learner computes knows nothing of them."""
+    past, seeds = [1, 2, 3, 4], list(range(8))
+    generator = ModelGenerator(model, tokenizer, tokens=12, rows=8)
+    expected = generator.write_all([past] * 8, seeds)
+    own = model.generation_config
+    own.repetition_penalty, own.suppress_tokens, own.max_new_tokens = (
+        1.5,
+        [token for row in expected for token in row],
+        3,
+    )
+    assert generator.write_all([past] * 8, seeds) == expected
+    assert model.generation_config is own
+
+
+def test_a_turn_ends_with_the_model_s_context(model: Any, tokenizer: Any) -> None:
+    generator, room = ModelGenerator(model, tokenizer, tokens=100), model.config.n_positions
+    assert 0 < len(asyncio.run(generator.write([1] * (room - 32), 0))) <= 32
+    assert asyncio.run(generator.write([1] * (room - 8), 0)) == []
+    assert asyncio.run(generator.write([1] * (room + 8), 0)) == []
+    with pytest.raises(UsageError, match="past is empty"):
+        asyncio.run(generator.write([], 0))
+
+
+@pytest.mark.parametrize("number", ["tokens", "rows"])
+def test_numbers_that_make_no_sense(model: Any, tokenizer: Any, number: str) -> None:
+    with pytest.raises(UsageError, match=f"{number} must be 1 at least"):
+        ModelGenerator(model, tokenizer, **{number: 0})
 
 
 def test_what_a_server_refuses(peer: Peer, tokenizer: Any) -> None:

@@ -211,6 +211,38 @@ def test_there_is_no_other_algorithm() -> None:
         variant("ppo")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ratio": "sentence"},
+        {"clip": -0.5},
+        {"minibatch": -3},
+        {"epochs": 0},
+        {"learning_rate": -1.0},
+        {"gradient_norm": math.nan},
+        {"nonsense": 1},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(change))):
+        variant("loop", **change)
+
+
+def test_nothing_is_learned_from_what_is_no_number() -> None:
+    model = tiny()
+    with torch.no_grad():
+        model.transformer.wte.weight[5] = math.nan
+    before = [parameter.clone() for parameter in model.parameters()]
+    learner, told = Learner(model), [Trajectory([1, 2, 3, 4], [(1, 3)], 1.0), Trajectory([1, 2, 5, 4], [(1, 3)], 0.0)]
+    update = learner.learn([told])
+    assert (update.stopped, update.steps) == (True, 0)
+    assert math.isnan(update.log_ratio)
+    with pytest.raises(UsageError, match="nothing can be learned"):
+        learner.imitate(told)
+    assert all(torch.equal(a, b) for a, b in zip(before[1:], list(model.parameters())[1:], strict=True))
+
+
 @pytest.mark.parametrize("reward", [0.1, 0.2, 0.4, 5 / 6])
 @pytest.mark.parametrize("count", range(2, 9))
 def test_equal_rewards_are_equal_whatever_their_rounding(reward: float, count: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tvsnap
-from tvsnap.integrations.attempts import as_row
+from tvsnap.integrations.attempts import Setting, as_row
 from tvsnap.training.tasks import Task, tasks
 
 
@@ -48,12 +48,16 @@ def commands(task: Task) -> list[str]:
 
 
 class TestSkyRL:
-    def attempt(self, row: dict[str, Any], place: dict[str, str], said: list[str]) -> list[Any]:
+    def attempt(
+        self, row: dict[str, Any], place: dict[str, str], said: list[str], aside: dict[str, Any] | None = None
+    ) -> list[Any]:
+        """`aside` are the columns of a row that says its task in `extra_info`."""
         import skyrl_gym
 
         if "tvsnap" not in skyrl_gym.envs.registration.registry:
             skyrl_gym.register("tvsnap", "tvsnap.integrations.skyrl:TerminalEnv")
-        env = skyrl_gym.make("tvsnap", env_config=place, extras={"extra_info": row, "max_turns": 9})
+        extras = {**row, "max_turns": 9} if aside is None else {"extra_info": row, **aside, "max_turns": 9}
+        env = skyrl_gym.make("tvsnap", env_config=place, extras=extras)
         try:
             env.init([{"role": "user", "content": row["instruction"]}])
             return [env.step(one) for one in said] + [env.get_metrics()]
@@ -64,7 +68,7 @@ class TestSkyRL:
         self, row: dict[str, Any], task: Task, place: dict[str, str]
     ) -> None:
         said = [*(f"I do <bash>{command}</bash>" for command in commands(task)), "Done."]
-        first, second = self.attempt(row, place, said), self.attempt(row, place, said)
+        first, second = self.attempt(row, place, said), self.attempt(row, place, said, {"image": "a picture"})
         assert [(one["observations"], one["reward"], one["done"]) for one in first[:-1]] == [
             (one["observations"], one["reward"], one["done"]) for one in second[:-1]
         ]
@@ -79,6 +83,15 @@ class TestSkyRL:
         steps = self.attempt(row, place, ["<bash>false</bash>"] * 9)
         assert [one["done"] for one in steps[:-1]] == [False] * 8 + [True]
         assert steps[0]["observations"] == [{"role": "user", "content": "[exit status 1]"}]
+
+
+@pytest.mark.parametrize("command", ["echo \ud83d", "echo a\0", 5])
+def test_what_is_no_command_is_told_to_the_model(row: dict[str, Any], command: Any) -> None:
+    attempt = Setting.of({"home": os.environ["TVSNAP_HOME"]}).attempt(row)
+    assert attempt.bash(command).startswith("[the command ")
+    assert attempt.bash("echo ok") == "ok\n"
+    assert attempt.reward() == 0.0
+    attempt.close()
 
 
 class TestOpenEnv:
@@ -107,6 +120,18 @@ class TestOpenEnv:
         first, second = attempt(), attempt()
         assert first == second
         assert (first[-1]["reward"], first[-1]["done"]) == (1.0, True)
+
+    def test_nobody_tries_on_after_the_reward(self, row: dict[str, Any], place: dict[str, str]) -> None:
+        from tvsnap.integrations.openenv import TerminalAction, environment_factory
+
+        environment = environment_factory(**place, task=row["tvsnap"])()
+        environment.reset()
+        assert environment.step(TerminalAction()).reward == 0.0
+        with pytest.raises(tvsnap.UsageError, match="is over"):
+            environment.step(TerminalAction(command="true"))
+        environment.reset()
+        assert environment.step(TerminalAction(command="echo 1")).output == "1\n"
+        environment.close()
 
 
 class TestTinker:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.engine.keeping.holds import Holds
@@ -27,6 +28,7 @@ from tvsnap.sandboxes.protocol import Backend
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
 SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and that time is not recorded
+LEFT_FREE = 10  # this part of the disk is no snapshot's
 REFUSING = 5.0  # seconds for which snapshots worth no more than a refused one are refused without a look at the others
 
 
@@ -35,10 +37,18 @@ def snapshot_limits(budget: Budget) -> SnapshotLimits:
     return SnapshotLimits(budget.disk, budget.snapshots)
 
 
+def fitted(budget: Budget, home: Path, used: int) -> Budget:
+    """Returns a budget with a limit for snapshots on the disk, half of what is free where it has none.
+
+    Snapshots that are there, of `used` bytes, count as free, so that the limit is the same each time.
+    """
+    return budget if budget.disk is not None else replace(budget, disk=(DiskSpace.on(home, home).free + used) // 2)
+
+
 def free_and_reserve(budget: Budget, home: Path) -> tuple[int, int]:
     """Returns the bytes that are free on the file system of a data directory, and those that must be left free."""
     disk = DiskSpace.on(home, home)
-    return disk.free, disk.reserve if budget.reserve is None else budget.reserve
+    return disk.free, disk.total // LEFT_FREE if budget.reserve is None else budget.reserve
 
 
 def shortage(budget: Budget, home: Path) -> str | None:

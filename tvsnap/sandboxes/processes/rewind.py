@@ -7,7 +7,6 @@ the rest is compared.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import threading
@@ -126,8 +125,10 @@ class Note:
         return _while_stopped(self._handle, lambda: function(self._handle, *arguments))
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # the interpreter is exiting
+        try:  # noqa: SIM105  # contextlib may be gone, too
             _library().rewind_free(self._handle)
+        except (AttributeError, TypeError):  # the interpreter is exiting, and what is imported may be gone
+            pass
 
 
 _loaded: list[ctypes.CDLL] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from tvsnap.training.tasks.task import NAMES, WORDS, Draft, write
+from tvsnap.training.tasks.task import NAMES, WORDS, Draft, stays, write
 
 _DATABASE = "/srv/apps/apps.db"
 _MODULE = "/app/apps.py"
@@ -118,18 +118,19 @@ class Payments(_App):
 supervisor, mail, contacts, notes, payments = Supervisor(), Mail(), Contacts(), Notes(), Payments()
 __all__ = ["Refused", "contacts", "mail", "notes", "payments", "supervisor"]
 '''
+_TABLES = """
+CREATE TABLE passwords (app TEXT, password TEXT);
+CREATE TABLE mail (id INTEGER PRIMARY KEY, sender TEXT, receiver TEXT, subject TEXT, text TEXT);
+CREATE TABLE contacts (id INTEGER PRIMARY KEY, name TEXT, address TEXT, account INTEGER);
+CREATE TABLE notes (id INTEGER PRIMARY KEY, title TEXT, text TEXT);
+CREATE TABLE payments (id INTEGER PRIMARY KEY, kind TEXT, account INTEGER, amount INTEGER, text TEXT);
+"""
 _MAKE = """
 import pathlib, sqlite3
 
 pathlib.Path("/srv/apps").mkdir()
 made = sqlite3.connect("/srv/apps/apps.db")
-made.executescript('''
-    CREATE TABLE passwords (app TEXT, password TEXT);
-    CREATE TABLE mail (id INTEGER PRIMARY KEY, sender TEXT, receiver TEXT, subject TEXT, text TEXT);
-    CREATE TABLE contacts (id INTEGER PRIMARY KEY, name TEXT, address TEXT, account INTEGER);
-    CREATE TABLE notes (id INTEGER PRIMARY KEY, title TEXT, text TEXT);
-    CREATE TABLE payments (id INTEGER PRIMARY KEY, kind TEXT, account INTEGER, amount INTEGER, text TEXT);
-''')
+made.executescript(tables)
 for table, rows in contents.items():
     for row in rows:
         made.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
@@ -167,27 +168,26 @@ class _World:
 
     def setup(self) -> str:
         """Returns the command that makes it."""
-        made = write("/app/make.py", f"contents = {self.begin!r}\n{_MAKE}")
+        made = write("/app/make.py", f"tables, contents = {_TABLES!r}, {self.begin!r}\n{_MAKE}")
         return f"{write(_MODULE, _SOURCE)}\n{made}\npython3 /app/make.py && rm /app/make.py && cd /app"
 
     def checks(self, table: str, columns: str, added: Sequence[Sequence[object]]) -> str:
         """Returns the checks of what was added to a table, in any order, and that nothing else was done."""
-        lines = "".join(
-            f"goal('{table} {number}', lambda: added({table!r}, {columns!r}).count({list(row)!r}) == 1)\n"
+        query = f"SELECT {columns} FROM {table} WHERE id > {len(self.begin[table])}"
+        goals = "".join(
+            f"goal('{table} {number}', lambda: added()[tuple(values([{list(row)!r}])[0])] == 1)\n"
             for number, row in enumerate(added, 1)
         )
-        same = "".join(
-            f"keep({name!r}, lambda: rows('SELECT * FROM {name} ORDER BY rowid', {_DATABASE!r})"
-            f"{'[:len(begin)]'.replace('begin', f'begin[{name!r}]') if name == table else ''} == begin[{name!r}])\n"
-            for name in self.begin
-        )
+        others = {name: rows for name, rows in self.begin.items() if name != table}
         return (
-            f"begin = {self.begin!r}\n\n"
-            "def added(name, columns):\n"
-            f"    found = rows(f'SELECT {{columns}} FROM {{name}} ORDER BY id', {_DATABASE!r})\n"
-            "    return found[len(begin[name]):]\n\n"
-            f"{lines}{same}keep('nothing more', lambda: all(row in {[list(row) for row in added]!r} for row in "
-            f"added({table!r}, {columns!r})) and len(added({table!r}, {columns!r})) <= {len(added)})\n"
+            f"apps = Sqlite({_DATABASE!r}, {_TABLES!r})\n"
+            f"added = lambda: Counter(values(apps.rows({query!r})))\n"
+            f"{goals}"
+            f"keep('nothing more', lambda: added() <= Counter(values({added!r})))\n"
+            f"keep({table!r}, lambda: apps.gives('SELECT * FROM {table} WHERE id <= {len(self.begin[table])}', "
+            f"{self.begin[table]!r}))\n"
+            f"keep('others', lambda: apps.holds({others!r}))\n"
+            "keep('schema', apps.has_its_schema)\n" + stays({_MODULE: _SOURCE})
         )
 
     def login(self, *apps: str) -> str:

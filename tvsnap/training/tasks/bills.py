@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tvsnap.training.tasks.task import NAMES, Draft, write
+from tvsnap.training.tasks.task import NAMES, Draft, stays, write
 
 _APPS = '''
 """A few applications over one database: mail, bank and todo."""
@@ -47,31 +47,35 @@ class todo:
 '''
 
 
+_TABLES = (
+    "CREATE TABLE mail (id INTEGER PRIMARY KEY, sender TEXT, text TEXT);"
+    "CREATE TABLE payments (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER);"
+    "CREATE TABLE todo (id INTEGER PRIMARY KEY, text TEXT, done INTEGER);"
+)
+
+
 def bill(chance: random.Random) -> Draft:
     names = chance.sample(NAMES, 3)
     bills = [(number, name, chance.randint(5, 95)) for number, name in enumerate(names, 1)]
     id, name, amount = chance.choice(bills)
-    script = (
-        "CREATE TABLE mail (id INTEGER PRIMARY KEY, sender TEXT, text TEXT);"
-        "CREATE TABLE payments (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER);"
-        "CREATE TABLE todo (id INTEGER PRIMARY KEY, text TEXT, done INTEGER);"
-        "INSERT INTO payments VALUES (1, 'salary', 1000);"
-    )
+    script = f"{_TABLES}INSERT INTO payments VALUES (1, 'salary', 1000);"
     script += "".join(
         f"INSERT INTO mail VALUES ({each}, '{who}', 'Please pay me {cost} coins.');" for each, who, cost in bills
     )
     script += "".join(f"INSERT INTO todo VALUES ({each}, 'pay {who}', 0);" for each, who, _ in bills)
     mails = [[each, who, f"Please pay me {cost} coins."] for each, who, cost in bills]
-    todos = [[each, f"pay {who}", int(each == id)] for each, who, _ in bills]
-    paid = [[1, "salary", 1000], [2, name, -amount]]
+    todos = [[each, f"pay {who}", 0] for each, who, _ in bills]
+    done = [[each, text, int(each == id)] for each, text, _ in todos]
+    entries = [["salary", 1000], [name, -amount]]
     checks = (
-        "def table(name):\n"
-        "    return rows(f'SELECT * FROM {name} ORDER BY id', '/app/apps.db')\n\n"
-        f"goal('paid', lambda: table('payments') == {paid!r})\n"
-        f"goal('done', lambda: table('todo') == {todos!r})\n"
-        f"keep('mail', lambda: table('mail') == {mails!r})\n"
-        f"keep('payments', lambda: table('payments') in ({paid[:1]!r}, {paid!r}))\n"
-        f"keep('todo', lambda: all(row[2] <= wanted[2] for row, wanted in zip(table('todo'), {todos!r})))\n"
+        f"apps = Sqlite('/app/apps.db', {_TABLES!r})\n"
+        "paid = 'SELECT name, amount FROM payments'\n"
+        f"goal('paid', lambda: apps.gives(paid, {entries!r}))\n"
+        f"goal('done', lambda: apps.holds({ {'todo': done}!r}))\n"
+        f"keep('mail', lambda: apps.holds({ {'mail': mails}!r}))\n"
+        f"keep('payments', lambda: goals['paid'] or apps.gives(paid, {entries[:1]!r}))\n"
+        f"keep('todo', lambda: goals['done'] or apps.holds({ {'todo': todos}!r}))\n"
+        "keep('schema', apps.has_its_schema)\n" + stays({"/app/apps.py": _APPS})
     )
     pay, finish = f"bank.pay('{name}', {amount})", f"todo.finish({id})"
 

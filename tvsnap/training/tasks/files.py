@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import random
 
-from tvsnap.training.tasks.task import WORDS, Draft, same, write
+from tvsnap.training.tasks.task import WORDS, Draft, stays, write
 
 
 def file(chance: random.Random) -> Draft:
     name, word = chance.choice(WORDS), chance.choice(WORDS)
     path = f"/app/{name}.txt"
     return Draft(
-        f"Create the file {path} with the word {word} in it.",
+        f"Create the file {path} that has the word {word} in it, and nothing else.",
         "cd /app",
         f"goal('content', lambda: text({path!r}).split() == [{word!r}])\n",
         [
@@ -30,10 +30,10 @@ def count(chance: random.Random) -> Draft:
     count = sum(line.endswith(wanted) for line in lines)
     content = "\n".join(lines)
     return Draft(
-        f"How many lines of /app/log.txt contain the word {wanted}? Write the number to /app/answer.txt.",
+        f"How many lines of /app/log.txt contain the word {wanted}? Write the number to /app/answer.txt. "
+        "Leave the log as it is.",
         write("/app/log.txt", content),
-        f"goal('answer', lambda: text('/app/answer.txt').strip() == '{count}')\n"
-        + same("log", "/app/log.txt", content),
+        f"goal('answer', lambda: value(text('/app/answer.txt')) == {count})\n" + stays({"/app/log.txt": content}),
         [
             [f"grep -c {wanted} /app/log.txt > /app/answer.txt"],
             ["cat /app/log.txt", f"grep {wanted} /app/log.txt | wc -l > /app/answer.txt"],
@@ -45,19 +45,19 @@ def count(chance: random.Random) -> Draft:
 
 def rename(chance: random.Random) -> Draft:
     names = chance.sample(WORDS, chance.randint(2, 4))
-    stays = chance.choice([word for word in WORDS if word not in names])
+    other = chance.choice([word for word in WORDS if word not in names])
     checks = "".join(
-        f"goal({name!r}, lambda: text('/app/docs/{name}.md') == '{name}\\n' and "
-        f"not os.path.exists('/app/docs/{name}.txt'))\n"
+        f"goal({name!r}, lambda: unchanged({{'/app/docs/{name}.md': '{name}\\n'}}) and "
+        f"not os.path.lexists('/app/docs/{name}.txt'))\n"
         for name in names
     )
     every = " && ".join(f"mv /app/docs/{name}.txt /app/docs/{name}.md" for name in names)
-    setup = [f"mkdir -p /app/docs && echo {stays} > /app/docs/{stays}.csv"]
+    setup = [f"mkdir -p /app/docs && echo {other} > /app/docs/{other}.csv"]
     return Draft(
         f"Rename each of the {len(names)} .txt files in /app/docs, {', '.join(sorted(names))}, so that it ends in .md "
-        "instead.",
+        "instead. Leave their contents and all other files as they are.",
         " && ".join([*setup, *(f"echo {name} > /app/docs/{name}.txt" for name in names)]),
-        checks + f"keep('others', lambda: os.path.exists('/app/docs/{stays}.csv'))\n",
+        checks + stays({f"/app/docs/{other}.csv": other}),
         [
             [every],
             ["cd /app/docs", 'for f in *.txt; do mv "$f" "${f%.txt}.md"; done'],
@@ -69,15 +69,16 @@ def rename(chance: random.Random) -> Draft:
 
 def modes(chance: random.Random) -> Draft:
     script, secret = chance.sample(WORDS, 2)
+    contents = {f"/app/{script}.sh": f"#!/bin/sh\necho {script}", f"/app/{secret}.key": secret}
     checks = (
-        f"goal('script', lambda: os.stat('/app/{script}.sh').st_mode & 0o100)\n"
-        f"goal('secret', lambda: stat.S_IMODE(os.stat('/app/{secret}.key').st_mode) == 0o600)\n"
-        f"keep('key', lambda: text('/app/{secret}.key') == '{secret}\\n')\n"
+        f"goal('script', lambda: mode('/app/{script}.sh') & 0o500 == 0o500)\n"
+        f"goal('secret', lambda: mode('/app/{secret}.key') == 0o600)\n" + stays(contents)
     )
+    setup = [write(path, content) for path, content in contents.items()]
     return Draft(
-        f"Make /app/{script}.sh executable, and let nobody but its owner read or write /app/{secret}.key (mode 600).",
-        f"cd /app && echo 'echo {script}' > {script}.sh && echo {secret} > {secret}.key && "
-        f"chmod 644 {script}.sh {secret}.key",
+        f"Make /app/{script}.sh executable, and let nobody but its owner read or write /app/{secret}.key (mode 600). "
+        "Leave their contents as they are.",
+        "\n".join([*setup, f"cd /app && chmod 644 {script}.sh {secret}.key"]),
         checks,
         [
             [f"chmod +x /app/{script}.sh; chmod 600 /app/{secret}.key"],
@@ -96,10 +97,10 @@ def logs(chance: random.Random) -> Draft:
     counted = "cut -d' ' -f1 /app/access.log | sort | uniq -c | sort -rn"
     key = hashlib.sha256(content.encode()).hexdigest()[:6]
     return Draft(
-        f"Which address made most of the requests in /app/access.log (log {key})? Write it to /app/answer.txt.",
+        f"Which address made most of the requests in /app/access.log (log {key})? Write it to /app/answer.txt. "
+        "Leave the log as it is.",
         write("/app/access.log", content),
-        f"goal('answer', lambda: text('/app/answer.txt').strip() == '{most}')\n"
-        + same("log", "/app/access.log", content),
+        f"goal('answer', lambda: text('/app/answer.txt').strip() == '{most}')\n" + stays({"/app/access.log": content}),
         [
             [f"{counted} | head -n 1 | awk '{{print $2}}' > /app/answer.txt"],
             ["head -n 3 /app/access.log", counted, f"echo {most} > /app/answer.txt"],
@@ -112,24 +113,24 @@ def readable(chance: random.Random) -> Draft:
     names = chance.sample(WORDS, 5)
     others = {name: f"{number}.{name}" for number, name in enumerate(names)}
     closed = set(chance.sample(names, 2))
-    checks = "".join(
-        f"goal({name!r}, lambda: os.stat('/app/site/{others[name]}').st_mode & 0o004)\n" for name in sorted(closed)
-    )
+    checks = "".join(f"goal({name!r}, lambda: read_by_others('/app/site/{others[name]}'))\n" for name in sorted(closed))
     checks += "".join(
-        f"keep('mode of {name}', lambda: stat.S_IMODE(os.stat('/app/site/{others[name]}').st_mode) == 0o644)\n"
+        f"keep('mode of {name}', lambda: mode('/app/site/{others[name]}') == 0o644)\n"
         for name in names
         if name not in closed
     )
     checks += (
-        "keep('not writable', lambda: not any(os.stat(f'/app/site/{name}').st_mode & 0o022 for name in "
+        "keep('owner', lambda: not any(mode(f'/app/site/{name}') & 0o622 != 0o600 for name in "
         f"{sorted(others.values())!r}))\n"
     )
+    checks += stays({f"/app/site/{file}": name for name, file in others.items()})
     setup = ["mkdir -p /app/site && cd /app/site"]
     setup += [f"echo {name} > {file} && chmod {600 if name in closed else 644} {file}" for name, file in others.items()]
     every = " ".join(f"/app/site/{others[name]}" for name in sorted(closed))
     return Draft(
-        "A web server, which is neither the owner nor of the group, cannot read some files in /app/site: "
-        f"{', '.join(sorted(others.values()))} are to be readable by all. Nobody but the owner may write to them.",
+        "A web server, which is neither the owner nor of the group, cannot read some of the files "
+        f"{', '.join(sorted(others.values()))} in /app/site. Let it read these, too; nobody but the owner may write to "
+        "them. Leave the other files and all contents as they are.",
         " && ".join(setup),
         checks,
         [
@@ -156,10 +157,11 @@ def errors(chance: random.Random) -> Draft:
     key = hashlib.sha256(content.encode()).hexdigest()[:6]
     return Draft(
         f"Write all lines of /app/system.log (log {key}) that are errors (ERROR) of the program {program} to "
-        f"/app/{program}.log, in the same order. Their form is: DATE LEVEL PROGRAM: TEXT.",
+        f"/app/{program}.log, as they are and in the same order. Their form is: DATE LEVEL PROGRAM: TEXT. "
+        "Leave the log as it is.",
         write("/app/system.log", content),
-        f"goal('lines', lambda: text('/app/{program}.log').splitlines() == {wanted!r})\n"
-        + same("log", "/app/system.log", content),
+        f"goal('lines', lambda: text('/app/{program}.log').rstrip('\\n') == {chr(10).join(wanted)!r})\n"
+        + stays({"/app/system.log": content}),
         [
             [f"grep ' ERROR {program}:' /app/system.log > /app/{program}.log"],
             [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tvsnap.training.tasks.task import WORDS, Draft, same, write
+from tvsnap.training.tasks.task import WORDS, Draft, stays, write
 
 
 def _sales(chance: random.Random) -> list[tuple[str, str, int]]:
@@ -20,15 +20,14 @@ def frame(chance: random.Random) -> Draft:
     for place, each, number in rows:
         if each == good:
             totals[place] = totals.get(place, 0) + number
-    lines = "place,number\n" + "".join(f"{place},{totals[place]}\n" for place in sorted(totals))
-    checks = f"goal('totals', lambda: text('/app/totals.csv').replace('\\r', '') == {lines!r})\n"
+    checks = f"goal('totals', lambda: records('/app/totals.csv', 'place', 'number') == {sorted(totals.items())!r})\n"
     chosen = f"sales[sales.good == '{good}'].groupby('place').number.sum()"
     return Draft(
         f"The file /app/sales.csv has the columns place, good and number. Write the total number of {good} at each "
         f"place that sold any (of {sum(number for _, _, number in rows)} in all) to /app/totals.csv, sorted by place, "
-        "with the columns place and number.",
+        "with the columns place and number only. Leave sales.csv as it is.",
         write("/app/sales.csv", content),
-        checks + same("sales", "/app/sales.csv", content),
+        checks + stays({"/app/sales.csv": content}),
         [
             [f"import pandas\nsales = pandas.read_csv('/app/sales.csv')\n{chosen}.to_csv('/app/totals.csv')"],
             [
@@ -68,19 +67,14 @@ def clean(chance: random.Random) -> Draft:
     chance.shuffle(rows)
     content = "name,number\n" + "\n".join(",".join(row) for row in rows)
     seen = dict.fromkeys(row for row in rows if row[1])
-    wanted = [[name, int(number)] for name, number in seen]
-    checks = (
-        "import csv\n\n"
-        "def cleaned():\n"
-        "    with open('/app/clean.csv', newline='') as file:\n"
-        "        return [[row['name'], float(row['number'])] for row in csv.DictReader(file)]\n\n"
-        f"goal('clean', lambda: cleaned() == {wanted!r})\n" + same("data", "/app/data.csv", content)
-    )
+    wanted = [(name, int(number)) for name, number in seen]
+    checks = f"goal('clean', lambda: records('/app/clean.csv', 'name', 'number') == {wanted!r})\n"
     return Draft(
         f"The file /app/data.csv ({', '.join(names[:3])} and others) has the columns name and number. Write it without "
-        "the rows that have no number and without repeated rows, in the order of the first ones, to /app/clean.csv.",
+        "the rows that have no number and without repeated rows, in the order of the first ones, to /app/clean.csv, "
+        "with the same columns. Leave data.csv as it is.",
         write("/app/data.csv", content),
-        checks,
+        checks + stays({"/app/data.csv": content}),
         [
             [
                 "import pandas\npandas.read_csv('/app/data.csv').dropna().drop_duplicates()"

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import random
 
-from tvsnap.training.tasks.task import WORDS, Draft, same, write
+from tvsnap.training.tasks.task import WORDS, Draft, stays, write
 
 
 def failing_test(chance: random.Random) -> Draft:
     name = chance.choice(WORDS)
-    right, bad, word = chance.choice((("+", "-", "sum"), ("-", "+", "difference"), ("*", "+", "product")))
+    right, bad, word = chance.choice((("+", "-", "plus"), ("-", "+", "minus"), ("*", "+", "times")))
     source = f"def {name}(a, b):\n    return a {bad} b"
     test = f"from calc import {name}\n\nassert {name}(7, 2) == {eval(f'7 {right} 2')}\nprint('passed')"
-    # Compiled files are told from their sources by size and second alone: a quick correction would not be noticed.
-    asked = f"from calc import {name}; print({name}(9, 4), {name}(5, 1))"
+    pairs = [(9, 4), (5, 5), (2, 7), (-3, 4), (6, -2), (0, 8), (1.5, 0.25)]
+    wanted = [eval(f"{a} {right} {b}") for a, b in pairs]
     checks = (
-        f"goal('right', lambda: run('python3', '-X', 'pycache_prefix=/tests', '-c', '{asked}')"
-        f" == '{eval(f'9 {right} 4')} {eval(f'5 {right} 1')}')\n" + same("test", "/app/test_calc.py", test)
+        f"asked = '[{name}(a, b) for a, b in {pairs!r}]'\n"
+        f"goal('right', lambda: python(asked, 'from calc import {name}') == {wanted!r})\n"
+        + stays({"/app/test_calc.py": test})
     )
     fixed = f"return a {right} b"
     return Draft(
-        f"The test /app/test_calc.py fails: {name}(a, b) in /app/calc.py is to return the {word} of a and b. Correct "
-        "calc.py.",
+        f"The test /app/test_calc.py fails: {name}(a, b) in /app/calc.py is to return a {word} b, for all numbers. "
+        "Correct calc.py. Leave the test as it is.",
         f"export PYTHONDONTWRITEBYTECODE=1\n{write('/app/calc.py', source)}\n{write('/app/test_calc.py', test)}",
         checks,
         [
@@ -45,18 +46,23 @@ def make(chance: random.Random) -> Draft:
     source = f"int {part}(int n) {{ return n * n; }}"
     rules = f"{program}: main.o\n\tcc -o $@ $^\n\n%.o: %.c\n\tcc -c -o $@ $<"
     fixed = rules.replace("main.o", f"main.o {part}.o")
+    # With another source, too, make is to build a program that does what its sources say.
+    other = f"int {part}(int n) {{ return n + 1000; }}"
     checks = (
-        f"goal('runs', lambda: run('/app/{program}') == '{word} {number * number}')\n"
-        f"goal('rule', lambda: {part + '.o'!r} in run('make', '-n', '-B', '{program}'))\n"
-        + same("main", "/app/main.c", main)
-        + same("part", f"/app/{part}.c", source)
+        stays({"/app/main.c": main, f"/app/{part}.c": source}) + "def rebuilt(*target):\n"
+        "    run('make', '-B', *target)\n"
+        f"    return run('/app/{program}').strip() == '{word} {number + 1000}'\n\n"
+        f"goal('runs', lambda: run('/app/{program}').strip() == '{word} {number * number}')\n"
+        f"passes(lambda: open('/app/{part}.c', 'w').write({other!r}))\n"
+        f"goal('rule', lambda: passes(rebuilt) or rebuilt({program!r}))\n"
+        "goals['runs'] &= goals['rule']\n"
     )
     setup = "\n".join(
         (write("/app/main.c", main), write(f"/app/{part}.c", source), write("/app/Makefile", rules), "cd /app")
     )
     return Draft(
         f"In /app, make does not build {program}: the linker misses the function {part}, which is in {part}.c. Correct "
-        "the Makefile, and build it.",
+        "the Makefile, and build it. Leave the sources as they are.",
         setup,
         checks,
         [
@@ -76,18 +82,28 @@ def package(chance: random.Random) -> Draft:
     name, function, word = chance.sample(WORDS, 3)
     version = f"{chance.randint(0, 9)}.{chance.randint(0, 9)}"
     module = f'def {function}():\n    return "{word}"'
-    asked = f"import {name}; print({name}.{function}(), {name}.__version__)"
+    exports, exported = f"import {name}", f"({name}.{function}(), str({name}.__version__))"
+    # The function is that of words: with other words, the package in the archive says something else.
+    other = module.replace(word, word[::-1])
     checks = (
-        f"goal('imports', lambda: run('python3', '-X', 'pycache_prefix=/tests', '-c', '{asked}') == "
-        f"'{word} {version}')\n"
-        f"goal('archive', lambda: {f'{name}/__init__.py'!r} in run('python3', '-m', 'zipfile', '-l', "
-        f"'/app/{name}.zip'))\n" + same("module", f"/app/{name}/words.py", module)
+        "import zipfile\n\n"
+        "def unpacked():\n"
+        "    folder = tempfile.mkdtemp()\n"
+        f"    zipfile.ZipFile('/app/{name}.zip').extractall(folder)\n"
+        f"    words = f'{{folder}}/{name}/words.py'\n"
+        f"    if not unchanged({{words: {module + chr(10)!r}}}):\n"
+        "        return None\n"
+        f"    open(words, 'w').write({other!r})\n"
+        f"    return python({exported!r}, {exports!r}, folder)\n\n"
+        f"goal('imports', lambda: python({exported!r}, {exports!r}) == {(word, version)!r})\n"
+        f"goal('archive', lambda: unpacked() == {(word[::-1], version)!r})\n" + stays({f"/app/{name}/words.py": module})
     )
     begin = f"from {name}.words import {function}\n\n__version__ = '{version}'"
     line = begin.replace("\n\n", "; ")
     return Draft(
         f"Make a Python package of the folder /app/{name}: it is to export {function} of its module words, and to have "
-        f"the __version__ {version}. Pack the folder into the zip archive /app/{name}.zip, as the folder {name}.",
+        f"the __version__ {version}. Pack the folder into the zip archive /app/{name}.zip, as the folder {name}. Leave "
+        "words as it is.",
         f"{write(f'/app/{name}/words.py', module)}\ncd /app && export PYTHONDONTWRITEBYTECODE=1",
         checks,
         [
@@ -96,7 +112,7 @@ def package(chance: random.Random) -> Draft:
                 "cd /app",
                 f"cat {name}/words.py",
                 write(f"/app/{name}/__init__.py", begin),
-                f'python3 -c "{asked}"',
+                f'python3 -c "{exports}; print{exported}"',
                 f"python3 -m zipfile -c {name}.zip {name}",
                 f"unzip -l {name}.zip",
             ],
@@ -109,25 +125,28 @@ def package(chance: random.Random) -> Draft:
 
 
 def service(chance: random.Random) -> Draft:
-    file, word = chance.sample(WORDS, 2)
+    file, word, other, content = chance.sample(WORDS, 4)
     port = chance.randint(8000, 8999)
+    files = {f"/app/site/{file}.txt": word, f"/app/site/{other}.txt": content}
     checks = (
-        "import time, urllib.request\n\n"
-        "def served():\n"
+        "import time, urllib.error, urllib.request\n\n"
+        "open_url = urllib.request.build_opener(urllib.request.ProxyHandler({})).open\n\n"
+        "def served(name):\n"
         "    for attempt in range(50):\n"
         "        try:\n"
-        f"            return urllib.request.urlopen('http://127.0.0.1:{port}/{file}.txt', timeout=5).read().decode()\n"
+        f"            return open_url(f'http://127.0.0.1:{port}/{{name}}', timeout=5).read().decode()\n"
         "        except urllib.error.HTTPError:\n"
-        "            raise\n"
+        "            return 'missing'\n"
         "        except OSError:  # it may still be about to listen\n"
         "            time.sleep(0.05)\n\n"
-        f"goal('served', lambda: served() == '{word}\\n')\n" + same("file", f"/app/site/{file}.txt", word)
+        f"wanted = {{'{file}.txt': '{word}\\n', '{other}.txt': '{content}\\n', 'none.txt': 'missing'}}\n"
+        "goal('served', lambda: all(served(name) == said for name, said in wanted.items()))\n" + stays(files)
     )
     quiet = "> /dev/null 2>&1 &"
     return Draft(
         f"Serve the folder /app/site by HTTP on port {port} in the background: http://127.0.0.1:{port}/{file}.txt is "
-        "to return the file.",
-        f"{write(f'/app/site/{file}.txt', word)}\ncd /app",
+        "to return that file, other addresses the other files, or status 404. Leave the files as they are.",
+        "\n".join([*(write(path, each) for path, each in files.items()), "cd /app"]),
         checks,
         [
             [f"python3 -m http.server {port} --directory /app/site {quiet}"],

@@ -8,22 +8,24 @@ from tvsnap.training.tasks.task import WORDS, Draft
 
 # Commits have the same hashes whenever they are made, as the dates are always the same.
 _BEGIN = (
-    "export GIT_AUTHOR_DATE='2026-01-01 12:00 +0000' GIT_COMMITTER_DATE='2026-01-01 12:00 +0000' && cd /app && "
+    "export GIT_AUTHOR_DATE='2026-01-01 12:00 +0000' GIT_COMMITTER_DATE='2026-01-01 12:00 +0000' && "
     "git init -q -b main . && git config user.name a && git config user.email a@example.org"
 )
 
 
 def git(chance: random.Random) -> Draft:
     branch, file = chance.sample(WORDS, 2)
+    made = f"{_BEGIN} && echo 1 > README && git add README && git commit -q -m first"
     checks = (
-        f"goal('branch', lambda: run('git', 'rev-parse', '--verify', '-q', '{branch}'))\n"
-        f"goal('commit', lambda: '{file}.txt' in run('git', 'ls-tree', '--name-only', '{branch}').split())\n"
-        "keep('main', lambda: run('git', 'rev-list', '--count', 'main') == '1')\n"
+        f"begin = begun({made!r})\n"
+        f"goal('branch', lambda: has({branch!r}, begin['main']))\n"
+        f"goal('commit', lambda: tree({branch!r}) == {{'README': '1\\n', '{file}.txt': '{file}\\n'}})\n"
+        "keep('main', lambda: tips()['main'] == begin['main'])\n"
     )
-    setup = f"{_BEGIN} && echo 1 > README && git add README && git commit -q -m first && echo {file} > {file}.txt"
     return Draft(
-        f"In the Git repository /app, commit the new file {file}.txt on a new branch named {branch}.",
-        setup,
+        f"In the Git repository /app, commit the new file {file}.txt on a new branch named {branch}. "
+        "Leave main as it is.",
+        f"cd /app && {made} && echo {file} > {file}.txt",
         checks,
         [
             [f"cd /app && git checkout -q -b {branch} && git add {file}.txt && git commit -q -m add"],
@@ -42,22 +44,24 @@ def git(chance: random.Random) -> Draft:
 
 def merge(chance: random.Random) -> Draft:
     branch, first, second = chance.sample(WORDS, 3)
-    checks = (
-        f"goal('merged', lambda: run('git', 'ls-tree', '--name-only', 'main').split() == "
-        f"{sorted(['README', f'{first}.txt', f'{second}.txt'])!r})\n"
-        f"goal('history', lambda: run('git', 'merge-base', '{branch}', 'main') == run('git', 'rev-parse', '{branch}')"
-        " != '')\n"
-        f"keep('work', lambda: run('git', 'rev-list', '--count', '{branch}') == '2')\n"
-    )
-    setup = (
+    made = (
         f"{_BEGIN} && echo 1 > README && git add . && git commit -q -m first && "
         f"git checkout -q -b {branch} && echo {first} > {first}.txt && git add . && git commit -q -m {first} && "
         f"git checkout -q main && echo {second} > {second}.txt && git add . && git commit -q -m {second}"
     )
+    files = {"README": "1\n", f"{first}.txt": f"{first}\n", f"{second}.txt": f"{second}\n"}
+    checks = (
+        f"begin, files = begun({made!r}), {files!r}\n"
+        "goal('merged', lambda: tree('main') == files)\n"
+        f"goal('history', lambda: has('main', begin[{branch!r}]))\n"
+        "keep('main', lambda: has('main', begin['main']))\n"
+        f"keep('branch', lambda: tips()[{branch!r}] == begin[{branch!r}])\n"
+        f"keep('files', lambda: files.items() <= {{'{first}.txt': '{first}\\n', **tree('main')}}.items())\n"
+    )
     return Draft(
         f"In the Git repository /app, merge the branch {branch} into main, so that main has {first}.txt as well as "
-        f"{second}.txt and the history of both. Keep {branch}.",
-        setup,
+        f"{second}.txt and the history of both. Leave the files' contents and the branch {branch} as they are.",
+        f"cd /app && {made}",
         checks,
         [
             [f"cd /app && git merge -q --no-edit {branch}"],
@@ -78,23 +82,23 @@ def conflict(chance: random.Random) -> Draft:
     def content(value: str) -> str:
         return f"{others[0]}\\n{key} = {value}\\n{others[1]}\\n"
 
-    checks = (
-        f"goal('resolved', lambda: run('git', 'show', 'main:settings').split('\\n') == {lines!r})\n"
-        f"goal('history', lambda: run('git', 'merge-base', '{branch}', 'main') == run('git', 'rev-parse', '{branch}')"
-        " != '')\n"
-        "goal('two parents', lambda: len(run('git', 'log', '-1', '--format=%P', 'main').split()) == 2)\n"
-        "keep('commits', lambda: int(run('git', 'rev-list', '--count', 'main')) >= 2)\n"
-    )
-    setup = (
+    made = (
         f"{_BEGIN} && printf '{content('none')}' > settings && git add . && "
         f"git commit -q -m first && git checkout -q -b {branch} && printf '{content(theirs)}' > settings && "
         f"git commit -q -a -m {theirs} && git checkout -q main && printf '{content(ours)}' > settings && "
         f"git commit -q -a -m {ours}"
     )
+    checks = (
+        f"begin = begun({made!r})\n"
+        f"goal('resolved', lambda: tree('main') == {{'settings': {chr(10).join([*lines, ''])!r}}})\n"
+        f"goal('history', lambda: has('main', begin[{branch!r}]))\n"
+        "keep('main', lambda: has('main', begin['main']))\n"
+        f"keep('others', lambda: {{*{others!r}}} <= {{*tree('main')['settings'].split('\\n')}})\n"
+    )
     return Draft(
         f"In the Git repository /app, merge the branch {branch} into main. Both changed {key} in the file settings: "
-        f"take the value of {branch}, {theirs}.",
-        setup,
+        f"take the value of {branch}, {theirs}, and leave the rest as it is.",
+        f"cd /app && {made}",
         checks,
         [
             [f"cd /app && git merge -q --no-edit -X theirs {branch}"],

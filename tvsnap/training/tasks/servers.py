@@ -22,24 +22,6 @@ _CLIENTS = {
     "postgres": "psql -X -q -v ON_ERROR_STOP=1 -d postgres -U postgres -h /run/postgresql",
     "mariadb": "mariadb -u root tasks",
 }
-_READ = {
-    "postgres": """
-def table(query):
-    import psycopg
-
-    options = "-c statement_timeout=5s"
-    with psycopg.connect(host="/run/postgresql", user="postgres", dbname="postgres", options=options) as made:
-        rows = made.execute(query).fetchall()
-    return sorted([value if isinstance(value, str) else int(value) for value in row] for row in rows)
-""",
-    "mariadb": """
-def table(query):
-    said = subprocess.run(["mariadb", "-N", "-B", "-u", "root", "tasks", "-e", query], capture_output=True, text=True,
-                          timeout=20, check=True).stdout
-    return sorted([[int(word) if word.isdigit() else word for word in line.split("\\t")] for line in said.splitlines()])
-""",
-}
-Row = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -56,14 +38,18 @@ class _Schema:
     happened: Sequence[tuple[int, int, int]]
 
     @property
-    def setup(self) -> str:
+    def tables(self) -> str:
         """Makes the tables."""
-        script = (
+        return (
             f"CREATE TABLE {self.things} (id INTEGER PRIMARY KEY, name VARCHAR(20) NOT NULL, kind VARCHAR(20));\n"
             f"CREATE TABLE {self.events} (id INTEGER PRIMARY KEY, {self.thing} INTEGER NOT NULL REFERENCES "
             f"{self.things} (id), {self.amount} INTEGER NOT NULL);\n"
         )
-        script += "".join(f"INSERT INTO {self.things} VALUES {row};\n" for row in self.rows)
+
+    @property
+    def setup(self) -> str:
+        """Makes the tables and fills them."""
+        script = self.tables + "".join(f"INSERT INTO {self.things} VALUES {row};\n" for row in self.rows)
         script += "".join(f"INSERT INTO {self.events} VALUES {row};\n" for row in self.happened)
         first = "mariadb -u root -e 'CREATE DATABASE IF NOT EXISTS tasks' && " if self.system == "mariadb" else ""
         load = f"{_CLIENTS[self.system]} < /app/tables.sql && rm /app/tables.sql"
@@ -88,13 +74,9 @@ class _Schema:
         """What is to be said first, so that names are those of its tables."""
         return {"postgres": [], "mariadb": ["USE tasks"]}[self.system]
 
-    def check(self, kind: str, name: str, query: str, rows: Sequence[Row]) -> str:
-        """Returns a check that a query gives these rows, in any order."""
-        return f"{kind}({name!r}, lambda: table({query!r}) == {sorted(map(list, rows))!r})\n"
-
-    def whole(self, kind: str, name: str, rows: Sequence[Row]) -> str:
-        """Returns a check that a table holds these rows."""
-        return self.check(kind, name, f"SELECT * FROM {name}", rows)
+    def checks(self, *lines: str) -> str:
+        """Returns checks, whose database is `base`."""
+        return "".join(f"{line}\n" for line in (f"base = {self.system.title()}({self.tables!r})", *lines))
 
 
 def _schema(chance: random.Random, system: str) -> _Schema:
@@ -120,13 +102,17 @@ def _question(chance: random.Random, system: str) -> Draft:
     values = ", ".join(map(str, wanted)) if len(wanted) > 1 else str(wanted[0])
     other = ", ".join(str((name, total + 1)) for name, total in wanted)
     create = "CREATE TABLE answer (name VARCHAR(20), total INTEGER)"
-    checks = _READ[system] + of.check("goal", "answer", "SELECT name, total FROM answer", wanted)
-    checks += of.whole("keep", of.things, of.rows) + of.whole("keep", of.events, of.happened)
+    checks = of.checks(
+        "goal('answer', lambda: base.is_table('answer', 'name', 'total') and "
+        f"base.gives('SELECT rtrim(name), total FROM answer', {wanted!r}))",
+        "keep('schema', lambda: base.has_its_schema(but='answer'))",
+        f"keep('rows', lambda: base.holds({ {of.things: of.rows, of.events: of.happened}!r}))",
+    )
     begin = of.begin
     return Draft(
         f"{of.told} Of each of the {of.things} of the kind {of.kind} that has any {of.events}, which total of "
         f"{of.amount} is there (key {sum(each for _, _, each in of.happened)})? Write it to a new table, "
-        "answer (name, total).",
+        "answer (name, total), and change nothing else.",
         of.setup,
         checks,
         [
@@ -153,7 +139,11 @@ def _change(chance: random.Random, system: str) -> Draft:
     after = [(number, id, each + more if id in ids else each) for number, id, each in of.happened]
     condition = f"{of.thing} IN (SELECT id FROM {of.things} WHERE kind = '{of.kind}')"
     update = f"UPDATE {of.events} SET {of.amount} = {of.amount} + {more}"
-    checks = _READ[system] + of.whole("goal", of.events, after) + of.whole("keep", of.things, of.rows)
+    checks = of.checks(
+        f"goal({of.events!r}, lambda: base.holds({ {of.events: after}!r}))",
+        "keep('schema', base.has_its_schema)",
+        f"keep({of.things!r}, lambda: base.holds({ {of.things: of.rows}!r}))",
+    )
     begin = of.begin
     return Draft(
         f"{of.told} Add {more} to {of.amount} in all {of.events} of {of.things} of the kind {of.kind} (key "

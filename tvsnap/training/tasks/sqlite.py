@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from tvsnap.training.tasks.task import WORDS, Draft, write
 
+_TABLES = """
+CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT, price INTEGER);
+CREATE TABLE orders (id INTEGER PRIMARY KEY, item INTEGER, number INTEGER);
+"""
+_CHECKS = f"shop = Sqlite('/app/shop.db', {_TABLES!r})\nkeep('schema', shop.has_its_schema)\n"
+Item = tuple[int, str, int]
+Order = tuple[int, int, int]
 
-def shop(chance: random.Random) -> tuple[str, list[tuple[int, str, int]], list[tuple[int, int, int]]]:
-    """Returns the script of a database, its items (id, name, price) and its orders (id, item, number)."""
+
+def shop(chance: random.Random) -> tuple[str, list[Item], list[Order]]:
+    """Returns the command that makes a database, its items (id, name, price) and its orders (id, item, number)."""
     items = [(number, name, chance.randint(1, 90)) for number, name in enumerate(chance.sample(WORDS, 5), 1)]
     orders = [(number, chance.randint(1, 5), chance.randint(1, 9)) for number in range(1, chance.randint(8, 16))]
-    script = "CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT, price INTEGER);\n"
-    script += "CREATE TABLE orders (id INTEGER PRIMARY KEY, item INTEGER, number INTEGER);\n"
+    script = _TABLES.lstrip()
     script += "".join(f"INSERT INTO items VALUES {item};\n" for item in items)
     script += "".join(f"INSERT INTO orders VALUES {order};\n" for order in orders)
     return f"{write('/app/shop.sql', script)}\ncd /app && sqlite3 shop.db < shop.sql && rm shop.sql", items, orders
-
-
-def table(name: str, rows: Sequence[Sequence[object]], kind: str = "keep") -> str:
-    """Returns a check that a table holds rows."""
-    wanted = [list(row) for row in rows]
-    return f"{kind}({name!r}, lambda: rows('SELECT * FROM {name} ORDER BY id') == {wanted!r})\n"
 
 
 def question(chance: random.Random) -> Draft:
@@ -33,11 +33,11 @@ def question(chance: random.Random) -> Draft:
     query = f"SELECT coalesce(sum(number * price), 0) FROM orders JOIN items ON items.id = item WHERE name = '{name}'"
     return Draft(
         "The SQLite database /app/shop.db has the tables items (id, name, price) and orders (id, item, number). What "
-        f"do all orders of {name} (id {id}, price {price}) cost together? Write the number to /app/answer.txt.",
+        f"do all orders of {name} (id {id}, price {price}) cost together? Write the number to /app/answer.txt. "
+        "Leave the database as it is.",
         setup,
-        f"goal('answer', lambda: text('/app/answer.txt').strip() == '{total}')\n"
-        + table("items", items)
-        + table("orders", orders),
+        f"{_CHECKS}goal('answer', lambda: value(text('/app/answer.txt')) == {total})\n"
+        f"keep('rows', lambda: shop.holds({ {'items': items, 'orders': orders}!r}))\n",
         [
             [f'sqlite3 /app/shop.db "{query}" > /app/answer.txt'],
             ["cd /app", "sqlite3 shop.db .schema", f'sqlite3 shop.db "{query}"', f"echo {total} > answer.txt"],
@@ -59,7 +59,8 @@ def change(chance: random.Random) -> Draft:
         f"In the table items (id, name, price) of the SQLite database /app/shop.db, set the price of {name} from "
         f"{price} to {new}, and change nothing else.",
         setup,
-        table("items", after, "goal") + table("orders", orders),
+        f"{_CHECKS}goal('items', lambda: shop.holds({ {'items': after}!r}))\n"
+        f"keep('orders', lambda: shop.holds({ {'orders': orders}!r}))\n",
         [
             [f"sqlite3 /app/shop.db \"UPDATE items SET price = {new} WHERE name = '{name}'\""],
             [

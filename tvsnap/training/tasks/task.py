@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tvsnap import Verifier
 
@@ -15,44 +16,7 @@ _END = "END_OF_THE_CHECKS"
 # Programs and modules that an agent has left are not used, and its processes find no file to change in time.
 _RUN = f"export PATH=/usr/bin:/bin:$PATH; exec python3 -I - <<'{_END}'"
 
-_CHECK = """
-import hashlib, json, os, pathlib, sqlite3, stat, subprocess
-
-goals, kept = {}, {}
-
-
-def text(path):
-    return pathlib.Path(path).read_text()
-
-
-def run(*words):
-    return subprocess.run(words, capture_output=True, text=True, cwd="/app", timeout=20).stdout.strip()
-
-
-def rows(query, database="/app/shop.db"):
-    return [list(row) for row in sqlite3.connect(database).execute(query)]
-
-
-def passes(test):
-    try:
-        return bool(test())
-    except Exception as error:
-        print(type(error).__name__, error)
-        return False
-
-
-def goal(name, test):
-    goals[name] = passes(test)
-
-
-def keep(name, test):
-    kept[name] = passes(test)
-
-"""
-_VERDICT = """
-reward = sum(goals.values()) / len(goals) if all(kept.values()) else 0.0
-print(json.dumps({"reward": reward, "tests": {**goals, **kept}}))
-"""
+_CHECK = Path(__file__).with_name("inside.py").read_text()
 
 
 @dataclass(frozen=True)
@@ -93,7 +57,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Draft:
-    """A task without its name; `checks` are lines of the verifier."""
+    """A task without its name; `checks` are lines of the verifier, which follow those of `inside.py`.
+
+    What they keep, the instruction says.
+    """
 
     instruction: str
     setup: str
@@ -105,7 +72,7 @@ class Draft:
 
     def task(self, name: str, family: str) -> Task:
         """Returns the task of that name."""
-        verifier = Verifier(f"{_RUN}\n{_CHECK}{self.checks}{_VERDICT}{_END}\n")
+        verifier = Verifier(f"{_RUN}\n{_CHECK}\n\n{self.checks}verdict()\n{_END}\n")
         solutions, wrong = (tuple(map(tuple, each)) for each in (self.solutions, self.wrong))
         return Task(name, family, self.instruction, (self.setup,), verifier, solutions, wrong, self.image, self.tool)
 
@@ -124,6 +91,7 @@ def write(path: str, content: str) -> str:
     return f"mkdir -p {folder} && cat > {path} <<'END'\n{content.rstrip()}\nEND"
 
 
-def same(name: str, path: str, content: str) -> str:
-    """Returns a check that a file has the content that `write` gave it."""
-    return f"keep({name!r}, lambda: text({path!r}) == {content.rstrip() + chr(10)!r})\n"
+def stays(files: Mapping[str, str]) -> str:
+    """Returns a check that files have the contents that `write` gave them."""
+    contents = {path: f"{content.rstrip()}\n" for path, content in files.items()}
+    return f"keep('files', lambda: unchanged({contents!r}))\n"

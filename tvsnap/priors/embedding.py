@@ -1,0 +1,126 @@
+"""Texts as vectors: what the search for a similar state compares."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tvsnap import InfrastructureError, UsageError
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Vector = NDArray[numpy.float32]
+
+
+class Embedder(Protocol):
+    """Returns the vector of a text.
+
+    Any callable will do. Its attribute `name`, or else the name of the function or class, tells whose vectors may be
+    compared: change it when the model changes.
+    """
+
+    def __call__(self, text: str) -> Sequence[float]:
+        """Returns a vector, of the same length for every text.
+
+        Args:
+            text: of any length.
+        """
+        ...
+
+
+class WordLlamaEmbedder:
+    """The model `l2_supercat` of the package wordllama, which carries it: averages of the vectors of words.
+
+    It takes some 0.05 ms for a sentence, downloads nothing, and needs no GPU. Texts that differ in a number alone are
+    very similar to it: where numbers matter, write them as words that differ, or give the hash of the state.
+
+    Attributes:
+        name: `wordllama/l2_supercat/256`.
+    """
+
+    name = "wordllama/l2_supercat/256"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._model: Any = None
+
+    def __call__(self, text: str) -> Sequence[float]:
+        """Returns a vector of 256 numbers.
+
+        Args:
+            text: of any length.
+
+        Raises:
+            UsageError: the package is missing.
+        """
+        with self._lock:
+            if self._model is None:
+                self._model = _load()
+        vector: Sequence[float] = self._model.embed([text])[0]
+        return vector
+
+
+def _load() -> Any:
+    try:
+        import wordllama
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the package {error.name} is missing, which embeds texts: pip install 'tvsnap[priors]', or give an "
+            "embedder of your own (wordllama has no wheel for Python 3.14 yet)"
+        ) from None
+    from pathlib import Path
+
+    # wordllama looks for the files that it carries in folders of other names, but also where its downloads are.
+    carried = Path(wordllama.__file__).parent
+    return wordllama.WordLlama.load("l2_supercat", cache_dir=carried, dim=256, disable_download=True)
+
+
+def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
+    """Returns the name that tells whose vectors may be compared."""
+    name = getattr(embedder, "name", None)
+    if name is None:
+        named = embedder if hasattr(embedder, "__qualname__") else type(embedder)
+        name = f"{named.__module__}.{named.__qualname__}"
+        if "<lambda>" in name:
+            raise UsageError(
+                "an embedder needs a name that tells whose vectors may be compared, and a lambda has none: "
+                "write a function, or give it an attribute 'name'"
+            )
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"the embedder's name must be a text, not {name!r}")
+    return name
+
+
+def unit(vector: Sequence[float], name: str) -> Vector | None:
+    """Returns a vector with length 1; None for a vector of zeros, which is similar to none.
+
+    Raises:
+        InfrastructureError: the embedder did not return a list of finite numbers.
+    """
+    numpy = load_numpy()
+    try:
+        found = numpy.asarray(vector, dtype=numpy.float32)
+    except (TypeError, ValueError) as error:
+        raise InfrastructureError(f"the embedder {name} did not return a list of numbers: {error}") from None
+    if found.ndim != 1 or not found.size or not numpy.isfinite(found).all():
+        raise InfrastructureError(
+            f"the embedder {name} must return one list of finite numbers for a text; it returned an array of shape "
+            f"{found.shape}" + ("" if numpy.isfinite(found).all() else " with numbers that are not finite")
+        )
+    length = float(numpy.linalg.norm(found))
+    return None if length == 0.0 else found / numpy.float32(length)
+
+
+def load_numpy() -> Any:
+    """Returns the module numpy, which only the search for similar states needs."""
+    try:
+        import numpy
+    except ModuleNotFoundError:
+        raise UsageError(
+            "the package numpy is missing, which the search for similar states needs: pip install 'tvsnap[priors]', "
+            "or give states by their hash"
+        ) from None
+    return numpy

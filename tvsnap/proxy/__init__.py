@@ -1,0 +1,1 @@
+"""`tvsnap proxy`: a cache in front of an OpenAI-compatible server (`pip install 'tvsnap[proxy]'`)."""

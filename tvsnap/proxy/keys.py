@@ -1,0 +1,84 @@
+"""Which requests have one answer, and what tells them apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SAMPLED = ("/chat/completions", "/completions")
+"""The ends of paths whose answers are drawn: they have one answer where the temperature is 0 or a seed is given."""
+FIXED = ("/embeddings",)
+"""The ends of paths whose answers are not drawn."""
+ELSEWHERE = ("web_search_options", "previous_response_id", "background", "store")
+"""Members of a request that make its answer depend on more than the request, or that ask for more than an answer."""
+CREDENTIALS = ("authorization", "api-key", "x-api-key")
+_OF_ACCOUNT = "openai-"
+"""What names of headers begin with that say for whom, and by which version, a request is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A request that has one answer.
+
+    Attributes:
+        key: the digest of all that the answer depends on.
+        model: the name of the model; empty where the request names none.
+        streams: whether the answer is asked for as a stream of events.
+    """
+
+    key: bytes
+    model: str
+    streams: bool
+
+
+def keyed(
+    method: str, path: str, query: str, headers: Iterable[tuple[str, str]], body: bytes, *, upstream: str, tenant: str
+) -> Keyed | None:
+    """Returns the key of a request; None if it need not have the same answer the next time.
+
+    Args:
+        method: the method of HTTP.
+        path: as the client asks for it.
+        query: what follows the question mark.
+        headers: names in small letters, with values, as they are passed on to the model's server.
+        body: JSON.
+        upstream: the address of the model's server.
+        tenant: who asks; empty for no tenant.
+    """
+    if method != "POST" or not path.endswith((*SAMPLED, *FIXED)):
+        return None
+    try:
+        request = json.loads(body, object_pairs_hook=_once, parse_constant=_no_number)
+        if not isinstance(request, dict) or not _has_one_answer(path, request):
+            return None
+        of_account = [(name, value) for name, value in headers if name in CREDENTIALS or name.startswith(_OF_ACCOUNT)]
+        whole = [upstream, path, query, tenant, sorted(of_account), request]
+        text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (ValueError, RecursionError):  # UnicodeDecodeError is one
+        return None
+    return Keyed(hashlib.sha256(text).digest(), str(request.get("model", "")), request.get("stream") is True)
+
+
+def _has_one_answer(path: str, request: Mapping[str, Any]) -> bool:
+    if any(request.get(name) not in (None, False) for name in ELSEWHERE):
+        return False
+    if path.endswith(FIXED):
+        return True
+    temperature, seed = request.get("temperature"), request.get("seed")
+    greedy = type(temperature) in (int, float) and temperature == 0
+    return greedy or type(seed) is int
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object whose members have different names; programs differ in which of two of one name they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no JSON")

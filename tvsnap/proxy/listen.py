@@ -1,0 +1,62 @@
+"""Runs a proxy until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+
+from tvsnap.proxy.app import Proxy, make_app
+from tvsnap.server.http import AtMost
+from tvsnap.server.patience import Patient
+from tvsnap.server.settings import ServerSettings
+from tvsnap.server.tls import server_context
+
+KEEP_ALIVE = 3600
+"""Seconds that an idle connection is kept."""
+
+
+async def serve(proxy: Proxy, settings: ServerSettings, sockets: list[socket.socket]) -> None:
+    """Serves until SIGTERM or SIGINT comes; then gives requests under way some time, and closes the proxy.
+
+    Args:
+        proxy: what answers.
+        settings: whom to let in, and what a client may take.
+        sockets: where it listens.
+    """
+    app = make_app(proxy, settings)
+    config = uvicorn.Config(
+        AtMost(app, settings.max_connections, lambda: len(server.server_state.connections)),
+        http=cast("Any", partial(Patient, settings=settings)),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(settings.grace)),
+    )
+    config.load()
+    config.ssl = server_context(settings)
+    server = _Server(config)
+    await server.serve(sockets)
+
+
+class _Server(uvicorn.Server):
+    """Stops at a signal, which it does not raise again: that is no failure."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
