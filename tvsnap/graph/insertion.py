@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
-from tvsnap.graph.rows import EdgeRow, Row
+from tvsnap.graph.model import STEP_SOURCES, StepRow
+from tvsnap.graph.rows import EdgeRow, Row, encodable, pack
 from tvsnap.model.errors import NotFound, UsageError
 
 INSERT_STATE = """
@@ -13,6 +15,14 @@ ON CONFLICT DO NOTHING
 """
 _INSERT_EDGE = f"""
 INSERT INTO edges ({", ".join(EdgeRow._fields)}, hits) VALUES ({", ".join("?" * len(EdgeRow._fields))}, 0)
+"""
+
+# Of a rollout and a record that are still there.
+_INSERT_STEP = """
+INSERT OR REPLACE INTO steps (rollout, place, edge, source, ended, seconds, duration, processor_s, exit_code, timed_out,
+    note, call)
+SELECT r.number, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM rollouts r
+WHERE r.id = ? AND (?2 IS NULL OR EXISTS (SELECT 1 FROM edges e WHERE e.id = ?2))
 """
 
 
@@ -65,3 +75,14 @@ def task_number(cursor: sqlite3.Cursor, task: str) -> int:
         return cursor.lastrowid
     number: int = row[0]
     return number
+
+
+def insert_steps(cursor: sqlite3.Cursor, steps: Iterable[StepRow]) -> None:
+    """Adds calls of rollouts; what a rollout made at the same place before is replaced."""
+    cursor.executemany(_INSERT_STEP, map(_step_values, steps))
+
+
+def _step_values(step: StepRow) -> Row:
+    call = None if step.edge is not None or step.call is None else pack(step.call)
+    rollout, place, edge, source, *rest, note, _ = step
+    return (place, edge, STEP_SOURCES.index(source), *rest, None if note is None else encodable(note), call, rollout)

@@ -23,13 +23,15 @@ class Load(NamedTuple):
         waited: seconds during which something runnable waited for a processor: of the group where the kernel counts
             that for each (control groups of version 2), else of the whole machine; 0 where the kernel does not count
             it.
+        used: seconds of processor time that its processes have used; 0 where that is not known.
     """
 
     throttled: float = 0.0
     waited: float = 0.0
+    used: float = 0.0
 
     def __sub__(self, earlier: Load) -> Load:
-        return Load(self.throttled - earlier.throttled, self.waited - earlier.waited)
+        return Load(self.throttled - earlier.throttled, self.waited - earlier.waited, self.used - earlier.used)
 
 
 class LoadGauge:
@@ -44,10 +46,15 @@ class LoadGauge:
         self._stat = "" if group is None else f"{group}/cpu.stat"
         own = "" if group is None else f"{group}/cpu.pressure"
         self._pressure = own if os.path.exists(own) else _PRESSURE
+        usage = "" if group is None else f"{group}/cpuacct.usage"  # version 1, which mounts both together
+        self._usage = usage if os.path.exists(usage) else ""
 
     def read(self) -> Load:
         """Returns what was counted so far; zeros for what is not known."""
-        return Load(_throttled(_read(self._stat)), _waited(_read(self._pressure)))
+        throttled, used = _of_stat(_read(self._stat))
+        if self._usage:
+            used = int(_read(self._usage) or 0) / 1e9
+        return Load(throttled, _waited(_read(self._pressure)), used)
 
 
 def busy_seconds() -> float:
@@ -94,14 +101,18 @@ def _hierarchy(controller: str) -> str | None:
     return None
 
 
-def _throttled(stat: str) -> float:
+def _of_stat(stat: str) -> tuple[float, float]:
+    """Returns the seconds of throttling and of processor time of a file `cpu.stat`; version 1 lacks the latter."""
+    throttled = used = 0.0
     for line in stat.splitlines():
         name, _, value = line.partition(" ")
-        if name == "throttled_usec":  # version 2
-            return int(value) / 1e6
-        if name == "throttled_time":  # version 1
-            return int(value) / 1e9
-    return 0.0
+        if name == "usage_usec":
+            used = int(value) / 1e6
+        elif name == "throttled_usec":  # version 2
+            throttled = int(value) / 1e6
+        elif name == "throttled_time":  # version 1
+            throttled = int(value) / 1e9
+    return throttled, used
 
 
 def _waited(pressure: str) -> float:
