@@ -103,7 +103,7 @@ def package(chance: random.Random) -> Draft:
     return Draft(
         f"Make a Python package of the folder /app/{name}: it is to export {function} of its module words, and to have "
         f"the __version__ {version}. Pack the folder into the zip archive /app/{name}.zip, as the folder {name}. Leave "
-        "words as it is.",
+        "words.py as it is.",
         f"{write(f'/app/{name}/words.py', module)}\ncd /app && export PYTHONDONTWRITEBYTECODE=1",
         checks,
         [
