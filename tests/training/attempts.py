@@ -46,6 +46,7 @@ def rename(task: Task) -> Attempts:
         ['cd /app/docs; for f in *.txt; do cp "$f" "${f%.txt}.md" && rm "$f"; done; touch /app/more'],
     )
     yield 0.0, "others emptied", [move, "for f in *.csv; do : > $f; done"]
+    yield 0.0, "one content lost", [move, "for f in *.md; do : > $f; break; done"]
     yield 0.0, "links", ["cd /app/docs; mkdir /d; for f in *.txt; do mv $f /d; ln -s /d/$f ${f%.txt}.md; done"]
 
 
@@ -219,6 +220,14 @@ def change(task: Task) -> Attempts:
     yield 1.0, "orders made again as they were", update(f"{again} DROP TABLE orders; ALTER TABLE o RENAME TO orders")
     yield 0.0, "another table", update("CREATE TABLE junk (a)")
     yield 0.0, "column renamed", update("ALTER TABLE items RENAME COLUMN name TO junk")
+    yield (
+        0.0,
+        "a constraint",
+        update(
+            f"{again.replace('number INTEGER', 'number INTEGER CHECK (number > 0)')} DROP TABLE orders; "
+            "ALTER TABLE o RENAME TO orders"
+        ),
+    )
     yield 0.0, "a view", update("ALTER TABLE orders RENAME TO o; CREATE VIEW orders AS SELECT * FROM o")
     yield (
         0.0,
@@ -257,6 +266,7 @@ def server_change(task: Task) -> Attempts:
     yield 1.0, "a table made and dropped", [*begin, "CREATE TABLE junk (a INTEGER)", update, "DROP TABLE junk"]
     yield 0.0, "another table", [*begin, update, "CREATE TABLE junk (a INTEGER)"]
     yield 0.0, "an index", [*begin, update, f"CREATE INDEX junk ON {events} ({amount})"]
+    yield 0.0, "a constraint", [*begin, update, f"ALTER TABLE {events} ADD CONSTRAINT junk CHECK ({amount} > 0)"]
     yield 0.0, "column renamed", [*begin, update, f"ALTER TABLE {things} RENAME COLUMN kind TO junk"]
 
 
