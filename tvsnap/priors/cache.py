@@ -28,6 +28,8 @@ FLUSH_S = 1.0
 """Seconds after which counts that are kept in memory are written."""
 MOST_INDICES = 1024
 """Of so many questions, vectors are kept in memory."""
+MOST_REMEMBERED = 100_000
+"""Of so many evicted entries it is known that they were there."""
 EVICT_AT_ONCE = 0.02
 """The share of the capacity that one process adds before it evicts what is beyond the capacity."""
 
@@ -115,6 +117,8 @@ class PriorCache:
         self._indices: OrderedDict[int, Neighbours] = OrderedDict()
         self._counts: Counter[str] = Counter()
         self._uses: Counter[int] = Counter()
+        self._totals: Counter[str] = Counter()
+        self._evicted: OrderedDict[bytes, None] = OrderedDict()
         self._flushed = time.monotonic()
         self._added = 0
         self._evict()  # what others have left
@@ -179,6 +183,15 @@ class PriorCache:
             TvsnapError: the file cannot be used.
         """
         ordered, question = _question(goal, actions, state, text)
+        begun = time.perf_counter()
+        try:
+            return self._prior(question, ordered, ask, text)
+        finally:
+            self._count(lookup_s=time.perf_counter() - begun)
+
+    def _prior(
+        self, question: Question, ordered: Sequence[str], ask: Callable[[], Proposals], text: str | None
+    ) -> Prior:
         vector: Vector | None = None
         found = self._exact(question)
         self._count(lookups=1)
@@ -233,6 +246,16 @@ class PriorCache:
         """
         self.flush()
         return self._store.stats(self._capacity)
+
+    def counts(self) -> dict[str, float]:
+        """Returns what this object has counted since it was opened, by the names that the file has.
+
+        `lookups`, `lookup_s` (seconds that they took, the model's included), `asked`, `asked_s`, `exact`, `near`,
+        `coalesced`, `refreshes`, `divergence` (the sum over them), `near_refreshes`, `near_divergence`, `evicted`, and
+        `wanted_again`: questions whose answers had been evicted. What has not happened is not there.
+        """
+        with self._lock:
+            return dict(self._totals)
 
     def flush(self) -> None:
         """Writes the counts that are kept in memory for a second at most; a process that is killed loses these only.
@@ -332,6 +355,9 @@ class PriorCache:
                 question, answer.probabilities, took, packed, None if packed is None else self._embedder_name
             )
         counts = {"asked": 1, "asked_s": took, "refused": answer.refused}
+        with self._lock:
+            if self._evicted.pop(question.state[:8], 0) is None:
+                counts["wanted_again"] = 1
         if found is not None:
             divergence = js(found.entry.probabilities, answer.probabilities)
             self._store.compared(found.entry.id, divergence)
@@ -352,7 +378,11 @@ class PriorCache:
         self._added = 0
         evicted = self._store.evict(self._capacity)
         if evicted:
-            self._count(evicted=evicted)
+            self._count(evicted=len(evicted))
+        with self._lock:
+            self._evicted.update(dict.fromkeys(evicted))
+            while len(self._evicted) > MOST_REMEMBERED:
+                self._evicted.popitem(last=False)
 
     def _used(self, entry: Entry, source: Source) -> None:
         with self._lock:
@@ -363,6 +393,7 @@ class PriorCache:
         with self._lock:
             for name, value in counts.items():
                 self._counts[name] += value  # type: ignore[assignment]
+                self._totals[name] += value  # type: ignore[assignment]
             late = time.monotonic() - self._flushed > FLUSH_S
         if late:
             self.flush()
