@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvsnap.priors.agent import Discrete, Episode, QLearner
+    from tvsnap.priors.agent import Discrete, QLearner, RolloutSummary
     from tvsnap.priors.cache import Prior, PriorCache
     from tvsnap.priors.distributions import js, kl, smooth
     from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Imported when first used, as `tvsnap` itself does it.
 _NAMES = {
-    "tvsnap.priors.agent": "Discrete Episode QLearner",
+    "tvsnap.priors.agent": "Discrete RolloutSummary QLearner",
     "tvsnap.priors.cache": "Prior PriorCache",
     "tvsnap.priors.distributions": "js kl smooth",
     "tvsnap.priors.embedding": "Embedder WordLlamaEmbedder",
@@ -34,11 +34,11 @@ __all__ = [
     "Cooling",
     "Discrete",
     "Embedder",
-    "Episode",
     "Prior",
     "PriorCache",
     "PriorStats",
     "QLearner",
+    "RolloutSummary",
     "Tuner",
     "Weights",
     "Window",

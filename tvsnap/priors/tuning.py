@@ -19,7 +19,7 @@ SHORTENING = 0.25
 SCALE_MEMORY = 0.8
 """How much of the usual difference between two trials is that of earlier ones."""
 WANTED_AGAIN, NOT_WANTED = 0.01, 0.001
-"""Shares of lookups that ask for what was evicted: from the first on, the capacity grows; below the other it shrinks."""
+"""Shares of lookups that ask for what was evicted: from the first on the capacity grows, below the other it shrinks."""
 GROWTH, SHRINKAGE = 1.25, 0.95
 
 
@@ -70,13 +70,13 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some episodes with the same parameters.
+    """Some rollouts with the same parameters.
 
     Attributes:
         delta: of the cache.
         refresh: of the cache.
         capacity: of the cache.
-        mean_return: of the episodes.
+        mean_return: of the rollouts.
         asked: the share of lookups for which the model was asked.
         second: seconds of a lookup.
         divergence: that refreshes of similar states have found, in nats; 0 without any.
@@ -101,30 +101,30 @@ class Tuner:
     the audited divergence. Threshold and refresh rate follow its gradient, as two windows with parameters on both sides
     of the present ones estimate it (simultaneous perturbation, Spall 1992). The capacity grows while what was evicted
     is asked for again, and shrinks while it is not: trying a smaller one would lose answers. The paper leaves the
-    method open; this one costs a few operations for each episode.
+    method open; this one costs a few operations for each rollout.
 
     Attributes:
         cache: whose parameters are adapted. Other processes that use the same file have parameters of their own.
         bounds: what the parameters may become.
         weights: what counts how much.
-        episodes: how many make a window, at least 1.
+        rollouts: how many make a window, at least 1.
         seed: of the directions that are tried.
         windows: those that have ended, oldest first.
 
     Raises:
-        UsageError: a window would have no episode.
+        UsageError: a window would have no rollout.
     """
 
     cache: PriorCache
     bounds: Bounds = field(default_factory=Bounds)
     weights: Weights = field(default_factory=Weights)
-    episodes: int = 10
+    rollouts: int = 10
     seed: int = 0
     windows: list[Window] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise UsageError(f"a window must have at least 1 episode, not {self.episodes!r}")
+        if self.rollouts < 1:
+            raise UsageError(f"a window must have at least 1 rollout, not {self.rollouts!r}")
         self._random = random.Random(self.seed)
         # Both are adapted on logarithmic scales: of 1 - delta, and of the rate.
         self._place = [
@@ -140,19 +140,19 @@ class Tuner:
         self._before = self.cache.counts()
         self._try(1)
 
-    def record(self, episode_return: float) -> None:
-        """Takes note of an episode that has ended; at the end of a window, parameters change.
+    def record(self, rollout_return: float) -> None:
+        """Takes note of a rollout that has ended; at the end of a window, parameters change.
 
         Args:
-            episode_return: the sum of the episode's rewards.
+            rollout_return: the sum of the rollout's rewards.
 
         Raises:
             UsageError: it is not finite.
         """
-        if not math.isfinite(episode_return):
-            raise UsageError(f"the return of an episode must be finite, not {episode_return!r}")
-        self._returns.append(episode_return)
-        if len(self._returns) < self.episodes:
+        if not math.isfinite(rollout_return):
+            raise UsageError(f"the return of a rollout must be finite, not {rollout_return!r}")
+        self._returns.append(rollout_return)
+        if len(self._returns) < self.rollouts:
             return
         window = self._measured()
         self.windows.append(window)
