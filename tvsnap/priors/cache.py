@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from tvsnap import UsageError
+from tvsnap import InfrastructureError, TvsnapError, UsageError
 from tvsnap.host.home import resolve_home
 from tvsnap.priors.distributions import Proposals, js, smooth
 from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder, load_numpy, name_of, unit
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tvsnap.priors.embedding import Vector
 
 Source = Literal["exact", "near", "coalesced", "asked"]
+logger = logging.getLogger("tvsnap.priors")
 FLUSH_S = 1.0
 """Seconds after which counts that are kept in memory are written."""
 MOST_INDICES = 1024
@@ -180,7 +183,7 @@ class PriorCache:
 
         Raises:
             UsageError: the question makes no sense, or the model's answer does not.
-            TvsnapError: the file cannot be used.
+            TvsnapError: the file cannot be read. Where it cannot be written, as on a full disk, that is logged.
         """
         ordered, question = _question(goal, actions, state, text)
         begun = time.perf_counter()
@@ -267,8 +270,15 @@ class PriorCache:
             counts, uses = self._counts, self._uses
             self._counts, self._uses = Counter(), Counter()
             self._flushed = time.monotonic()
-        if counts or uses:
+        if not (counts or uses):
+            return
+        try:
             self._store.count(counts, uses)
+        except TvsnapError:
+            with self._lock:  # for the next time
+                self._counts.update(counts)
+                self._uses.update(uses)
+            raise
 
     def close(self) -> None:
         """Writes what is kept in memory, and closes the file; safe to repeat."""
@@ -351,23 +361,26 @@ class PriorCache:
             if vector is None and text is not None and found is None:
                 vector = self._vector(text)
             packed = None if vector is None else vector.astype("<f2").tobytes()
-            self._store.put(
-                question, answer.probabilities, took, packed, None if packed is None else self._embedder_name
-            )
+            with _at_most_logged():
+                self._store.put(
+                    question, answer.probabilities, took, packed, None if packed is None else self._embedder_name
+                )
         counts = {"asked": 1, "asked_s": took, "refused": answer.refused}
         with self._lock:
             if self._evicted.pop(question.state[:8], 0) is None:
                 counts["wanted_again"] = 1
         if found is not None:
             divergence = js(found.entry.probabilities, answer.probabilities)
-            self._store.compared(found.entry.id, divergence)
+            with _at_most_logged():
+                self._store.compared(found.entry.id, divergence)
             counts |= {"refreshes": 1, "divergence": divergence}
             if found.near:
                 counts |= {"near_refreshes": 1, "near_divergence": divergence}
         self._count(**counts)
         self._added += 1
         if self._added > self._capacity * EVICT_AT_ONCE:
-            self._evict()
+            with _at_most_logged():
+                self._evict()
         return Prior(_named(answer.probabilities, question, ordered), "asked", 1.0, 0, 0.0, None)
 
     def _vector(self, text: str) -> Vector | None:
@@ -396,7 +409,17 @@ class PriorCache:
                 self._totals[name] += value  # type: ignore[assignment]
             late = time.monotonic() - self._flushed > FLUSH_S
         if late:
-            self.flush()
+            with _at_most_logged():
+                self.flush()
+
+
+@contextlib.contextmanager
+def _at_most_logged() -> Iterator[None]:
+    """A block that writes; where it fails, as on a full disk, what the model said is given all the same."""
+    try:
+        yield
+    except InfrastructureError as error:
+        logger.warning("something could not be kept: %s", error)
 
 
 def _question(
