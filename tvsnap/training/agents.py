@@ -138,7 +138,14 @@ class Agents:
         self._end = int(tokenizer.eos_token_id)
 
     async def play(
-        self, cache: Any, tasks: Sequence[Task], k: int, seed: str = "0", stragglers: Stragglers | None = None
+        self,
+        cache: Any,
+        tasks: Sequence[Task],
+        k: int,
+        seed: str = "0",
+        stragglers: Stragglers | None = None,
+        *,
+        epoch: int | None = None,
     ) -> list[list[Played]]:
         """Plays tasks, each several times.
 
@@ -148,6 +155,7 @@ class Agents:
             k: how many rollouts there are of each.
             seed: another text has the model draw other tokens.
             stragglers: when late rollouts of a group are cancelled; None for never.
+            epoch: of the training run, for people; see `tvsnap.Cache.rollout`.
 
         Returns:
             The rollouts, those of one task together.
@@ -155,7 +163,8 @@ class Agents:
         async with contextlib.AsyncExitStack() as stack:
             groups = []
             for task in tasks:
-                rollouts = [await stack.enter_async_context(each) for each in cache.group(task.image, task.name, k)]
+                group = cache.group(task.image, task.name, k, epoch=epoch)
+                rollouts = [await stack.enter_async_context(each) for each in group]
                 groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts))
             return await _all([self._play_group(*group, seed, stragglers) for group in groups])
 
