@@ -22,7 +22,7 @@ SAVED = "what was answered, minus what was spent; sums of all rollouts, in wall 
 NOT_SAVED = "by which more was spent than answered; sums of all rollouts, in wall time"
 OF_TALLIES = (
     "",
-    "waited: for which rollouts waited for their calls; executed: that these calls take where they are executed, by "
+    "waited: for which rollouts waited for their calls; took: what these calls take where they are executed, by "
     "them or by others; saved: the difference, in wall time (`more`: they waited longer than without the cache).",
     "processor: the processor time that the answered calls took where they were executed; what looks, snapshots and "
     "forks cost is not subtracted.",
@@ -132,7 +132,7 @@ def _print_tallies(by: str | None, tallies: list[Tally]) -> None:
         console.print("no rollout was made, or none is like that")
         return
     table = context.table(
-        *(by or "", "rollouts", "reward", "calls", "hits", "failing", "waited", "executed", "saved", "processor")
+        *(by or "", "rollouts", "reward", "calls", "hits", "failing", "waited", "took", "saved", "processor")
     )
     for one in tallies:
         table.add_row(

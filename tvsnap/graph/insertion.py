@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from tvsnap.graph.model import STEP_SOURCES, StepRow
 from tvsnap.graph.rows import EdgeRow, Row, encodable, pack
@@ -17,13 +17,14 @@ _INSERT_EDGE = f"""
 INSERT INTO edges ({", ".join(EdgeRow._fields)}, hits) VALUES ({", ".join("?" * len(EdgeRow._fields))}, 0)
 """
 
-# Of a rollout and a record that are still there.
+# Of a record that is still there.
 _INSERT_STEP = """
 INSERT OR REPLACE INTO steps (rollout, place, edge, source, ended, seconds, duration, processor_s, exit_code, timed_out,
     note, call)
-SELECT r.number, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM rollouts r
-WHERE r.id = ? AND (?2 IS NULL OR EXISTS (SELECT 1 FROM edges e WHERE e.id = ?2))
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+WHERE ?3 IS NULL OR EXISTS (SELECT 1 FROM edges WHERE id = ?3)
 """
+_SOURCES = {source: number for number, source in enumerate(STEP_SOURCES)}
 
 
 def unknown_state(state: str) -> NotFound:
@@ -77,12 +78,19 @@ def task_number(cursor: sqlite3.Cursor, task: str) -> int:
     return number
 
 
-def insert_steps(cursor: sqlite3.Cursor, steps: Iterable[StepRow]) -> None:
-    """Adds calls of rollouts; what a rollout made at the same place before is replaced."""
-    cursor.executemany(_INSERT_STEP, map(_step_values, steps))
+def insert_steps(cursor: sqlite3.Cursor, steps: Sequence[StepRow]) -> None:
+    """Adds calls of rollouts that are in the graph; what a rollout made at the same place before is replaced."""
+    numbers: dict[str, int] = {}
+    for rollout in {step.rollout for step in steps}:
+        row = cursor.execute("SELECT number FROM rollouts WHERE id = ?", (rollout,)).fetchone()
+        if row is not None:
+            numbers[rollout] = row[0]
+    cursor.executemany(
+        _INSERT_STEP, [_step_values(step, numbers[step.rollout]) for step in steps if step.rollout in numbers]
+    )
 
 
-def _step_values(step: StepRow) -> Row:
-    call = None if step.edge is not None or step.call is None else pack(step.call)
-    rollout, place, edge, source, *rest, note, _ = step
-    return (place, edge, STEP_SOURCES.index(source), *rest, None if note is None else encodable(note), call, rollout)
+def _step_values(step: StepRow, number: int) -> Row:
+    _, place, edge, source, *rest, note, call = step
+    packed = None if edge is not None or call is None else pack(call)
+    return (number, place, edge, _SOURCES[source], *rest, None if note is None else encodable(note), packed)

@@ -42,12 +42,12 @@ class LoadGauge:
         Args:
             pid: the process, as this machine sees it.
         """
-        group = _cpu_group(pid)
+        group = _group(pid, "cpu") or _group(pid, "")
         self._stat = "" if group is None else f"{group}/cpu.stat"
         own = "" if group is None else f"{group}/cpu.pressure"
         self._pressure = own if os.path.exists(own) else _PRESSURE
-        usage = "" if group is None else f"{group}/cpuacct.usage"  # version 1, which mounts both together
-        self._usage = usage if os.path.exists(usage) else ""
+        counting = _group(pid, "cpuacct")  # of version 1; version 2 counts processor time in `cpu.stat`
+        self._usage = "" if counting is None else f"{counting}/cpuacct.usage"
 
     def read(self) -> Load:
         """Returns what was counted so far; zeros for what is not known."""
@@ -80,13 +80,15 @@ def running() -> int:
     return int(threads) - 1
 
 
-def _cpu_group(pid: int) -> Path | None:
-    """Returns the directory of the control group that counts a process' processor time; None if there is none."""
+def _group(pid: int, controller: str) -> Path | None:
+    """Returns the directory of a process' control group of version 1, by controller, or of version 2, by no name.
+
+    None if there is none.
+    """
     groups = {}
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         groups.update(dict.fromkeys(controllers.split(","), path))  # of version 2, the name is empty
-    controller = "cpu" if "cpu" in groups else ""
     where = _hierarchy(controller)
     return Path(where + groups[controller]) if where and controller in groups else None
 

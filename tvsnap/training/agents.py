@@ -144,7 +144,14 @@ class Agents:
         self._end = int(tokenizer.eos_token_id)
 
     async def play(
-        self, cache: Any, tasks: Sequence[Task], k: int, seed: str = "0", stragglers: Stragglers | None = None
+        self,
+        cache: Any,
+        tasks: Sequence[Task],
+        k: int,
+        seed: str = "0",
+        stragglers: Stragglers | None = None,
+        *,
+        epoch: int | None = None,
     ) -> list[list[Played]]:
         """Plays tasks, each several times.
 
@@ -154,6 +161,7 @@ class Agents:
             k: how many rollouts there are of each.
             seed: another text has the model draw other tokens.
             stragglers: when late rollouts of a group are cancelled; None for never.
+            epoch: of the training run, for people; see `tvsnap.Cache.rollout`.
 
         Returns:
             The rollouts, those of one task together.
@@ -161,7 +169,8 @@ class Agents:
         async with contextlib.AsyncExitStack() as stack:
             groups, listed = [], Counter[tuple[str, str]]()
             for task in tasks:
-                rollouts = [await stack.enter_async_context(each) for each in cache.group(task.image, task.name, k)]
+                group = cache.group(task.image, task.name, k, epoch=epoch)
+                rollouts = [await stack.enter_async_context(each) for each in group]
                 # Tasks of different seeds may have one name; and one may be listed twice.
                 told = (task.name, task.instruction)
                 of_group = (seed, *told, listed[told])

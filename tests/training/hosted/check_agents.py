@@ -241,7 +241,7 @@ def test_commands(text: str, command: str | None) -> None:
 
 def test_what_a_command_prints_ends_no_turn(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
     """The tokenizer's token for the end of a turn is text there."""
-    agents = Agents(Scripted(tokenizer, ("printf 'a|DONE|b'",)), tokenizer)
+    agents = Agents(Scripted(tokenizer, ("printf 'a\\174DONE\\174b'",)), tokenizer)
     (one, *_), *_ = play(agents, tmp_path, images, 2)
     assert one.calls[0].shown == "a|DONE|b"
     end = tokenizer.eos_token_id
