@@ -465,7 +465,7 @@ class AsyncRemoteRollout(AsyncRolloutBase):
     async def _close(self, outcome: str | None) -> None:
         if not self._closed:
             self._closed = True
-            if self._data is not None:
+            if self._data is not None and not self._transport.forked_off:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
                     await self._transport.ask(Ask("DELETE", self._target(outcome=outcome)))
 
@@ -611,7 +611,7 @@ class AsyncRemoteForks(Several[AsyncRemoteSandbox]):
 
     async def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        if not self._closed:
+        if not self._closed and not self._transport.forked_off:
             self._closed = True
             for sandbox in self:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
