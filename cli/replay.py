@@ -49,7 +49,10 @@ POLICY = "break-even"
 def replay(
     files: list[str] = Argument(..., metavar="FILE", help="Rollout files.", show_default=False),
     image: str | None = Option(
-        None, metavar="IMAGE", help="For rollouts that name none.", autocompletion=completion.images
+        None,
+        metavar="IMAGE",
+        help="For all rollouts, also those that name another one.",
+        autocompletion=completion.images,
     ),
     parallel: int | None = Option(None, metavar="N", min=1, help="Rollouts at once; else two a processor."),
     repeat: int = Option(1, metavar="N", min=1, help="Run everything so many times."),
@@ -111,6 +114,7 @@ def replay(
     report_broken([*broken, *unsound], keep_going=keep_going)
     if not sound:
         raise UsageError("no rollouts to run" + (f"; none is of a task like {', '.join(task)}" if task else ""))
+    _tell_of_others(sound, image)
     chosen = ReplayOptions(image, parallel or 2 * (os.cpu_count() or 1), repeat, think, timeout, salt)
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     sys.setswitchinterval(SWITCH_S)
@@ -132,7 +136,7 @@ def replay(
     hint = NetworkHint()
     with context.any_images() as store:
         for run in report.runs:
-            name = run.planned.image or image or ""
+            name = image or run.planned.image or ""
             for record in run.calls:
                 if lacks_network(record.result.output):
                     hint.look(record.result.output, name, store.get(name).network)
@@ -165,13 +169,22 @@ def _open_cache(
         yield client
 
 
+def _tell_of_others(rollouts: Sequence[PlannedRollout], image: str | None) -> None:
+    """Says on standard error that rollouts name another image than that of `--image`, which is used."""
+    others = [rollout.image for rollout in rollouts if rollout.image not in (None, image)]
+    if image is not None and others:
+        named = ", ".join(f'"{visible(str(name))}"' for name in sorted(set(others), key=str)[:3])
+        does = "rollout names" if len(others) == 1 else "rollouts name"
+        typer.echo(f'note: {len(others):,} {does} another image ({named}); --image "{image}" is used', err=True)
+
+
 def check_rollouts(
-    rollouts: Sequence[PlannedRollout], default: str | None, images: ImageSource
+    rollouts: Sequence[PlannedRollout], chosen: str | None, images: ImageSource
 ) -> tuple[list[PlannedRollout], list[BrokenLine]]:
     """Returns the rollouts whose calls all name existing tools and fit them, and the lines of the others.
 
     Raises:
-        UsageError: a rollout names no image and there is no default.
+        UsageError: a rollout names no image and none was chosen.
         NotFound: an image does not exist.
     """
     from tvsnap.client.bases import RemoteImages
@@ -181,7 +194,7 @@ def check_rollouts(
     environments: dict[str, Environment | None] = {}
     sound, unsound = [], []
     for rollout in rollouts:
-        name = rollout.image or default
+        name = chosen or rollout.image
         if name is None:
             raise UsageError(f"{rollout.file}:{rollout.line}: the rollout names no image; give one with --image")
         if name not in environments:

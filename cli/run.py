@@ -93,7 +93,8 @@ def run(
             if prompted:
                 session.prompt()
             if as_json:
-                context.print_json({"root": rollout.root, "state": rollout.state, "calls": session.made})
+                about = {"rollout": rollout.id, "root": rollout.root}
+                context.print_json({**about, "state": rollout.state, "calls": session.made})
 
 
 def _calls_of_standard_input() -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""`tvsnap show`: prints all that is known of one state."""
+"""`tvsnap show`: prints all that is known of one state, or the calls of a rollout."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from dataclasses import asdict
@@ -10,40 +11,68 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.cells import cell_len
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 
-from . import context, options
+from tvsnap.model.errors import NotFound, UsageError
+
+from . import completion, context, options
+from .rollouts import summary_data
 from .text import TIMES, ago, call_line, call_text, count, cut, first_lines, one_line, seconds, size, visible
+from .transcript_view import TranscriptView
 from .tree import call_data
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tvsnap.graph import Edge, RootInfo, Snapshot, State
+    from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, State, Step
+    from tvsnap.protocols import AnyGraph
 
 LINES_SHOWN = 20
 LINEAGE_SHOWN = 30
 CALLS_SHOWN = 20
 
 
-@options.verb("025", url=True, s3="no such state, or a prefix that fits several")
+@options.verb("025", url=True, s3="no such state or rollout, or a prefix that fits several")
 def show(
-    state: options.StateName,
-    output: bool = Option(False, "--output", help="Print the whole output, and nothing else."),
+    name: str = Argument(
+        metavar="STATE|ROLLOUT|LABEL",
+        help="A state's hash or a prefix of it (PREFIX~2 is two steps up); or a rollout's id, a prefix of it, or its "
+        "label. Of several with the label, the latest.",
+        autocompletion=completion.states,
+    ),
+    output: bool = Option(
+        False,
+        "--output",
+        help="Print the whole output of the state's call, and nothing else; of a rollout, of each call.",
+    ),
     everything: bool = Option(False, "--all", help="Cut and fold nothing."),
     as_json: options.AsJson = False,
 ) -> None:
-    """Show one state: how it came about, output, snapshot.
+    """Show a rollout's calls, or a state: how it came about.
 
-    Prints the calls that led to it, the last one's output, what its snapshot captures, and what was called in it.
+    Of a state: the calls that led to it, the last one's output, what its snapshot captures, and what was called in it.
+
+    Of a rollout: every call in order, also where it changed nothing, with the state that it led to, where its result
+    came from, its exit status, how long the rollout waited and how long it took where it was executed, and why it was
+    executed. A name that fits a state and the beginning of a rollout's id is taken for the state.
 
     \b
     Examples:
       tvsnap show 3fa9c1
       tvsnap show 3fa9c1~2 --output     the whole output of the call two steps up
+      tvsnap show 0b51c9d3f8a2e467      what a rollout did (tvsnap rollouts)
+      tvsnap show best --output         with all that its calls printed
     """
     with context.any_graph() as graph:
-        found = graph.resolve(state)
+        rollout = _rollout_named(graph, name)
+        if rollout is not None:
+            (summary,) = graph.summaries(id=rollout.id)
+            steps = graph.steps(rollout.id)
+            as_data = {"rollout": summary_data(summary), "steps": [step_data(step) for step in steps]}
+            shown = TranscriptView(context.console(soft_wrap=True), output=output or everything)
+            context.answer(as_data, as_json=as_json, show=lambda: shown.print(summary, steps))
+            return
+        found = _state_named(graph, name)
         lineage = graph.lineage(found.hash)
         made = graph.out_edges(found.hash)
         snapshots = graph.snapshots_of(found.hash)
@@ -64,6 +93,33 @@ def show(
     }
     view = _View(context.console(soft_wrap=True), everything=everything)
     context.answer(data, as_json=as_json, show=lambda: view.print(found, root, lineage, made, snapshots))
+
+
+def _rollout_named(graph: AnyGraph, name: str) -> RolloutRecord | None:
+    """Returns the rollout that a name stands for; None if it stands for a state."""
+    try:
+        found = graph.find_rollout(name)
+    except NotFound:
+        with contextlib.suppress(NotFound):
+            graph.resolve(name)
+            return None
+        raise
+    if found is None or name in (found.id, found.label):
+        return found
+    with contextlib.suppress(NotFound, UsageError):
+        graph.resolve(name)
+        return None
+    return found
+
+
+def _state_named(graph: AnyGraph, name: str) -> State:
+    """Returns the state that a name stands for, which is no rollout's."""
+    try:
+        return graph.resolve(name)
+    except (NotFound, UsageError) as error:
+        if " fits several " in str(error):
+            raise
+        raise type(error)(f"{error}; nor is there a rollout of this id or label (tvsnap rollouts)") from None
 
 
 class _View:
@@ -196,3 +252,11 @@ def edge_data(edge: Edge, *, output: bool) -> dict[str, Any]:
         "quiet_s": None if edge.quiet_s == math.inf else edge.quiet_s,
         **(edge.result.as_json() if output else {}),
     }
+
+
+def step_data(step: Step) -> dict[str, Any]:
+    """Returns a call of a rollout as plain JSON, with its output."""
+    names = ("place", "source", "ended", "seconds", "duration", "processor_s", "exit_code", "timed_out", "note")
+    call = None if step.call is None else {"name": step.call.name, "arguments": dict(step.call.arguments)}
+    record = None if step.edge is None else edge_data(step.edge, output=True)
+    return {**{name: getattr(step, name) for name in names}, "call": call, "record": record}

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from typer import Option
 
 from tvsnap.host.home import resolve_home
+from tvsnap.model.errors import NotFound
 
 from . import context, options
 from .text import count, one_line, percent, seconds, size
+from .tree import some
+
+if TYPE_CHECKING:
+    from tvsnap.graph import Tally
 
 BAR = 30
+SAVED = "what was answered, minus what was spent; sums of all rollouts, in wall time"
+NOT_SAVED = "by which more was spent than answered; sums of all rollouts, in wall time"
+OF_TALLIES = (
+    "",
+    "waited: for which rollouts waited for their calls; took: what these calls take where they are executed, by "
+    "them or by others; saved: the difference, in wall time (`more`: they waited longer than without the cache).",
+    "processor: the processor time that the answered calls took where they were executed; what looks, snapshots and "
+    "forks cost is not subtracted.",
+)
 
 
-@options.verb("025", url=True)
-def stats(as_json: options.AsJson = False) -> None:
+@options.verb("0235", url=True)
+def stats(
+    task: options.Task = None,
+    label: str | None = Option(None, metavar="LABEL", help="Only rollouts of this label."),
+    by: str | None = Option(None, metavar="WHAT", help="Count rollouts by epoch, task or label."),
+    as_json: options.AsJson = False,
+) -> None:
     """Show hit rates, time saved, disk and memory in use.
 
     The figures are of all processes that ever used the data directory. Time saved is net of what it cost: answering,
     waiting, forks, replays and checkpoints.
 
+    With --task, --label or --by, they are of rollouts alone: how many calls were answered, how long rollouts waited for
+    their calls, how long these take where they are executed, and the processor time that the answered ones had taken.
+
     \b
     Examples:
       tvsnap stats
+      tvsnap stats --by epoch --task fix-git
       tvsnap stats --json | jq .saved_s
     """
+    if task is not None or label is not None or by is not None:
+        with context.any_graph() as graph:
+            tallies = graph.tallies(by, task=task, label=label)
+            if not tallies and task is not None and task not in graph.tasks():
+                raise NotFound(f'no rollouts of task "{task}" are known; have: {some(graph.tasks())}')
+        groups = [{**asdict(one), "hit_rate": one.hit_rate, "saved_s": one.saved_s} for one in tallies]
+        context.answer({"by": by, "groups": groups}, as_json=as_json, show=lambda: _print_tallies(by, tallies))
+        return
     data = collect()
     context.answer(data, as_json=as_json, show=lambda: _print(data))
 
@@ -65,11 +99,11 @@ def _print(data: dict[str, Any]) -> None:
     if data["audited"]:
         words = f"answers made again, {data['audit_differences']:,} of which differed"
         rows.append(("audited", f"{data['audited']:,}", words))
-    spent = seconds(data["answered_s"] - data["saved_s"])
+    spent, saved = seconds(data["answered_s"] - data["saved_s"]), data["saved_s"]
     rows += [
         ("answered", seconds(data["answered_s"]), "what the answered calls took when they were executed"),
-        ("spent", spent, "on hits, waiting, forks, replays and checkpoints"),
-        ("saved", seconds(data["saved_s"])),
+        ("spent", spent, "on hits, waiting, forks, replays and checkpoints, these also while callers thought"),
+        ("saved" if saved >= 0 else "not saved", seconds(abs(saved)), SAVED if saved >= 0 else NOT_SAVED),
     ]
     console.print(context.grid(rows))
     if data["by_depth"]:
@@ -90,6 +124,33 @@ def _print(data: dict[str, Any]) -> None:
         ("sandboxes", f"{data['sandboxes']:,}", alive if data["processes"] else "none is alive"),
     ]
     console.print(context.grid(kept))
+
+
+def _print_tallies(by: str | None, tallies: list[Tally]) -> None:
+    console = context.console(soft_wrap=True)
+    if not tallies:
+        console.print("no rollout was made, or none is like that")
+        return
+    table = context.table(
+        *(by or "", "rollouts", "reward", "calls", "hits", "failing", "waited", "took", "saved", "processor")
+    )
+    for one in tallies:
+        table.add_row(
+            *(one_line(one.key or ("none" if by else "all")), f"{one.rollouts:,}"),
+            *("" if one.reward is None else f"{one.reward:.3g}", f"{one.calls:,}"),
+            *(percent(one.hits + one.coalesced, one.calls), f"{one.failing:,}" if one.failing else ""),
+            *(seconds(one.waited_s), seconds(one.took_s), _saved(one.saved_s), _saved(one.saved_processor_s)),
+        )
+    console.print(table)
+    for sentence in OF_TALLIES:
+        console.print(sentence, style="dim")
+    unmeasured = sum(one.unmeasured for one in tallies)
+    if unmeasured:
+        console.print(f"The processor time of {count(unmeasured, 'call')} is not known.", style="dim")
+
+
+def _saved(value: float) -> str:
+    return seconds(value) if value >= 0 else f"{seconds(-value)} more"
 
 
 def _bar(entry: dict[str, int]) -> str:

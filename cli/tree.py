@@ -47,9 +47,9 @@ def tree(
         if top is not None:
             nodes = _below(nodes, top.hash)
         if not nodes and task is not None and task not in graph.tasks():
-            raise NotFound(f'no rollouts of task "{task}" are known; have: {_some(graph.tasks())}')
+            raise NotFound(f'no rollouts of task "{task}" are known; have: {some(graph.tasks())}')
         if not nodes and image is not None and image not in (names := sorted({r.image_name for r in graph.roots()})):
-            raise NotFound(f'nothing was run on image "{image}"; have: {_some(names)} (tvsnap image ls)')
+            raise NotFound(f'nothing was run on image "{image}"; have: {some(names)} (tvsnap image ls)')
         roots = {root.hash: root for root in graph.roots()}
         rollouts = graph.rollouts(task)
     if as_json:
@@ -81,7 +81,8 @@ def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:
     return below
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """Returns the first of some names, for an error."""
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
 
 

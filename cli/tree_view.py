@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, TreeNode
 
+from .roots import Root, distinctions
 from .text import TIMES, ago, call_line, count, cut, one_line, seconds, size
 
 HASH_DIGITS = 8
@@ -26,11 +27,13 @@ NARROWEST_TEXT = 16
 TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 11
 COLUMNS = TIME + HITS + FORKS + SNAPSHOT
 
+FAILED = "✗"
+
 LEGEND = (
     "● has a snapshot (F files, P processes, S shell)   ○ is reached by calls that do the same each time",
     "◌ is kept by nothing: who makes the call executes it   ~ something in it runs by itself",
     f"◇ private to one rollout   {TIMES}7 answered 7 calls   + 5 calls that changed nothing",
-    "% the load of the machine may have had a part in what a call came to",
+    f"% the load of the machine may have had a part in it   {FAILED} 1 exit status 1",
 )
 
 
@@ -114,7 +117,11 @@ def print_trees(
     begun: dict[str, list[RolloutRecord]] = defaultdict(list)
     for rollout in rollouts:
         begun[rollout.root].append(rollout)
-    view = _TreeView(console.width, everything=everything)
+    apart = distinctions(
+        Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
+        for root in roots.values()
+    )
+    view = _TreeView(console.width, apart, everything=everything)
     console.print(view.header(), soft_wrap=True)
     for top in _build(nodes):
         for line in view.tree(top, roots.get(top.node.state.hash), begun[top.node.state.hash]):
@@ -127,7 +134,9 @@ def print_trees(
 class _TreeView:
     """Renders trees as lines of `width` cells; with `everything`, nothing is folded."""
 
-    def __init__(self, width: int, *, everything: bool) -> None:
+    def __init__(self, width: int, apart: Mapping[str, str], *, everything: bool) -> None:
+        """`apart` says in what a root differs from others of its image."""
+        self._apart = apart
         self._width = max(width, COLUMNS + HASH_DIGITS + NARROWEST_TEXT + 8)
         self._everything = everything
 
@@ -146,7 +155,9 @@ class _TreeView:
         tasks = {rollout.task for rollout in rollouts if rollout.task}
         words = [count(len(rollouts), "rollout")] if rollouts else []
         words += [count(len(tasks), "task")] if len(tasks) > 1 else [one_line(task) for task in tasks]
-        words += [f"salt {one_line(info.salt)}"] if info.salt else []
+        apart = self._apart.get(info.hash, "")
+        words += [apart] if apart else []
+        words += [f"salt {one_line(info.salt)}"] if info.salt and f"salt {one_line(info.salt)}" not in apart else []
         words += [ago(info.created)]
         words += [f"snapshot {_snapshot_text(snapshot)}" for snapshot in branch.node.snapshots]
         line = Text.assemble(
@@ -215,6 +226,8 @@ class _TreeView:
         details = [count(len(links), "step") + (f" + {len(unchanging)}" if unchanging else "")]
         details += [count(snapshots, "snapshot")] if snapshots else []
         details += [f"{unserved} not shared"] if unserved else []
+        failures = sum(bool(_failure(call)) for call in both)
+        details += [f"{failures} {FAILED}"] if failures else []
         details += [f"{refused} cannot be checkpointed"] if refused else []
         return self._columns(Text(f"{prefix}⋮ {', '.join(details)}", "dim"), both)
 
@@ -223,7 +236,10 @@ class _TreeView:
         mark_style = "cyan" if node.snapshots else "magenta" if node.state.private else ""
         line = Text.assemble((prefix, "dim"), (_mark(node) + " ", mark_style), (branch.hash + " ", "yellow"))
         text = call_line(node.made_by.call) if node.made_by else "(root)"
-        line.append(cut(text, self._width - COLUMNS - line.cell_len), "bold" if branch.weight[0] else "")
+        failure = _failure(node.made_by) if node.made_by else ""
+        tail = f" {failure}" if failure else ""
+        line.append(cut(text, self._width - COLUMNS - line.cell_len - len(tail)), "bold" if branch.weight[0] else "")
+        line.append(tail, "red")
         return self._columns(line, [node.made_by] if node.made_by else [], node.snapshots)
 
     def _notes(self, prefix: str, branch: Branch) -> Iterator[Text]:
@@ -246,15 +262,19 @@ class _TreeView:
         if self._everything:
             for call in node.unchanging:
                 line = Text(bar, "dim")
-                line.append("= " + cut(call_line(call.call), self._width - COLUMNS - line.cell_len - 2))
+                tail = f" {_failure(call)}" if _failure(call) else ""
+                line.append("= " + cut(call_line(call.call), self._width - COLUMNS - line.cell_len - 2 - len(tail)))
+                line.append(tail, "red")
                 yield self._columns(line, [call])
                 if call.reason:
                     yield self._note(bar, f"  ! {_unserved(call)}", "magenta")
                 if call.result.strain:
                     yield self._note(bar, f"  % {call.result.strain}", "yellow")
         elif node.unchanging:
-            words = f"{bar}+ {count(len(node.unchanging), 'call')} that changed nothing"
-            yield self._columns(Text(words, "dim"), node.unchanging)
+            line = Text(f"{bar}+ {count(len(node.unchanging), 'call')} that changed nothing", "dim")
+            failures = sum(bool(_failure(call)) for call in node.unchanging)
+            line.append(f", {failures} {FAILED}" if failures else "", "red")
+            yield self._columns(line, node.unchanging)
             strained = [call.result.strain for call in node.unchanging if call.result.strain]
             if strained:
                 yield self._note(bar, f"% {len(strained)} of them under strain: one {strained[0]}", "yellow")
@@ -293,6 +313,13 @@ def _mark(node: TreeNode) -> str:
     if node.snapshots:
         return "●"
     return "○" if node.made_by is None or node.made_by.proven else "◌"
+
+
+def _failure(call: Edge) -> str:
+    """Returns the mark of a call that timed out or had an exit status other than 0; empty for others."""
+    if call.result.timed_out:
+        return f"{FAILED} timeout"
+    return f"{FAILED} {call.result.exit_code}" if call.result.exit_code else ""
 
 
 def _served(call: Edge) -> bool:

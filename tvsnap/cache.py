@@ -38,13 +38,14 @@ from tvsnap.engine.supply.recipes import ImageSource, Recipes
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
 from tvsnap.graph.remade import Remade
-from tvsnap.host import owners
+from tvsnap.host import owners, spare
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
     LARGEST,
+    check_epoch,
     check_number,
     check_provides,
     check_seconds,
@@ -181,6 +182,7 @@ class Cache:
         self._image_source: ImageSource = images or ImageStore(self.home)
         self._contents = Contents(self.home)
         self.pool = SandboxPool(self.budget, self._end_dropped_soon)
+        spare.keep(self.home)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)
@@ -274,6 +276,7 @@ class Cache:
         limits: Limits | None = None,
         network: NetworkLike = None,
         deadline: float | None = None,
+        epoch: int | None = None,
     ) -> Rollout:
         """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
 
@@ -291,6 +294,7 @@ class Cache:
             deadline: seconds from now on by which the rollout is to be through; None for none. Its calls then wait for
                 other rollouts only as long as they would be done before the deadline if they took their whole timeout,
                 or for a hundredth of what is left.
+            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
 
         Returns:
             The rollout, which is to be closed after its last call.
@@ -303,6 +307,7 @@ class Cache:
         check_text(task, "task")
         salt = "" if salt is None else check_text(salt, "salt")
         label = "" if label is None else check_text(label, "label")
+        check_epoch(epoch)
         if limits is not None:
             check_type(limits, Limits, "limits")
         if deadline is not None:
@@ -314,11 +319,13 @@ class Cache:
             self._recipes.remember(recipe.image)
             try:
                 self.graph.ensure_root(root)
-                id = self.graph.begin_rollout(task=task, image=recipe.image.name, root=root.hash, label=label).id
+                about = {"task": task, "image": recipe.image.name, "root": root.hash, "label": label}
+                id = self.graph.begin_rollout(**about, epoch=epoch).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         until = math.inf if deadline is None else deadline
-        return Rollout(self._begun(RolloutEngine(self._context, self._hooks, recipe, root, id, task, at, until)))
+        where = (recipe, root, id, task, at, until)
+        return Rollout(self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch)))
 
     def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[Rollout]:
         """Begins several rollouts at one root, as trainers do that compare attempts at the same task.
@@ -327,7 +334,7 @@ class Cache:
             image: the image, or its name or digest.
             task: the task that the rollouts are of.
             n: how many.
-            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
 
         Returns:
             The rollouts, each to be closed after its last call.
@@ -406,7 +413,9 @@ class Cache:
                 self.pool.discard(live)
         return root.hash
 
-    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> Rollout:
+    def resume(
+        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
+    ) -> Rollout:
         """Begins a rollout at any state of the graph.
 
         Args:
@@ -414,6 +423,7 @@ class Cache:
             task: groups rollouts for people, as in `rollout`.
             label: what people call this rollout.
             after: seconds that are to have passed there since the state was reached, where something runs by itself.
+            epoch: as in `rollout`.
 
         Returns:
             The rollout, which stands at `state`.
@@ -423,21 +433,24 @@ class Cache:
             NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
-        return Rollout(self._resume(state, task, label, after))
+        return Rollout(self._resume(state, task, label, epoch, after))
 
-    def _resume(self, state: str, task: str = "", label: str | None = None, after: float = 0.0) -> RolloutEngine:
+    def _resume(self, state: str, task: str, label: str | None, epoch: int | None, after: float = 0.0) -> RolloutEngine:
         """See `resume`."""
         self._check_open()
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
+        check_epoch(epoch)
         after = check_seconds(after, "after", least=0.0)
         recipe = self._recipes.of_state(state)
         start, made_by = self.graph.state(state), self.graph.edge_to(state)
-        record = self.graph.begin_rollout(task=task, image=recipe.image.name, root=start.root, label=label)
+        about = {"task": task, "image": recipe.image.name, "root": start.root, "label": label}
+        record = self.graph.begin_rollout(**about, epoch=epoch, start=state)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic() - after)
         root = self._recipes.root_of(state)
-        rollout = self._begun(RolloutEngine(self._context, self._hooks, recipe, root, record.id, task, at))
+        where = (recipe, root, record.id, task, at)
+        rollout = self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch))
         try:
             self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
             standing = self._keep_live(state)
@@ -718,13 +731,13 @@ class Cache:
             with contextlib.suppress(RuntimeError):  # the cache is being closed
                 self._workers.submit(self._end_dropped)
 
-    def _ended(self, rollout: RolloutEngine, at: Position) -> None:
-        """Forgets a rollout that has ended, and writes what is to be written for people."""
+    def _ended(self, rollout: RolloutEngine, at: Position, outcome: str | None) -> None:
+        """Forgets a rollout that has ended, perhaps by an error, and writes what is to be written for people."""
         with self._lock:
             self._rollouts.discard(rollout)
         if self.use_cache:
             self._save_counters()
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
                 if rollout.id is not None:
-                    self.graph.end_rollout(rollout.id, at.state)
+                    self.graph.end_rollout(rollout.id, at.state, outcome)
                 self.graph.flush()

@@ -11,6 +11,7 @@ from tvsnap.engine.rollout import DEFAULT_TIMEOUT, RolloutEngine
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
+from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command
@@ -296,18 +297,39 @@ class Rollout:
         """
         return self._engine.snapshot_if_idle()
 
-    def close(self) -> None:
+    def record(self, reward: float) -> None:
+        """Records the rollout's reward, for people: `tvsnap rollouts` and `tvsnap show` tell it.
+
+        It replaces an earlier one, also that of a grade, which `grade` records by itself. It may be called after
+        `close`.
+
+        Args:
+            reward: the reward, a finite number.
+
+        Raises:
+            UsageError: `reward` is no finite number.
+        """
+        self._engine.record(check_reward(reward))
+
+    def close(self, outcome: str | None = None) -> None:
         """Ends the rollout. Its sandbox is left to other rollouts that come to its state.
 
         It may be called more than once.
+
+        Args:
+            outcome: the error that ended it, in words, for people; None where it has come to its end. A `with` block
+                says it of an exception that leaves the block.
+
+        Raises:
+            UsageError: `outcome` is no text.
         """
-        self._engine.close()
+        self._engine.close(check_outcome(outcome))
 
     def __enter__(self) -> Rollout:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.close(outcome_of(error))
 
     def __del__(self) -> None:
         # Whatever this thread is doing just now, it may hold locks: to close has to wait.

@@ -217,6 +217,8 @@ def test_a_verifier_apart_has_a_rollout_of_its_own(jobs: Jobs) -> None:
     reports = jobs.first["apart", "oracle"].reports
     assert set(reports) == {"tvsnap-env", "tvsnap-verifier__trial"}
     assert reports["tvsnap-env"]["rollout"] != reports["tvsnap-verifier__trial"]["rollout"]
+    for report in reports.values():
+        assert sum(report["missed"].values()) == report["executed"]
 
 
 def test_logs_come_back(jobs: Jobs) -> None:

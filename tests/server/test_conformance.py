@@ -227,6 +227,35 @@ def test_the_graph_can_be_looked_at(cache: AnyCache) -> None:
     assert cache.stats().calls >= 1
 
 
+def test_rollouts_are_told(cache: AnyCache) -> None:
+    salt = secrets.token_hex(4)
+    with cache.rollout("terminal", task=salt, salt=salt, label=f"{salt}-good", epoch=2) as good:
+        good.call("bash", {"command": "echo 1 > /tmp/f"})
+        good.call("bash", {"command": "cat /tmp/f"})
+        assert good.grade("echo 0.5").reward == 0.5
+    bad = cache.rollout("terminal", task=salt, salt=salt)
+    bad.call("bash", {"command": "echo 1 > /tmp/f"})
+    with pytest.raises(ValueError, match="of the harness"), bad:
+        raise ValueError("of the harness")
+    second, first = cache.graph.summaries(task=salt)
+    assert (first.rollout.id, first.rollout.epoch, first.rollout.reward, first.ended) == (good.id, 2, 0.5, "closed")
+    assert (first.calls, first.hits, first.failing) == (2, 0, 0)
+    assert (second.rollout.id, second.ended, second.hits) == (bad.id, "ValueError: of the harness", 1)
+    good.record(0.75)
+    found = cache.graph.find_rollout(f"{salt}-good")
+    assert found is not None
+    assert (found.id, found.reward) == (good.id, 0.75)
+    assert [one.rollout.id for one in cache.graph.summaries(task=salt, failed=True)] == [bad.id]
+    made, looked = cache.graph.steps(found.id)
+    assert (made.source, looked.source) == ("started", "executed")
+    assert looked.edge is not None
+    assert (looked.edge.result.output, looked.edge.changed) == ("1\n", False)
+    assert made.processor_s is None or made.processor_s > 0
+    assert cache.graph.find_rollout(salt) is None
+    with pytest.raises(tvsnap.UsageError, match="reward must be a finite number"):
+        good.record(float("inf"))
+
+
 def test_the_sandbox_of_a_rollout(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "cd /tmp; X=kept"})

@@ -52,6 +52,29 @@ def ask(
         return error.code, json.load(error)
 
 
+def test_no_tenant_is_told_of_anothers_rollouts(guarded: Server) -> None:
+    ids = {}
+    for token in (ONE, TWO):
+        with (
+            tvsnap.connect(guarded.url, token) as client,
+            client.rollout("terminal", task="told", label="mine") as rollout,
+        ):
+            rollout.call("bash", {"command": "true"})
+            ids[token] = str(rollout.id)
+    for token, other in ((ONE, TWO), (TWO, ONE)):
+        with tvsnap.connect(guarded.url, token) as client:
+            assert [one.rollout.id for one in client.graph.summaries(task="told")] == [ids[token]]
+            for name in ("mine", ids[token]):
+                found = client.graph.find_rollout(name)
+                assert found is not None
+                assert found.id == ids[token]
+            assert client.graph.find_rollout(ids[other]) is None
+            assert client.graph.steps(ids[other]) == []
+            assert ask(guarded, token, f"/v1/transcripts/{ids[other]}/reward", "POST", {"reward": 1}) == (
+                *(200, {"done": False}),
+            )
+
+
 def test_no_tenant_is_answered_from_what_another_has_recorded(guarded: Server) -> None:
     outputs: dict[str, set[str]] = {}
     for token in (ONE, TWO, ALL):

@@ -39,6 +39,9 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
     for words in (
         ("tree", "--task", salt, "--json"),
         ("show", state[:12], "--json"),
+        ("rollouts", "--task", salt, "--json"),
+        ("show", made["rollout"], "--json"),
+        ("stats", "--by", "task", "--task", salt, "--json"),
         ("diff", f"{state[:12]}~", state[:12], "--patch", "--json"),
     ):
         asked, looked = verb(words[0], "--url", server.url, *words[1:]), verb(words[0], *here, *words[1:])
@@ -50,6 +53,9 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
                 found["files"] = [(file["path"], file["kind"], file["patch"]) for file in found["files"]]
             assert first == second
             assert [path for path, *_ in first["files"]] == ["/tmp/f"]
+        elif words[0] == "stats":
+            assert first == second
+            assert (first["groups"][0]["key"], first["groups"][0]["calls"]) == (salt, 2)
         else:
             assert json.dumps(first).count(state) == json.dumps(second).count(state) > 0
     assert verb("exec", "--url", f"unix:{server.socket}", state[:12], "cat f; exit 7") == (7, "one\ntwo\n")

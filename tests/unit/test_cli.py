@@ -76,7 +76,7 @@ def test_nothing_asked_for(tvsnap: CommandLine) -> None:
         (["exec", "abcd", "--timeout", "nan", "ls"], "options go before STATE"),
         (["exec", "--timeout", "nan", "abcd", "ls"], "--timeout must be a number of seconds above 0"),
         (["replay", "x", "--think", "inf"], "--think must be at most 31622400 seconds"),
-        (["show"], "Missing argument 'STATE'"),
+        (["show"], "Missing argument 'STATE|ROLLOUT|LABEL'"),
         (["gc", "--keep-bytes", "lots"], '"lots" is no size'),
         (["forget"], "give one of STATE, --task and --image"),
         (["run", "terminal", "--policy", "lavish", "-c", "ls"], 'policy "lavish" not found'),

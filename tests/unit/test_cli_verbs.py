@@ -76,6 +76,11 @@ class TestReplay:
         file = tmp_path / "r.jsonl"
         file.write_text(rollout_line("ls", image="terminal"))
         tvsnap("replay", str(file))
+        file.write_text(rollout_line("ls", image="nothing"))
+        ran = tvsnap("replay", str(file), "--image", "terminal")
+        assert ran.stderr.splitlines()[0] == (
+            'note: 1 rollout names another image ("nothing"); --image "terminal" is used'
+        )
         file.write_text(rollout_line("ls"))
         assert tvsnap.error("replay", str(file), status=2) == (
             f"{file}:1: the rollout names no image; give one with --image"

@@ -75,7 +75,7 @@ def test_what_waited_for_ever_is_not_the_machines_doing() -> None:
 @pytest.mark.parametrize(
     ("mounts", "group", "stat", "seconds"),
     [
-        ("cgroup2 {} cgroup2 rw 0 0", "0::/a/b", "nr_periods 3\nthrottled_usec 2500000\n", 2.5),
+        ("cgroup2 {} cgroup2 rw 0 0", "0::/a/b", "usage_usec 750000\nthrottled_usec 2500000\n", 2.5),
         ("cgroup {} cgroup rw,cpu,cpuacct 0 0", "5:cpu,cpuacct:/a/b\n0::/", "throttled_time 2500000000\n", 2.5),
     ],
 )
@@ -84,13 +84,14 @@ def test_the_gauge_reads_control_groups_of_both_versions(
 ) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/cpu.stat").write_text(stat)
+    (tmp_path / "a/b/cpuacct.usage").write_text("750000000\n")
     (tmp_path / "a/b/cpu.pressure").write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull total=9\n")
     files = {f"/proc/{os.getpid()}/cgroup": group + "\n", "/proc/self/mounts": mounts.format(tmp_path) + "\n"}
     reading = load._read
     monkeypatch.setattr(load, "_read", lambda path, most=4096: files.get(path) or reading(path, most))
     load._hierarchy.cache_clear()
     try:
-        assert LoadGauge(os.getpid()).read() == Load(seconds, 1.5)
+        assert LoadGauge(os.getpid()).read() == Load(seconds, 1.5, 0.75)
     finally:
         load._hierarchy.cache_clear()
 

@@ -118,6 +118,7 @@ class AsyncCache(Twin[Cache]):
         limits: Limits | None = None,
         network: NetworkLike = None,
         deadline: float | None = None,
+        epoch: int | None = None,
     ) -> AsyncRollout:
         """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
 
@@ -129,11 +130,10 @@ class AsyncCache(Twin[Cache]):
             limits: what its sandboxes may use; None for what all sandboxes of the image may.
             network: what its sandboxes may reach outside; see `Cache.rollout`.
             deadline: seconds from its beginning on by which it is to be through; see `Cache.rollout`.
+            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
         """
-        return AsyncRollout(
-            lambda: self.cache.rollout(image, task, salt, label, limits=limits, network=network, deadline=deadline),
-            self._threads,
-        )
+        chosen: dict[str, Any] = {"limits": limits, "network": network, "deadline": deadline, "epoch": epoch}
+        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label, **chosen), self._threads)
 
     def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[AsyncRollout]:
         """Returns several rollouts at one root; see `Cache.group`. Each begins with its first use.
@@ -142,7 +142,7 @@ class AsyncCache(Twin[Cache]):
             image: the image, or its name or digest.
             task: the task that the rollouts are of.
             n: how many.
-            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
 
         Raises:
             UsageError: `n` is no whole number from 1 on.
@@ -150,7 +150,9 @@ class AsyncCache(Twin[Cache]):
         check_whole(n, "n", 1)
         return [self.rollout(image, task, **options) for _ in range(n)]
 
-    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRollout:
+    def resume(
+        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
+    ) -> AsyncRollout:
         """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
 
         Args:
@@ -158,8 +160,9 @@ class AsyncCache(Twin[Cache]):
             task: the task that the rollout is of; it groups rollouts for people.
             label: what people call this rollout.
             after: seconds that are to have passed there since the state was reached, where something runs by itself.
+            epoch: as in `rollout`.
         """
-        return AsyncRollout(lambda: self.cache.resume(state, task, label, after=after), self._threads)
+        return AsyncRollout(lambda: self.cache.resume(state, task, label, after=after, epoch=epoch), self._threads)
 
     @property
     def _original(self) -> Cache:

@@ -18,6 +18,7 @@ from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
+from tvsnap.model.arguments import outcome_of
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Grade, Verifier
@@ -380,17 +381,25 @@ class AsyncRollout(Twin[Rollout]):
     snapshot_if_idle = awaited(Rollout.snapshot_if_idle)
     """`Rollout.snapshot_if_idle`, to be awaited."""
 
-    async def close(self) -> None:
-        """Ends the rollout, if it has begun; see `Rollout.close`. It may be called more than once."""
+    record = awaited(Rollout.record)
+    """`Rollout.record`, to be awaited."""
+
+    async def close(self, outcome: str | None = None) -> None:
+        """Ends the rollout, if it has begun; see `Rollout.close`. It may be called more than once.
+
+        Args:
+            outcome: the error that ended it, in words; None where it has come to its end.
+        """
         if self._begun is not None:
-            await asyncio.shield(in_thread(self._threads, self._begun.close))
+            begun = self._begun
+            await asyncio.shield(in_thread(self._threads, lambda: begun.close(outcome)))
 
     async def __aenter__(self) -> AsyncRollout:
         await self._start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        await self.close(outcome_of(error))
 
     @contextlib.asynccontextmanager
     async def in_order(self) -> AsyncIterator[Rollout]:

@@ -32,7 +32,7 @@ from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
 from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
-from tvsnap.model.arguments import check_whole
+from tvsnap.model.arguments import check_outcome, check_reward, check_whole, outcome_of
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Grade, Verifier
@@ -91,6 +91,7 @@ class AsyncClient(AsyncClientBase):
         limits: Limits | None = None,
         network: NetworkLike = None,
         deadline: float | None = None,
+        epoch: int | None = None,
     ) -> AsyncRemoteRollout:
         """Returns a rollout at the root of an image; see `AsyncCache.rollout`.
 
@@ -102,12 +103,13 @@ class AsyncClient(AsyncClientBase):
             limits: what its sandboxes may use; None for what all sandboxes of the image may.
             network: what its sandboxes may reach outside; None for what the image says.
             deadline: seconds from now on by which the rollout is to be through; None for none.
+            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
 
         Raises:
             NotFound: there is no such image.
             UsageError: an argument makes no sense.
         """
-        opening = open_rollout(image, task, salt, label, limits, network, deadline)
+        opening = open_rollout(image, task, salt, label, limits, network, deadline, epoch)
         return self._opened(AsyncRemoteRollout(self, opening))
 
     def group(self, image: str, task: str = "", n: int = 8, **options: Any) -> list[AsyncRemoteRollout]:
@@ -117,7 +119,7 @@ class AsyncClient(AsyncClientBase):
             image: the image's name or digest, as the server knows it.
             task: the task that the rollouts are of.
             n: how many.
-            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
 
         Raises:
             NotFound: there is no such image.
@@ -127,7 +129,9 @@ class AsyncClient(AsyncClientBase):
         check_whole(n, "n", 1)
         return self._all(self.rollout(image, task, **options) for _ in range(n))
 
-    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> AsyncRemoteRollout:
+    def resume(
+        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
+    ) -> AsyncRemoteRollout:
         """Returns a rollout at any state; see `AsyncCache.resume`.
 
         Args:
@@ -135,12 +139,13 @@ class AsyncClient(AsyncClientBase):
             task: the task that the rollout is of.
             label: what people call this rollout.
             after: seconds that are to have passed there since the state was reached.
+            epoch: as in `rollout`.
 
         Raises:
             NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
-        return self._opened(AsyncRemoteRollout(self, resume_rollouts(state, 1, task, label, after)))
+        return self._opened(AsyncRemoteRollout(self, resume_rollouts(state, 1, task, label, after, epoch)))
 
     @contextlib.asynccontextmanager
     async def materialise(
@@ -425,18 +430,27 @@ class AsyncRemoteRollout(AsyncRolloutBase):
         answer = await self._transport.ask(Ask("POST", self._target("snapshots")))
         return bool(answer["done"])
 
-    async def close(self) -> None:
-        """Ends it, if it has begun. It may be called more than once."""
+    @in_order
+    async def record(self, reward: float) -> None:
+        """Records its reward, also once it is closed; see `AsyncRollout.record`."""
+        check_reward(reward)
+        if self._data is None:
+            await self._begin()
+        if self.id is not None:
+            await self._transport.ask(Ask("POST", target("transcripts", self.id, "reward"), {"reward": float(reward)}))
+
+    async def close(self, outcome: str | None = None) -> None:
+        """Ends it, if it has begun; see `AsyncRollout.close`. It may be called more than once."""
         self._client._open.discard(self)
-        await self._close()
+        await self._close(check_outcome(outcome))
 
     @in_order
     async def __aenter__(self) -> AsyncRemoteRollout:
         await self._begin()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        await self.close(outcome_of(error))
 
     async def _begin(self) -> None:
         if self._closed:
@@ -448,12 +462,12 @@ class AsyncRemoteRollout(AsyncRolloutBase):
             self._place = self._data["place"]
 
     @in_order
-    async def _close(self) -> None:
+    async def _close(self, outcome: str | None) -> None:
         if not self._closed:
             self._closed = True
-            if self._data is not None:
+            if self._data is not None and not self._transport.forked_off:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
-                    await self._transport.ask(Ask("DELETE", self._target()))
+                    await self._transport.ask(Ask("DELETE", self._target(outcome=outcome)))
 
     async def _make(self, asked: Mapping[str, Any]) -> ToolResult:
         answer = await self._in_sight(Ask("POST", self._target("calls"), asked))
@@ -597,7 +611,7 @@ class AsyncRemoteForks(Several[AsyncRemoteSandbox]):
 
     async def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        if not self._closed:
+        if not self._closed and not self._transport.forked_off:
             self._closed = True
             for sandbox in self:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that

@@ -12,7 +12,18 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from tvsnap.client.operations import RolloutAbout, SandboxAbout, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
-from tvsnap.graph.model import Edge, Forgotten, RolloutRecord, RootInfo, Snapshot, State, TreeNode
+from tvsnap.graph.model import (
+    Edge,
+    Forgotten,
+    RolloutRecord,
+    RolloutSummary,
+    RootInfo,
+    Snapshot,
+    State,
+    Step,
+    Tally,
+    TreeNode,
+)
 from tvsnap.model.images import Image, Manifest
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
@@ -131,6 +142,8 @@ class ClientBase:
 
         It may be called more than once.
         """
+        if self.transport.forked_off:  # all of it belongs to the process that connected
+            return
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
             for rollout in list(self._open):
                 rollout.cancel()
@@ -322,6 +335,35 @@ class RemoteGraph:
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns the rollouts there ever were; see `Graph.rollouts`."""
         return from_data(list[RolloutRecord], self._transport.get(target("history", task=task))["rollouts"])
+
+    def summaries(
+        self,
+        *,
+        task: str | None = None,
+        label: str | None = None,
+        image: str | None = None,
+        since: float | None = None,
+        failed: bool = False,
+        limit: int | None = None,
+        id: str | None = None,
+    ) -> list[RolloutSummary]:
+        """Returns rollouts, newest first, with what their calls came to; see `Graph.summaries`."""
+        query = {"task": task, "label": label, "image": image, "since": since, "limit": limit, "id": id}
+        path = target("transcripts", failed="true" if failed else None, **query)
+        return from_data(list[RolloutSummary], self._transport.get(path)["rollouts"])
+
+    def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
+        """Returns what rollouts came to; see `Graph.tallies`."""
+        return from_data(list[Tally], self._transport.get(target("tallies", by=by, task=task, label=label))["tallies"])
+
+    def find_rollout(self, name: str) -> RolloutRecord | None:
+        """Returns the rollout that a person names, or None; see `Graph.find_rollout`."""
+        found = self._transport.get(target("transcripts", name, steps="false"))["rollout"]
+        return None if found is None else from_data(RolloutRecord, found)
+
+    def steps(self, rollout: str) -> list[Step]:
+        """Returns the calls of a rollout in order; see `Graph.steps`."""
+        return from_data(list[Step], self._transport.get(target("transcripts", rollout))["steps"])
 
     def _show(self, state: str) -> Any:
         return self._transport.get(target("states", state))

@@ -32,7 +32,7 @@ from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
 from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
-from tvsnap.model.arguments import check_whole
+from tvsnap.model.arguments import check_outcome, check_reward, check_whole, outcome_of
 from tvsnap.model.calls import ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Grade, Verifier
@@ -91,6 +91,7 @@ class Client(ClientBase):
         limits: Limits | None = None,
         network: NetworkLike = None,
         deadline: float | None = None,
+        epoch: int | None = None,
     ) -> RemoteRollout:
         """Returns a rollout at the root of an image; see `Cache.rollout`.
 
@@ -102,12 +103,13 @@ class Client(ClientBase):
             limits: what its sandboxes may use; None for what all sandboxes of the image may.
             network: what its sandboxes may reach outside; None for what the image says.
             deadline: seconds from now on by which the rollout is to be through; None for none.
+            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
 
         Raises:
             NotFound: there is no such image.
             UsageError: an argument makes no sense.
         """
-        opening = open_rollout(image, task, salt, label, limits, network, deadline)
+        opening = open_rollout(image, task, salt, label, limits, network, deadline, epoch)
         return self._opened(RemoteRollout(self, opening))
 
     def group(self, image: str, task: str = "", n: int = 8, **options: Any) -> list[RemoteRollout]:
@@ -117,7 +119,7 @@ class Client(ClientBase):
             image: the image's name or digest, as the server knows it.
             task: the task that the rollouts are of.
             n: how many.
-            options: `salt`, `label`, `limits`, `network` and `deadline`, as in `rollout`.
+            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
 
         Raises:
             NotFound: there is no such image.
@@ -127,7 +129,9 @@ class Client(ClientBase):
         check_whole(n, "n", 1)
         return self._all(self.rollout(image, task, **options) for _ in range(n))
 
-    def resume(self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0) -> RemoteRollout:
+    def resume(
+        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
+    ) -> RemoteRollout:
         """Returns a rollout at any state; see `Cache.resume`.
 
         Args:
@@ -135,12 +139,13 @@ class Client(ClientBase):
             task: the task that the rollout is of.
             label: what people call this rollout.
             after: seconds that are to have passed there since the state was reached.
+            epoch: as in `rollout`.
 
         Raises:
             NotFound: there is no such state, or its image was removed.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
-        return self._opened(RemoteRollout(self, resume_rollouts(state, 1, task, label, after)))
+        return self._opened(RemoteRollout(self, resume_rollouts(state, 1, task, label, after, epoch)))
 
     @contextlib.contextmanager
     def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> Iterator[RemoteSandbox]:
@@ -415,17 +420,25 @@ class RemoteRollout(RolloutBase):
         answer = self._transport.ask(Ask("POST", self._target("snapshots")))
         return bool(answer["done"])
 
-    def close(self) -> None:
-        """Ends it, if it has begun. It may be called more than once."""
+    def record(self, reward: float) -> None:
+        """Records its reward, also once it is closed; see `Rollout.record`."""
+        check_reward(reward)
+        if self._data is None:
+            self._begin()
+        if self.id is not None:
+            self._transport.ask(Ask("POST", target("transcripts", self.id, "reward"), {"reward": float(reward)}))
+
+    def close(self, outcome: str | None = None) -> None:
+        """Ends it, if it has begun; see `Rollout.close`. It may be called more than once."""
         self._client._open.discard(self)
-        self._close()
+        self._close(check_outcome(outcome))
 
     def __enter__(self) -> RemoteRollout:
         self._begin()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.close(outcome_of(error))
 
     def _begin(self) -> None:
         if self._closed:
@@ -436,12 +449,12 @@ class RemoteRollout(RolloutBase):
             self._data = answer["rollouts"][0] if "rollouts" in answer else answer
             self._place = self._data["place"]
 
-    def _close(self) -> None:
+    def _close(self, outcome: str | None) -> None:
         if not self._closed:
             self._closed = True
-            if self._data is not None:
+            if self._data is not None and not self._transport.forked_off:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
-                    self._transport.ask(Ask("DELETE", self._target()))
+                    self._transport.ask(Ask("DELETE", self._target(outcome=outcome)))
 
     def _make(self, asked: Mapping[str, Any]) -> ToolResult:
         answer = self._in_sight(Ask("POST", self._target("calls"), asked))
@@ -585,7 +598,7 @@ class RemoteForks(Several[RemoteSandbox]):
 
     def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        if not self._closed:
+        if not self._closed and not self._transport.forked_off:
             self._closed = True
             for sandbox in self:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that

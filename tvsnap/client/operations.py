@@ -12,7 +12,7 @@ from typing import Any, cast
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, store, stored
-from tvsnap.model.arguments import check_seconds, check_text, check_type, check_whole
+from tvsnap.model.arguments import check_epoch, check_seconds, check_text, check_type, check_whole
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Verifier
@@ -177,6 +177,7 @@ def open_rollout(
     limits: Limits | None,
     network: NetworkLike,
     deadline: float | None,
+    epoch: int | None,
 ) -> Ask:
     """Returns what begins a rollout at the root of an image; raises UsageError where an argument makes no sense."""
     for said, name in ((task, "task"), (salt or "", "salt"), (label or "", "label")):
@@ -184,13 +185,20 @@ def open_rollout(
     own = None if limits is None else asdict(check_type(limits, Limits, "limits"))
     if deadline is not None:
         check_seconds(deadline, "deadline", least=0.0)
+    check_epoch(epoch)
     asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
-    return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline})
+    return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline, **_of(epoch)})
 
 
-def resume_rollouts(state: str, n: int, task: str, label: str | None, after: float) -> Ask:
+def _of(epoch: int | None) -> dict[str, int]:
+    """Returns what tells an epoch; nothing where there is none, as servers before epochs take nothing then."""
+    return {} if epoch is None else {"epoch": epoch}
+
+
+def resume_rollouts(state: str, n: int, task: str, label: str | None, after: float, epoch: int | None = None) -> Ask:
     """Returns what begins rollouts at a state."""
-    asked = {"n": n, "task": task, "label": label, "after": after}
+    check_epoch(epoch)
+    asked = {"n": n, "task": task, "label": label, "after": after, **_of(epoch)}
     return Ask("POST", target("states", state, "rollouts"), asked)
 
 
@@ -234,6 +242,7 @@ def result_of(data: Mapping[str, Any]) -> ToolResult:
         source=data["source"],
         cost=data["cost"],
         strain=data["strain"],
+        processor_s=data.get("processor_s"),
     )
 
 

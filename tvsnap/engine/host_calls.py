@@ -18,6 +18,7 @@ from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
+from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.base import Environment
 from tvsnap.environments.tools import CallContext, Tool
 from tvsnap.environments.toolset import run_tool
@@ -85,11 +86,13 @@ class HostCalls:
         cancellation: Cancellation,
         until: float = math.inf,
         grading: Grading | None = None,
+        transcript: Transcript | None = None,
     ) -> HostAnswer:
         """Waits for another rollout that is making the call already, or else makes the call and records its result.
 
         Cancelling ends a wait for others, but not the tool's function. `until`, by time.monotonic(), ends the wait,
-        too. Of a call that grades, the first part of the result is the grade.
+        too. Of a call that grades, the first part of the result is the grade. `transcript` is that of the rollout, in
+        which the call is noted if it is made.
 
         Raises:
             CallCancelled: the call was cancelled before it was made.
@@ -119,7 +122,10 @@ class HostCalls:
             executed = Executed(
                 tool, call, timeout, result, place, None, claim, ended=ended, grading=grading, grade=grade
             )
-            unshared = self._recorder.record(executed, Aftermath(unchanged=True)).unshared
+            step = None
+            if transcript is not None:
+                step = transcript.executed(result, "executed", result.duration, _why_made(tool, at))
+            unshared = self._recorder.record(executed, Aftermath(unchanged=True), step).unshared
         finally:
             if claim is not None and self._claims is not None:
                 self._claims.release(claim, unshareable=True)
@@ -152,6 +158,15 @@ class HostCalls:
         except TvsnapError:
             return False
         return True
+
+
+def _why_made(tool: Tool, at: Position) -> str:
+    """Returns, for people, why a call of a tool on the host is not answered."""
+    if at.private and not tool.stateless:
+        return f"the rollout is private: {at.private}"
+    if tool.stochastic or not tool.cacheable:
+        return f"calls of {tool.name} are never answered"
+    return "no result of it is recorded that may be used"
 
 
 def _is_too_old(tool: Tool, edge: Edge) -> bool:

@@ -35,6 +35,7 @@ from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
@@ -58,14 +59,14 @@ class CacheHooks:
 
     Attributes:
         dropped: receives rollouts that nobody refers to any more, to close them.
-        ended: is called with a rollout that has ended, and its last position.
-        resume: begins another rollout, given a state and a task; see `Cache.resume`.
+        ended: is called with a rollout that has ended, its last position, and the error that ended it, if one did.
+        resume: begins another rollout, given a state, a task, a label and an epoch; see `Cache.resume`.
         materialise: makes a sandbox in a state; see `Cache.materialise`.
     """
 
     dropped: SimpleQueue[RolloutEngine]
-    ended: Callable[[RolloutEngine, Position], None]
-    resume: Callable[[str, str], RolloutEngine]
+    ended: Callable[[RolloutEngine, Position, str | None], None]
+    resume: Callable[[str, str, str, int | None], RolloutEngine]
     materialise: Callable[[str], contextlib.AbstractContextManager[Sandbox]]
 
 
@@ -88,10 +89,14 @@ class RolloutEngine:
         task: str,
         at: Position,
         deadline: float = math.inf,
+        *,
+        label: str = "",
+        epoch: int | None = None,
     ) -> None:
         """`root` is the state of fresh sandboxes.
 
-        `deadline`, by time.monotonic(), is when the rollout has to be done.
+        `deadline`, by time.monotonic(), is when the rollout has to be done. `label` and `epoch` are what people know it
+        by.
         """
         self.id = id
         self.root = root.hash
@@ -101,6 +106,8 @@ class RolloutEngine:
         self._context = context
         self._hooks = hooks
         self._task = task
+        self._label = label
+        self._epoch = epoch
         self._deadline = deadline
         self._recorder = Recorder(context.graph, context.backend.name, task, timeouts=context.shares_timeouts)
         claims = context.claims if context.use_cache else None
@@ -110,6 +117,7 @@ class RolloutEngine:
         self._grade_calls = GradeCalls(self._host_calls, context.grade_executions)
         self._cursor = Cursor(context, recipe, at)
         self._turn = threading.RLock()
+        self._transcript = Transcript(context.graph, id)
         self._calls = 0
         self._parted = root.hash  # the last state in which its calls were shared
         self._accounted = time.perf_counter()  # when its time was last accounted for
@@ -157,8 +165,12 @@ class RolloutEngine:
                 try:
                     cancellation.check()
                     self._context.worth.call_begins()
+                    began = time.perf_counter()
                     try:
                         return self._make(call, timeout, after, deadline, cancellation, grading)
+                    except InfrastructureError as error:
+                        self._transcript.failed(call, time.perf_counter() - began, error)
+                        raise
                     finally:
                         self._context.worth.call_ends()
                 finally:
@@ -198,7 +210,7 @@ class RolloutEngine:
         tool = self._tool(call)
         objection = self._objection(tool, call)
         pays = objection is None
-        why = self._why_executed(tool, call) if _LOG.isEnabledFor(logging.DEBUG) else ""
+        why = self._why_executed(tool, call, timeout)
         # 2. Of all rollouts that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
         if objection and not stood_at.private:
@@ -215,7 +227,8 @@ class RolloutEngine:
                 return self._follow(made, "coalesced", began)
             live, executed, way = made
             # 5. The rest is done while the caller thinks.
-            concluding = self._conclusions.begin(live, executed, exposed=self._own.exposed)
+            step = self._transcript.executed(executed.result, way or "executed", time.perf_counter() - began, why)
+            concluding = self._conclusions.begin(live, executed, step, exposed=self._own.exposed)
             self._cursor.lead_to(concluding.outcome)
             self._own.free_later(concluding.freed)
         except BaseException as error:
@@ -229,24 +242,19 @@ class RolloutEngine:
         self._account(executed, way, seconds, caught_up_s)
         self._calls += 1
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
-        if why:
+        if _LOG.isEnabledFor(logging.DEBUG):
             sandbox = "the rollout's sandbox" if way is None else f"a sandbox that was {way}"
             self._log(call, f"executed in {sandbox}, as {why}", seconds)
         return executed.result
 
-    def _why_executed(self, tool: Tool, call: ToolCall) -> str:
+    def _why_executed(self, tool: Tool, call: ToolCall, timeout: float) -> str:
         """Returns, for people, why a call is not answered."""
         at, context = self._cursor.at, self._context
         if at.private:
             return f"the rollout is private: {at.private}"
         if tool.stochastic or not tool.cacheable:
             return f"calls of {call.name} are never answered"
-        latest = context.graph.latest(at.state, call.key)
-        if latest is None:
-            return "it was not made in this state before"
-        _, refusals, cut_short = latest
-        lost = cut_short or refusals.get(context.backend.name)
-        return lost or "its record does not answer it: see `tvsnap show` of the state"
+        return context.graph.why_unanswered(at.state, call.key, timeout, context.backend.name)
 
     def _log(self, call: ToolCall, words: str, seconds: float) -> None:
         _LOG.debug("%s %s: %s (%.1f ms)", self.id or "-", call.brief, words, seconds * 1e3)
@@ -408,7 +416,15 @@ class RolloutEngine:
                 self._rest()
             if answer.edge is not None:
                 self._context.graph.touch_hit(answer.edge, self._task)
-            return Grade.of_result(answer.result)
+            grade = Grade.of_result(answer.result)
+            self.record(grade.reward)
+            return grade
+
+    def record(self, reward: float) -> None:
+        """Records a reward; see `Rollout.record`."""
+        if self.id is not None:
+            with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
+                self._context.graph.record_reward(self.id, reward)
 
     @contextlib.contextmanager
     def _fork_aside(self) -> Iterator[Sandbox]:
@@ -439,7 +455,7 @@ class RolloutEngine:
             with contextlib.ExitStack() as undo:
                 state, task, forks = self._cursor.at.state, self._task, []
                 for _ in range(n):
-                    forks.append(self._hooks.resume(state, task))
+                    forks.append(self._hooks.resume(state, task, self._label, self._epoch))
                     undo.callback(forks[-1].close)
                     forks[-1]._cursor.go_on_from(self._cursor)
                 undo.pop_all()
@@ -554,8 +570,8 @@ class RolloutEngine:
         self._own.make_ahead(at, coming)
         return True
 
-    def close(self) -> None:
-        """Ends the rollout; see `Rollout.close`."""
+    def close(self, outcome: str | None = None) -> None:
+        """Ends the rollout; see `Rollout.close`. `outcome` is the error that ended it, in words."""
         if self._context.home.forked_off:
             return
         with self._turn, self._context.home.in_place():
@@ -567,7 +583,7 @@ class RolloutEngine:
             finally:
                 self._leave_sandbox()
                 self._cursor.let_go()
-                self._hooks.ended(self, self._cursor.at)
+                self._hooks.ended(self, self._cursor.at, outcome)
 
     def close_if_idle(self) -> None:
         """Ends the rollout unless a call of it is being executed."""
@@ -608,9 +624,9 @@ class RolloutEngine:
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
-            self._cursor.stand_at(
-                self._recorder.branch_off(self._cursor.at, call, ToolResult.of_text(output, None, 0.0), reason, left)
-            )
+            result = ToolResult.of_text(output, None, 0.0)
+            step = self._transcript.executed(result, "executed", 0.0, reason)
+            self._cursor.stand_at(self._recorder.branch_off(self._cursor.at, call, result, reason, left, step))
             live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
         live.sandbox.note()  # from here on, changes count as new ones
 
@@ -649,7 +665,6 @@ class RolloutEngine:
         if self._own.absent:
             at = self._cursor.at
             context.companions.expect(self, at.state, stirs=at.quiet_s < math.inf)
-        context.graph.touch_hit(edge, self._task)
         context.audit.answered(edge)
         context.worth.repeats.answered(edge.state)
         begins = self._calls == 0 and edge.state == self.root
@@ -657,6 +672,7 @@ class RolloutEngine:
         seconds = time.perf_counter() - began
         image, lasted_s = self.recipe.image.digest, self._lasted()
         context.worth.answered(image, edge.result.duration, waiting_s=seconds, spared_s=spared_s, lasted_s=lasted_s)
+        context.graph.touch_hit(edge, self._task, self._transcript.answered(edge, source, seconds))
         self._calls += 1
         if _LOG.isEnabledFor(logging.DEBUG):
             self._log(edge.call, f"answered ({source}) by call {edge.id} of the graph", seconds)
@@ -705,7 +721,9 @@ class RolloutEngine:
         else:
             cancellation.pause(self._cursor.missing(after))
         until = self._wait_until(timeout, deadline)
-        made = self._host_calls.make(self._tool(call), call, timeout, self._cursor.at, cancellation, until)
+        made = self._host_calls.make(
+            *(self._tool(call), call, timeout, self._cursor.at, cancellation, until), transcript=self._transcript
+        )
         return self._answered_on_host(made, began)
 
     def _answered_on_host(self, answer: HostAnswer, began: float) -> ToolResult:
@@ -719,7 +737,7 @@ class RolloutEngine:
             context.meter.executed(result.duration, seconds, self._calls, None)
             return result
         self._cursor.at = replace(self._cursor.at.pass_time(result.duration), unshared=None)
-        context.graph.touch_hit(edge, self._task)
+        context.graph.touch_hit(edge, self._task, self._transcript.answered(edge, result.source, seconds))
         count = context.meter.hit if result.source == "hit" else context.meter.coalesced
         count(result.duration, seconds, self._calls, result.cost)
         return result

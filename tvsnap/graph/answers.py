@@ -38,6 +38,10 @@ _LATEST = """
 SELECT duration, refusals, timed_out AND NOT blocked AND slot IS NULL, reason FROM edges
 WHERE state = ? AND call_key = ? ORDER BY id DESC LIMIT 1
 """
+_WHY = f"""
+SELECT slot, deterministic, reason, duration, timed_out, next_state, refusals, waited, {KEPT} FROM edges e
+WHERE state = ? AND call_key = ? ORDER BY slot IS NULL, id DESC LIMIT 1
+"""
 _GRADES = """
 SELECT grade, count(*) FROM edges WHERE state = ? AND call_key = ? AND grade IS NOT NULL GROUP BY grade
 """
@@ -155,6 +159,35 @@ class Answers(GraphPart):
             return None
         duration, refusals, cut_short, reason = row
         return duration, to_mapping(refusals), reason if cut_short else None
+
+    def why_unanswered(self, state: str, call_key: str, timeout: float, backend: str) -> str:
+        """Returns, for people, why `lookup` has just given no answer to a call; see there.
+
+        Args:
+            state: where the call is made.
+            call_key: the call's key.
+            timeout: seconds that the caller would wait.
+            backend: the backend whose snapshots can be used.
+        """
+        row = self._row(_WHY, (backend, bytes.fromhex(state), bytes.fromhex(call_key)))
+        if row is None:
+            return "it was not made in this state before"
+        slot, deterministic, reason, duration, timed_out, next_state, refusals, waited, kept = row
+        if not deterministic:
+            return f"it was seen to come to something else: {reason}"
+        if slot is None:
+            return f"its result is not shared: {reason}"
+        if timed_out and slot != timeout:
+            return "it had timed out, with another timeout"
+        if not timed_out and duration > timeout:
+            return "it had taken longer than its timeout is now"
+        if not kept and next_state is not None:
+            refused = to_mapping(refusals).get(backend)
+            why = f": {refused}" if refused else ", nor is it known to do the same each time"
+            return f"the state that it had led to is not kept{why}"
+        if waited:
+            return "something runs by itself there, and it had been made after another time"
+        return "answering it would have taken longer than executing it"
 
     def grades(self, state: str, call_key: str) -> dict[str, int]:
         """Returns how often each grade was given by executions of a call in a state; see `Edge.grade`."""

@@ -24,7 +24,7 @@ from tvsnap.graph.rows import checksum
 from tvsnap.host.home import FORKED, keep_private, make_private
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
-VERSION = 6
+VERSION = 7
 APPLICATION_ID = 0x74767370  # "tvsp": distinguishes a graph from any other SQLite file
 BUSY_SECONDS = 30.0
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -50,7 +50,8 @@ def explain(path: Path, error: Exception) -> TvsnapError:
         return MachineLacks(f"{path}: cannot be written ({reason}); mend its rights or set TVSNAP_HOME elsewhere")
     if "full" in reason or ("disk I/O" in reason and _is_full(path)):
         return InfrastructureError(
-            f"{path}: no room left on its disk; remove a few MiB of something else, for tvsnap gc to free the rest"
+            f"{path}: no room left on its disk; free some: tvsnap gc --packages --keep-bytes 0, or tvsnap forget (they "
+            "need a few MiB themselves, which tvsnap keeps in reserve: where that does not do, remove something else)"
         )
     return InfrastructureError(f"{path}: {reason}")
 
@@ -302,6 +303,49 @@ ALTER TABLE roots ADD COLUMN network TEXT NOT NULL DEFAULT 'none';
     5: """
 ALTER TABLE edges ADD COLUMN strain TEXT;
 ALTER TABLE edges ADD COLUMN grade TEXT;
+""",
+    # In version 6, rollouts had neither rewards nor epochs, and their calls were not recorded in order.
+    6: """
+ALTER TABLE edges ADD COLUMN processor_s REAL;
+CREATE TABLE numbered (
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       TEXT NOT NULL UNIQUE,
+    task     TEXT NOT NULL,
+    label    TEXT NOT NULL,
+    image    TEXT NOT NULL,
+    root     BLOB NOT NULL,
+    owner    TEXT NOT NULL,
+    started  REAL NOT NULL,
+    finished REAL,
+    state    BLOB NOT NULL,
+    epoch    INTEGER,
+    reward   REAL,
+    outcome  TEXT,
+    start    BLOB NOT NULL
+);
+INSERT INTO numbered (id, task, label, image, root, owner, started, finished, state, start)
+SELECT id, task, label, image, root, owner, started, finished, state, root FROM rollouts ORDER BY started;
+DROP TABLE rollouts;
+ALTER TABLE numbered RENAME TO rollouts;
+CREATE INDEX rollouts_by_task ON rollouts (task, root);
+CREATE INDEX rollouts_by_root ON rollouts (root, task);
+CREATE INDEX rollouts_by_label ON rollouts (label);
+CREATE INDEX rollouts_unfinished ON rollouts (owner) WHERE finished IS NULL;
+CREATE TABLE steps (
+    rollout     INTEGER NOT NULL,
+    place       INTEGER NOT NULL,
+    edge        INTEGER,
+    source      INTEGER NOT NULL,
+    ended       REAL NOT NULL,
+    seconds     REAL NOT NULL,
+    duration    REAL NOT NULL,
+    processor_s REAL,
+    exit_code   INTEGER,
+    timed_out   INTEGER NOT NULL,
+    note        TEXT,
+    call,
+    PRIMARY KEY (rollout, place)
+) WITHOUT ROWID;
 """,
 }
 

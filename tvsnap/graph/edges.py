@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from tvsnap.graph.answers import KEPT
 from tvsnap.graph.database import FAILURES, is_undecodable
-from tvsnap.graph.insertion import insert_call, insert_state, state_above, task_number
+from tvsnap.graph.insertion import insert_call, insert_state, insert_steps, state_above, task_number
 from tvsnap.graph.lineage import Lineage
-from tvsnap.graph.model import Edge
+from tvsnap.graph.model import Edge, StepRow
 from tvsnap.graph.rows import (
     CHECKED,
     EDGE_COLUMNS,
@@ -108,6 +108,7 @@ class Edges(Lineage):
         asked: Sequence[str] = (),
         grade: str | None = None,
         ended: float | None = None,
+        step: StepRow | None = None,
     ) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
@@ -136,6 +137,7 @@ class Edges(Lineage):
             on_host: whether it was made in no sandbox.
             asked, grade: see `Edge`.
             ended: when it ended, seconds since the epoch; by default, now.
+            step: the rollout's call that it is, to be recorded with it.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
@@ -176,6 +178,8 @@ class Edges(Lineage):
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
+            if step is not None:
+                insert_steps(cursor, (step._replace(edge=edge.id),))
         if self._pending.due():
             self.flush()
         return edge
@@ -197,6 +201,7 @@ class Edges(Lineage):
         asked: Sequence[str] = (),
         grade: str | None = None,
         ended: float | None = None,
+        step: StepRow | None = None,
     ) -> None:
         """Keeps a call that answers nobody in memory, to show it to people, until `flush`, or until its state is read.
 
@@ -204,8 +209,8 @@ class Edges(Lineage):
 
         Args:
             reason: why it is not shared, nor what follows in the branch from `next_state` on.
-            state, call, result, next_state, task, timeout, digest, active, quiet_s, on_host, asked, grade, ended: see
-            `record`.
+            state, call, result, next_state, task, timeout, digest, active, quiet_s, on_host, asked, grade, ended, step:
+                see `record`.
         """
         row = _row(
             state,
@@ -223,7 +228,7 @@ class Edges(Lineage):
             grade=grade,
             ended=ended,
         )
-        self._pending.call(row, reason, task)
+        self._pending.call(row, reason, task, step)
         if self._pending.due():
             self.flush()
 
@@ -328,6 +333,7 @@ def _row(
         "\n".join(asked) or None,
         result.strain,
         grade,
+        result.processor_s,
     )
 
 
@@ -393,6 +399,7 @@ def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
         asked=None,
         strain=None,
         grade=None,
+        processor_s=None,
     )
     cursor.execute(_REINSTATE, (*unknown[_AFTER_CALL:], id))
     return True

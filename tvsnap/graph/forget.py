@@ -79,6 +79,7 @@ _DOOMED_EDGE = "IN (SELECT id FROM doomed_edges)"
 SPARED = "forgotten, and left only as a rollout stood on it"
 _DELETIONS = (
     f"DELETE FROM visits WHERE edge {_DOOMED_EDGE}",
+    f"DELETE FROM steps WHERE edge {_DOOMED_EDGE}",
     f"DELETE FROM edges WHERE id {_DOOMED_EDGE}",
     f"DELETE FROM leases WHERE state {_DOOMED_STATE}",
     f"DELETE FROM snapshots WHERE state {_DOOMED_STATE}",
@@ -201,6 +202,8 @@ def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], 
         spared=count("spared_states"),
     )
     if not dry_run:
+        of_these = f"rollout IN (SELECT number FROM rollouts WHERE {rollouts})"
+        cursor.execute(f"DELETE FROM steps WHERE {of_these}", parameters)
         cursor.execute(f"DELETE FROM rollouts WHERE {rollouts}", parameters)
         for statement in _DELETIONS:
             cursor.execute(statement)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
-from tvsnap.graph.rows import EdgeRow, Row
+from tvsnap.graph.model import STEP_SOURCES, StepRow
+from tvsnap.graph.rows import EdgeRow, Row, encodable, pack
 from tvsnap.model.errors import NotFound, UsageError
 
 INSERT_STATE = """
@@ -14,6 +16,15 @@ ON CONFLICT DO NOTHING
 _INSERT_EDGE = f"""
 INSERT INTO edges ({", ".join(EdgeRow._fields)}, hits) VALUES ({", ".join("?" * len(EdgeRow._fields))}, 0)
 """
+
+# Of a record that is still there.
+_INSERT_STEP = """
+INSERT OR REPLACE INTO steps (rollout, place, edge, source, ended, seconds, duration, processor_s, exit_code, timed_out,
+    note, call)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+WHERE ?3 IS NULL OR EXISTS (SELECT 1 FROM edges WHERE id = ?3)
+"""
+_SOURCES = {source: number for number, source in enumerate(STEP_SOURCES)}
 
 
 def unknown_state(state: str) -> NotFound:
@@ -65,3 +76,21 @@ def task_number(cursor: sqlite3.Cursor, task: str) -> int:
         return cursor.lastrowid
     number: int = row[0]
     return number
+
+
+def insert_steps(cursor: sqlite3.Cursor, steps: Sequence[StepRow]) -> None:
+    """Adds calls of rollouts that are in the graph; what a rollout made at the same place before is replaced."""
+    numbers: dict[str, int] = {}
+    for rollout in {step.rollout for step in steps}:
+        row = cursor.execute("SELECT number FROM rollouts WHERE id = ?", (rollout,)).fetchone()
+        if row is not None:
+            numbers[rollout] = row[0]
+    cursor.executemany(
+        _INSERT_STEP, [_step_values(step, numbers[step.rollout]) for step in steps if step.rollout in numbers]
+    )
+
+
+def _step_values(step: StepRow, number: int) -> Row:
+    _, place, edge, source, *rest, note, call = step
+    packed = None if edge is not None or call is None else pack(call)
+    return (number, place, edge, _SOURCES[source], *rest, None if note is None else encodable(note), packed)

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Literal, NamedTuple, get_args
 
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.observations import Captures
@@ -244,6 +245,10 @@ class RolloutRecord:
         started: when it began.
         finished: when it ended; None while it runs, or if its owner died.
         state: where it ended; its root until then.
+        epoch: of the training run that it belongs to; None for none.
+        reward: the latest that was recorded; None for none.
+        outcome: the error that ended it, in words; None where none did.
+        start: the state at which it began; its root, unless it was begun elsewhere (`Cache.resume`).
     """
 
     id: str
@@ -255,6 +260,141 @@ class RolloutRecord:
     started: float
     finished: float | None
     state: str
+    epoch: int | None = None
+    reward: float | None = None
+    outcome: str | None = None
+    start: str = ""
+
+
+StepSource = Literal["hit", "coalesced", "executed", "parked", "ready", "forked", "started", "replayed", "failed"]
+STEP_SOURCES: tuple[StepSource, ...] = get_args(StepSource)
+"""In the order of their numbers in the file; the first `ANSWERED` were answered."""
+ANSWERED = 2
+
+
+class StepRow(NamedTuple):
+    """A call of a rollout on its way into the table `steps`; see there, and `Step`."""
+
+    rollout: str
+    place: int
+    edge: int | None
+    source: StepSource
+    ended: float
+    seconds: float
+    duration: float
+    processor_s: float | None
+    exit_code: int | None
+    timed_out: bool
+    note: str | None
+    call: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call of a rollout.
+
+    Attributes:
+        place: its place in the rollout, from 1 on.
+        source: `hit` or `coalesced`, as in `ToolResult`; where it was executed, how its sandbox was acquired:
+            `executed` in the rollout's own, or one that was `parked`, `ready`, `forked`, `started`, or made by calls
+            that were `replayed`; `failed` where it came to an error of tvsnap, and not to a result.
+        ended: when it ended.
+        seconds: for which its caller waited.
+        duration: seconds that it took where it was executed.
+        processor_s: seconds of processor time that it took there; None where that is not known.
+        exit_code, timed_out: as in `ToolResult`.
+        note: why it was executed, or the error; None where it was answered.
+        call: the call; None where its record was deleted.
+        edge: what it is recorded as; None where it is not, or where that was deleted.
+    """
+
+    place: int
+    source: StepSource
+    ended: float
+    seconds: float
+    duration: float
+    processor_s: float | None
+    exit_code: int | None
+    timed_out: bool
+    note: str | None
+    call: ToolCall | None
+    edge: Edge | None
+
+    @property
+    def answered(self) -> bool:
+        """Whether it was answered without being executed for this rollout."""
+        return self.source in STEP_SOURCES[:ANSWERED]
+
+    @property
+    def failing(self) -> bool:
+        """Whether its exit status was not 0, it timed out, or it came to no result."""
+        return self.timed_out or bool(self.exit_code) or self.source == "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSummary:
+    """A rollout, and what its calls came to.
+
+    Attributes:
+        rollout: the rollout.
+        ended: how it ended: `running`, `closed`, `process died`, or the error that ended it.
+        calls: how many calls it made.
+        hits: how many of them were answered.
+        failing: how many of them had an exit status other than 0, timed out, or came to no result.
+        seconds: for which it waited for its calls.
+        limits, network, salt: of its root.
+    """
+
+    rollout: RolloutRecord
+    ended: str
+    calls: int
+    hits: int
+    failing: int
+    seconds: float
+    limits: str
+    network: str
+    salt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What rollouts that have something in common came to. Times are sums over their calls, in seconds.
+
+    Attributes:
+        key: what they have in common, an epoch, a task or a label, as text; None for what has none.
+        rollouts: how many they are.
+        reward: the mean of their rewards; None where none was recorded.
+        calls, hits, coalesced, failing: how many calls they made; how many of these were answered from the graph, by
+            waiting for another rollout, and had an exit status other than 0, timed out, or came to no result.
+        waited_s: for which they waited for their calls.
+        took_s: that these calls took where they were executed, by them or by others.
+        processor_s: of processor time that their sandboxes used for the calls that they executed.
+        saved_processor_s: of processor time that the answered calls had taken where they were executed.
+        unmeasured: how many calls the processor time is not known of.
+    """
+
+    key: str | None
+    rollouts: int
+    reward: float | None
+    calls: int
+    hits: int
+    coalesced: int
+    failing: int
+    waited_s: float
+    took_s: float
+    processor_s: float
+    saved_processor_s: float
+    unmeasured: int
+
+    @property
+    def hit_rate(self) -> float:
+        """The part of the calls that was answered without executing them, 0 to 1."""
+        return (self.hits + self.coalesced) / self.calls if self.calls else 0.0
+
+    @property
+    def saved_s(self) -> float:
+        """What the calls took where they were executed, minus what was waited for them."""
+        return self.took_s - self.waited_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from tvsnap.graph.insertion import insert_call, task_number
+from tvsnap.graph.insertion import insert_call, insert_steps, task_number
+from tvsnap.graph.model import StepRow
 from tvsnap.graph.rows import EdgeRow
 from tvsnap.model.errors import NotFound
 
@@ -17,7 +18,7 @@ FLUSH_AFTER_SECONDS = 5.0
 
 
 class Pending:
-    """Calls that answer nobody, hits, visits, forks, counters, ends: on their way to the database. Thread-safe.
+    """Calls that answer nobody, hits, steps, visits, forks, counters, ends: on their way to the database. Thread-safe.
 
     Lost if the process is killed: they inform people and policies, and no answer depends on them.
     """
@@ -30,7 +31,7 @@ class Pending:
 
     def __bool__(self) -> bool:
         """Whether there is anything to write."""
-        return bool(self._hits or self._forks or self._counters or self._calls or self._ends)
+        return bool(self._hits or self._forks or self._counters or self._calls or self._ends or self._steps)
 
     @property
     def has_calls(self) -> bool:
@@ -38,22 +39,30 @@ class Pending:
         return bool(self._calls) or self._are_calls_written
 
     def _clear(self) -> None:
-        self._calls: list[tuple[EdgeRow, str | None, str]] = []
+        self._calls: list[tuple[EdgeRow, str | None, str, StepRow | None]] = []
+        self._steps: list[StepRow] = []
         self._hits: dict[int, int] = {}
         self._visits: set[tuple[int, str]] = set()
         self._forks: dict[tuple[bytes, str], tuple[int, float, float | None]] = {}
         self._counters: dict[str, float] = {}
-        self._ends: dict[str, tuple[float, bytes]] = {}
+        self._ends: dict[str, tuple[float, bytes, str | None]] = {}
         self._since = time.monotonic()
 
-    def call(self, row: EdgeRow, private: str | None, task: str) -> None:
+    def call(self, row: EdgeRow, private: str | None, task: str, step: StepRow | None) -> None:
         """Keeps a call of a task; `private` says why the branch from its next state on is not shared."""
         with self._lock:
-            self._calls.append((row, private, task))
+            self._calls.append((row, private, task, step))
 
-    def hit(self, edge: int, task: str) -> None:
-        """Counts a hit on an edge by a task."""
+    def step(self, step: StepRow) -> None:
+        """Keeps a call of a rollout that is recorded already, or is not to be."""
         with self._lock:
+            self._steps.append(step)
+
+    def hit(self, edge: int, task: str, step: StepRow | None) -> None:
+        """Counts a hit on an edge by a task, which was a call of a rollout."""
+        with self._lock:
+            if step is not None:
+                self._steps.append(step)
             self._hits[edge] = self._hits.get(edge, 0) + 1
             self._visits.add((edge, task))
 
@@ -67,10 +76,10 @@ class Pending:
             count, _, before = self._forks.get((state, backend), (0, 0.0, None))
             self._forks[state, backend] = (count + 1, time.time(), before if seconds is None else seconds)
 
-    def end(self, rollout: str, state: bytes) -> None:
-        """Notes that a rollout has ended now, in a state."""
+    def end(self, rollout: str, state: bytes, outcome: str | None) -> None:
+        """Notes that a rollout has ended now, in a state; `outcome` is the error that ended it."""
         with self._lock:
-            self._ends[rollout] = (time.time(), state)
+            self._ends[rollout] = (time.time(), state, outcome)
 
     def add(self, counters: Mapping[str, float]) -> None:
         """Adds to counters."""
@@ -80,7 +89,7 @@ class Pending:
 
     def due(self) -> bool:
         """Returns whether it is time to write."""
-        return len(self._visits) + len(self._calls) > FLUSH_AFTER_COUNTS or (
+        return len(self._visits) + len(self._calls) + len(self._steps) > FLUSH_AFTER_COUNTS or (
             bool(self) and time.monotonic() - self._since > FLUSH_AFTER_SECONDS
         )
 
@@ -104,6 +113,7 @@ class Pending:
             self._are_calls_written = bool(self._calls)
             taken._hits, taken._visits, taken._forks = self._hits, self._visits, self._forks
             taken._counters, taken._calls, taken._ends = self._counters, self._calls, self._ends
+            taken._steps = self._steps
             self._clear()
         return taken
 
@@ -114,6 +124,7 @@ class Pending:
                 self._hits[edge] = self._hits.get(edge, 0) + count
             self._visits |= taken._visits
             self._ends |= taken._ends
+            self._steps[:0] = taken._steps[-FLUSH_AFTER_COUNTS:]
             for key, (count, used, seconds) in taken._forks.items():
                 later = self._forks.get(key, (0, used, None))
                 self._forks[key] = (count + later[0], max(used, later[1]), seconds if later[2] is None else later[2])
@@ -121,10 +132,15 @@ class Pending:
 
     def write(self, cursor: sqlite3.Cursor) -> None:
         """Writes everything in the transaction of `cursor`, except for what another process has deleted meanwhile."""
-        for row, private, task in self._calls:
+        steps = list(self._steps)
+        for row, private, task, step in self._calls:
             with contextlib.suppress(NotFound):
                 edge = insert_call(cursor, row, private)
                 cursor.execute("INSERT INTO visits (edge, task) VALUES (?, ?)", (edge, task_number(cursor, task)))
+                if step is not None:
+                    steps.append(step._replace(edge=edge))
+        if steps:
+            insert_steps(cursor, steps)
         if self._hits:
             cursor.executemany("UPDATE edges SET hits = hits + ? WHERE id = ?", [(n, e) for e, n in self._hits.items()])
         tasks = {task: task_number(cursor, task) for task in {task for _, task in self._visits}}
@@ -141,8 +157,8 @@ class Pending:
             )
         if self._ends:  # but of those whose task was forgotten meanwhile
             cursor.executemany(
-                "UPDATE rollouts SET finished = ?, state = ? WHERE id = ?",
-                [(ended, state, rollout) for rollout, (ended, state) in self._ends.items()],
+                "UPDATE rollouts SET finished = ?, state = ?, outcome = ? WHERE id = ?",
+                [(*ending, rollout) for rollout, ending in self._ends.items()],
             )
         if self._counters:
             cursor.executemany(

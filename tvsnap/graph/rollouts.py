@@ -1,42 +1,114 @@
-"""The rollouts that were run, for people, and counters for reports."""
+"""The rollouts that were run, their calls in order, and counters for reports."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import RolloutRecord
-from tvsnap.graph.rows import Row
+from tvsnap.graph.model import ANSWERED, STEP_SOURCES, Edge, RolloutRecord, RolloutSummary, Step, StepRow, Tally
+from tvsnap.graph.rows import EDGE_COLUMNS, EDGE_WIDTH, DamagedRecord, Row, to_edge, unpack
+from tvsnap.host import owners
 from tvsnap.model.arguments import check_text
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import NotFound, UsageError
 
 _COLUMNS = ", ".join(field.name for field in fields(RolloutRecord))
+_WIDTH = len(fields(RolloutRecord))
+SHORTEST_PREFIX = 4
+NAMED = 5
+"""How many rollouts an error names."""
+_DEAD = "r.finished IS NULL AND r.owner IN (SELECT value FROM json_each(:dead))"
+_FAILING = "(s.timed_out OR coalesce(s.exit_code, 0) <> 0 OR s.source = {failed})".format(
+    failed=STEP_SOURCES.index("failed")
+)
+_CHOSEN = f"""
+(:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) AND (:image IS NULL OR r.image = :image)
+AND (:since IS NULL OR r.started >= :since)
+AND (NOT :failed OR r.outcome IS NOT NULL OR r.reward <= 0 OR {_DEAD})
+"""
+_SUMMARIES = f"""
+SELECT {", ".join(f"r.{field.name}" for field in fields(RolloutRecord))},
+    count(s.place), coalesce(sum(s.source < {ANSWERED}), 0), coalesce(sum({_FAILING}), 0),
+    coalesce(sum(s.seconds), 0.0), coalesce(o.limits, ''), coalesce(o.network, 'none'), coalesce(o.salt, '')
+FROM (SELECT * FROM rollouts r WHERE {_CHOSEN} ORDER BY r.number DESC LIMIT :limit) r
+LEFT JOIN steps s ON s.rollout = r.number
+LEFT JOIN roots o ON o.state = r.root
+GROUP BY r.number ORDER BY r.number DESC
+"""
+_STEPS = f"""
+SELECT s.place, s.source, s.ended, s.seconds, s.duration, s.processor_s, s.exit_code, s.timed_out, s.note, s.call,
+    {EDGE_COLUMNS.format("e")}
+FROM steps s LEFT JOIN edges e ON e.id = s.edge
+WHERE s.rollout = (SELECT number FROM rollouts WHERE id = ?) ORDER BY s.place
+"""
+_TALLIED = """
+SELECT {key}, count(*), avg(r.reward) FROM rollouts r
+WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) GROUP BY 1 ORDER BY min(r.number)
+"""
+_TALLIES = f"""
+SELECT {{key}}, count(*), sum(s.source = 0), sum(s.source = 1), sum({_FAILING}), sum(s.seconds), sum(s.duration),
+    coalesce(sum(CASE WHEN s.source >= {ANSWERED} THEN s.processor_s END), 0.0),
+    coalesce(sum(CASE WHEN s.source < {ANSWERED} THEN s.processor_s END), 0.0),
+    sum(s.processor_s IS NULL AND s.source <> {STEP_SOURCES.index("failed")})
+FROM rollouts r CROSS JOIN steps s ON s.rollout = r.number
+WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) GROUP BY 1
+"""
+_NO_CALLS = (0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
+TALLIED_BY = {"epoch": "CAST(r.epoch AS TEXT)", "task": "nullif(r.task, '')", "label": "nullif(r.label, '')"}
+_OF_STEP = 10
+"""How many of the columns of `_STEPS` are not the edge's."""
 
 
 class Rollouts(GraphPart):
     """The part of `Graph` that keeps rollouts and counters."""
 
     owner: str
+    path: Path
 
-    def begin_rollout(self, *, task: str, image: str, root: str, label: str = "") -> RolloutRecord:
+    def begin_rollout(
+        self, *, task: str, image: str, root: str, label: str = "", epoch: int | None = None, start: str | None = None
+    ) -> RolloutRecord:
         """Records that a rollout has begun.
 
         Args:
             task: the task it belongs to; empty for none.
             image: the image's name.
-            root: the root state that it starts at.
+            root: the root state above where it starts.
             label: another name for people.
+            epoch: of the training run that it belongs to; None for none.
+            start: the state at which it begins; None for the root.
         """
         at = bytes.fromhex(root)
-        row = (secrets.token_hex(8), task, label, image, at, self.owner, time.time(), None, at)
+        begins_at = at if start is None else bytes.fromhex(start)
+        id, now = secrets.token_hex(8), time.time()
+        row = (id, task, label, image, at, self.owner, now, None, at, epoch, None, None, begins_at)
         self._change(f"INSERT INTO rollouts ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
         return _to_rollout(row)
 
-    def end_rollout(self, id: str, state: str) -> None:
-        """Records with the next `flush` that a rollout has ended in `state`, unless its task is forgotten meanwhile."""
-        self._pending.end(id, bytes.fromhex(state))
+    def end_rollout(self, id: str, state: str, outcome: str | None = None) -> None:
+        """Records with the next `flush` that a rollout has ended, unless its task is forgotten meanwhile.
+
+        Args:
+            id: the rollout.
+            state: where it ended.
+            outcome: the error that ended it, in words; None where none did.
+        """
+        self._pending.end(id, bytes.fromhex(state), outcome)
+
+    def record_reward(self, id: str, reward: float) -> bool:
+        """Records the reward of a rollout, in place of an earlier one; returns whether the rollout is in the graph."""
+        return self._change("UPDATE rollouts SET reward = ? WHERE id = ?", (reward, id)) == 1
+
+    def note_step(self, step: StepRow) -> None:
+        """Keeps a call of a rollout that has no record of its own in memory, until `flush`."""
+        self._pending.step(step)
 
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns all rollouts, or those of one task, oldest first."""
@@ -45,6 +117,91 @@ class Rollouts(GraphPart):
         return list(
             map(_to_rollout, self._rows(f"SELECT {_COLUMNS} FROM rollouts {condition} ORDER BY started", tasks))
         )
+
+    def summaries(
+        self,
+        *,
+        task: str | None = None,
+        label: str | None = None,
+        image: str | None = None,
+        since: float | None = None,
+        failed: bool = False,
+        limit: int | None = None,
+        id: str | None = None,
+    ) -> list[RolloutSummary]:
+        """Returns rollouts, newest first, each with what its calls came to.
+
+        Args:
+            task, label, image: only those of this task, label or image.
+            since: only those that began then or later; seconds since the epoch.
+            failed: only those that an error ended, whose process died, or whose reward is 0 or less.
+            limit: the latest so many; None for all.
+            id: only this rollout.
+        """
+        self.flush()
+        dead = self._dead_owners()
+        chosen: dict[str, Any] = {"task": task, "label": label, "image": image, "since": since, "failed": failed}
+        for name in ("task", "label", "image"):
+            if chosen[name] is not None:
+                check_text(chosen[name], name)
+        chosen |= {"dead": json.dumps(sorted(dead)), "limit": -1 if limit is None else limit}
+        query = _SUMMARIES
+        if id is not None:
+            query = query.replace("FROM rollouts r WHERE", "FROM rollouts r WHERE r.id = :id AND")
+            chosen["id"] = id
+        return [_to_summary(row, dead) for row in self._rows(query, chosen)]
+
+    def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
+        """Returns what rollouts came to, in the order in which the first of each group began.
+
+        Args:
+            by: `epoch`, `task` or `label`, by which they are grouped; None for all together.
+            task, label: only those of this task or label.
+
+        Raises:
+            UsageError: `by` is none of these.
+        """
+        if by is not None and by not in TALLIED_BY:
+            raise UsageError(f"rollouts are counted by {', '.join(TALLIED_BY)}, not by {by!r}")
+        self.flush()
+        key, chosen = "NULL" if by is None else TALLIED_BY[by], {"task": task, "label": label}
+        of_calls = {row[0]: row[1:] for row in self._rows(_TALLIES.format(key=key), chosen)}
+        groups = self._rows(_TALLIED.format(key=key), chosen)
+        return [Tally(*group, *of_calls.get(group[0], _NO_CALLS)) for group in groups]
+
+    def find_rollout(self, name: str) -> RolloutRecord | None:
+        """Returns the rollout that a person names; None if there is none.
+
+        Args:
+            name: its id, a prefix of it of at least 4 digits, or its label. Of several with the label, the latest.
+
+        Raises:
+            NotFound: the prefix fits several; the error names some.
+        """
+        check_text(name, "a rollout's name")
+        columns = f"SELECT {_COLUMNS} FROM rollouts"
+        row = self._row(f"{columns} WHERE id = ?", (name,))
+        row = row or self._row(f"{columns} WHERE label = ? AND label <> '' ORDER BY number DESC LIMIT 1", (name,))
+        if row is not None:
+            return _to_rollout(row)
+        prefix = name.lower()
+        if len(prefix) < SHORTEST_PREFIX or set(prefix) - set("0123456789abcdef"):
+            return None
+        rows = self._rows(f"{columns} WHERE id >= ? AND id < ? LIMIT ?", (prefix, f"{prefix}g", NAMED + 1))
+        if len(rows) > 1:
+            more = ", ..." if len(rows) > NAMED else ""
+            found = ", ".join(one[0] for one in rows[:NAMED])
+            raise NotFound(f"{name} fits several rollouts: {found}{more}; give more digits")
+        return _to_rollout(rows[0]) if rows else None
+
+    def steps(self, rollout: str) -> list[Step]:
+        """Returns the calls of a rollout in order, as far as they are written.
+
+        Args:
+            rollout: its id.
+        """
+        self.flush()
+        return list(map(_to_step, self._rows(_STEPS, (rollout,))))
 
     def tasks(self) -> list[str]:
         """Returns the names of the tasks that had rollouts or made calls, sorted; without the empty one."""
@@ -63,7 +220,35 @@ class Rollouts(GraphPart):
         self.flush()
         return dict(self._rows("SELECT name, value FROM counters"))
 
+    def _dead_owners(self) -> set[str]:
+        """Returns those processes that died before their rollouts ended."""
+        running = self._rows("SELECT DISTINCT owner FROM rollouts WHERE finished IS NULL")
+        home = self.path.parent
+        return {owner for (owner,) in running if owner != self.owner and not (owner and owners.is_alive(home, owner))}
+
 
 def _to_rollout(row: Row) -> RolloutRecord:
-    id, task, label, image, root, owner, started, finished, state = row
-    return RolloutRecord(id, task, label, image, root.hex(), owner, started, finished, state.hex())
+    id, task, label, image, root, owner, started, finished, state, epoch, reward, outcome, start = row
+    return RolloutRecord(
+        *(id, task, label, image, root.hex(), owner, started, finished, state.hex()),
+        *(epoch, reward, outcome, start.hex()),
+    )
+
+
+def _to_summary(row: Row, dead: set[str]) -> RolloutSummary:
+    rollout = _to_rollout(row[:_WIDTH])
+    ended = rollout.outcome or "closed"
+    if rollout.finished is None:
+        ended = "process died" if rollout.owner in dead else "running"
+    return RolloutSummary(rollout, ended, *row[_WIDTH:])
+
+
+def _to_step(row: Row) -> Step:
+    place, source, ended, seconds, duration, processor_s, exit_code, timed_out, note, call = row[:_OF_STEP]
+    edge: Edge | None = None
+    if row[_OF_STEP] is not None:
+        with contextlib.suppress(DamagedRecord):
+            edge = to_edge(row[_OF_STEP : _OF_STEP + EDGE_WIDTH])
+    made = edge.call if edge is not None else None if call is None else ToolCall.from_canonical(unpack(call))
+    facts = (ended, seconds, duration, processor_s, exit_code, bool(timed_out), note)
+    return Step(place, STEP_SOURCES[source], *facts, made, edge)

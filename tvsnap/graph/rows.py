@@ -75,6 +75,7 @@ class EdgeRow(NamedTuple):
     asked: str | None
     strain: str | None
     grade: str | None
+    processor_s: float | None
 
 
 CHECKED: Final = 15
@@ -257,7 +258,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
         output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, asked,
-        strain, grade, hits, refusals,
+        strain, grade, processor_s, hits, refusals,
     ) = row  # fmt: skip
     if check and expected != checksum(*row[_CHECKED]):
         return None
@@ -271,6 +272,7 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         "hit",
         to_mapping(cost) if cost else _NOTHING,
         strain,
+        processor_s,
     )
     at = state.hex()
     return Edge(

@@ -52,6 +52,7 @@ CREATE TABLE edges (
     asked         TEXT,             -- what it asked of the network, a line each; NULL for nothing
     strain        TEXT,             -- why the machine's load may have had a part in the result; NULL: nothing says so
     grade         TEXT,             -- JSON: the grade that it gave; NULL where it is not one that grades
+    processor_s   REAL,             -- that executing it took, seconds; NULL where that is not known
     quiet_s       REAL,             -- how long next_state does not change by itself; NULL: it never does
     cost          TEXT,             -- JSON: what executing it cost beyond time, by unit; NULL for nothing
     parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text
@@ -100,8 +101,10 @@ CREATE TABLE visits (
 ) WITHOUT ROWID;
 CREATE INDEX visits_by_task ON visits (task, edge);
 
+-- Numbered in the order in which they began.
 CREATE TABLE rollouts (
-    id       TEXT PRIMARY KEY,
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       TEXT NOT NULL UNIQUE,
     task     TEXT NOT NULL,
     label    TEXT NOT NULL,
     image    TEXT NOT NULL,
@@ -109,10 +112,33 @@ CREATE TABLE rollouts (
     owner    TEXT NOT NULL,
     started  REAL NOT NULL,
     finished REAL,
-    state    BLOB NOT NULL
+    state    BLOB NOT NULL,     -- where it ended; its root until then
+    epoch    INTEGER,           -- of its training run; NULL for none
+    reward   REAL,              -- the latest that was recorded; NULL for none
+    outcome  TEXT,              -- the error that ended it; NULL where none did
+    start    BLOB NOT NULL      -- the state at which it began
 );
 CREATE INDEX rollouts_by_task ON rollouts (task, root);
 CREATE INDEX rollouts_by_root ON rollouts (root, task);
+CREATE INDEX rollouts_by_label ON rollouts (label);
+CREATE INDEX rollouts_unfinished ON rollouts (owner) WHERE finished IS NULL;
+
+-- The calls of each rollout, in order, also where they changed nothing.
+CREATE TABLE steps (
+    rollout     INTEGER NOT NULL,   -- its number
+    place       INTEGER NOT NULL,   -- from 1 on
+    edge        INTEGER,            -- what the call is recorded as; NULL where it is not
+    source      INTEGER NOT NULL,   -- where its result came from: an index of STEP_SOURCES in model.py
+    ended       REAL NOT NULL,
+    seconds     REAL NOT NULL,      -- for which its caller waited
+    duration    REAL NOT NULL,      -- that it took where it was executed
+    processor_s REAL,               -- of processor time that it took there; NULL where that is not known
+    exit_code   INTEGER,
+    timed_out   INTEGER NOT NULL,
+    note        TEXT,               -- why it was executed, or what failed; NULL where it was answered
+    call,                           -- packed; canonical JSON; NULL where the edge has it
+    PRIMARY KEY (rollout, place)
+) WITHOUT ROWID;
 
 CREATE TABLE counters (
     name  TEXT PRIMARY KEY,

@@ -10,7 +10,7 @@ from tvsnap.graph.database import Database
 from tvsnap.graph.edges import Edges
 from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.insertion import INSERT_STATE
-from tvsnap.graph.model import Edge, RootInfo
+from tvsnap.graph.model import Edge, RootInfo, StepRow
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.rows import ROOT_COLUMNS
@@ -69,6 +69,6 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
             )
             cursor.execute(INSERT_STATE, (hash, hash, None, None, 0, "", info.created))
 
-    def touch_hit(self, edge: Edge, task: str = "") -> None:
-        """Counts that an edge answered a call of this task; in memory, until `flush`."""
-        self._pending.hit(edge.id, task)
+    def touch_hit(self, edge: Edge, task: str = "", step: StepRow | None = None) -> None:
+        """Counts that an edge answered a call of this task, a step of a rollout; in memory, until `flush`."""
+        self._pending.hit(edge.id, task, step)

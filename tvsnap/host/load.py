@@ -23,13 +23,15 @@ class Load(NamedTuple):
         waited: seconds during which something runnable waited for a processor: of the group where the kernel counts
             that for each (control groups of version 2), else of the whole machine; 0 where the kernel does not count
             it.
+        used: seconds of processor time that its processes have used; 0 where that is not known.
     """
 
     throttled: float = 0.0
     waited: float = 0.0
+    used: float = 0.0
 
     def __sub__(self, earlier: Load) -> Load:
-        return Load(self.throttled - earlier.throttled, self.waited - earlier.waited)
+        return Load(self.throttled - earlier.throttled, self.waited - earlier.waited, self.used - earlier.used)
 
 
 class LoadGauge:
@@ -40,14 +42,19 @@ class LoadGauge:
         Args:
             pid: the process, as this machine sees it.
         """
-        group = _cpu_group(pid)
+        group = _group(pid, "cpu") or _group(pid, "")
         self._stat = "" if group is None else f"{group}/cpu.stat"
         own = "" if group is None else f"{group}/cpu.pressure"
         self._pressure = own if os.path.exists(own) else _PRESSURE
+        counting = _group(pid, "cpuacct")  # of version 1; version 2 counts processor time in `cpu.stat`
+        self._usage = "" if counting is None else f"{counting}/cpuacct.usage"
 
     def read(self) -> Load:
         """Returns what was counted so far; zeros for what is not known."""
-        return Load(_throttled(_read(self._stat)), _waited(_read(self._pressure)))
+        throttled, used = _of_stat(_read(self._stat))
+        if self._usage:
+            used = int(_read(self._usage) or 0) / 1e9
+        return Load(throttled, _waited(_read(self._pressure)), used)
 
 
 def busy_seconds() -> float:
@@ -73,13 +80,15 @@ def running() -> int:
     return int(threads) - 1
 
 
-def _cpu_group(pid: int) -> Path | None:
-    """Returns the directory of the control group that counts a process' processor time; None if there is none."""
+def _group(pid: int, controller: str) -> Path | None:
+    """Returns the directory of a process' control group of version 1, by controller, or of version 2, by no name.
+
+    None if there is none.
+    """
     groups = {}
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         groups.update(dict.fromkeys(controllers.split(","), path))  # of version 2, the name is empty
-    controller = "cpu" if "cpu" in groups else ""
     where = _hierarchy(controller)
     return Path(where + groups[controller]) if where and controller in groups else None
 
@@ -94,14 +103,18 @@ def _hierarchy(controller: str) -> str | None:
     return None
 
 
-def _throttled(stat: str) -> float:
+def _of_stat(stat: str) -> tuple[float, float]:
+    """Returns the seconds of throttling and of processor time of a file `cpu.stat`; version 1 lacks the latter."""
+    throttled = used = 0.0
     for line in stat.splitlines():
         name, _, value = line.partition(" ")
-        if name == "throttled_usec":  # version 2
-            return int(value) / 1e6
-        if name == "throttled_time":  # version 1
-            return int(value) / 1e9
-    return 0.0
+        if name == "usage_usec":
+            used = int(value) / 1e6
+        elif name == "throttled_usec":  # version 2
+            throttled = int(value) / 1e6
+        elif name == "throttled_time":  # version 1
+            throttled = int(value) / 1e9
+    return throttled, used
 
 
 def _waited(pressure: str) -> float:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -219,12 +220,21 @@ class TvsnapEnvironment(BaseEnvironment):
             "private": rollout.private,
             "calls": sum(self._sources.values()),
             **self._sources,
+            "missed": await self._missed(rollout.id),
             "tool_time_s": round(self._tool_time, 3),
             "strained_grades": self._strained,
         }
         path = self.trial_paths.trial_dir / f"tvsnap-{role}.json"
         path.write_text(json.dumps(report, indent=2) + "\n")
         self.logger.debug(f"tvsnap: {report}")
+
+    async def _missed(self, rollout: str | None) -> dict[str, int]:
+        """Returns why calls of the rollout were executed, with the number of calls of each reason, the most first."""
+        if rollout is None:
+            return {}
+        graph = (await shared_cache(self._options)).cache.graph
+        steps = await asyncio.to_thread(graph.steps, rollout)
+        return dict(Counter(step.note for step in steps if step.note and step.source != "failed").most_common())
 
     async def attach(self) -> None:
         """Opens a shell in a fork of the present state, replacing this process."""

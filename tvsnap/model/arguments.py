@@ -13,6 +13,9 @@ LONGEST = 366 * 86400
 LARGEST = 2**63 - 1
 """The largest whole number that the graph and the system can store."""
 
+LONGEST_OUTCOME = 500
+"""Characters of the words that say how a rollout ended."""
+
 _STATE = re.compile("[0-9a-f]{64}")
 T = TypeVar("T")
 
@@ -100,3 +103,30 @@ def _number(value: object) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def check_epoch(epoch: object) -> None:
+    """Raises UsageError unless `epoch` is None or a whole number from 0 on."""
+    if epoch is not None:
+        check_whole(epoch, "epoch", 0)
+
+
+def check_reward(reward: object) -> float:
+    """Returns `reward`; raises `UsageError` unless it is a finite number."""
+    number = _number(reward)
+    if not math.isfinite(number):
+        raise UsageError(f"reward must be a finite number, not {reward!r}")
+    return number
+
+
+def check_outcome(outcome: object) -> str | None:
+    """Returns `outcome`, shortened; raises `UsageError` unless it is None or a text."""
+    return None if outcome is None else check_text(outcome, "outcome")[:LONGEST_OUTCOME]
+
+
+def outcome_of(error: BaseException | None) -> str | None:
+    """Returns in words how an exception ended a rollout; None if there is none."""
+    if error is None:
+        return None
+    words = " ".join(str(error).replace("\0", " ").split())
+    return (f"{type(error).__name__}: {words}" if words else type(error).__name__)[:LONGEST_OUTCOME]

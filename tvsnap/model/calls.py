@@ -164,6 +164,8 @@ class ToolResult:
         cost: what executing the call cost beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
         strain: why the load of the machine may have influenced it, see `tvsnap.engine.execution.strain`; None if
             nothing suggests that.
+        processor_s: seconds of processor time that its sandbox used meanwhile when it was executed; None if that is not
+            known.
     """
 
     parts: tuple[Part, ...]
@@ -175,6 +177,7 @@ class ToolResult:
     source: Source = "executed"
     cost: Mapping[str, float] = field(default_factory=dict, hash=False)
     strain: str | None = None
+    processor_s: float | None = field(default=None, hash=False)
 
     @classmethod
     def of_text(
@@ -232,7 +235,7 @@ class ToolResult:
         return self if source == self.source else replace(self, source=source)
 
     def same_value(self, other: ToolResult) -> bool:
-        """Returns whether an agent would see the same: everything but duration, source, cost and strain is equal.
+        """Returns whether an agent would see the same: parts, exit status, and whether it timed out or was cut.
 
         Args:
             other: the result to compare with.

@@ -19,6 +19,7 @@ Cells = Annotated[int, Meta(ge=1, le=4096)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 MOST_ANSWERED = 16 * MIB
 """Bytes that a service inside a sandbox may answer."""
+Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -36,6 +37,7 @@ class OpenRollout(Body):
     limits: Limits | None = None
     network: str | list[str] | None = None
     deadline: Seconds | None = None
+    epoch: Epoch | None = None
 
 
 class Expect(Body):
@@ -61,6 +63,7 @@ class Resume(Body):
     task: str = ""
     label: str | None = None
     after: Seconds = 0.0
+    epoch: Epoch | None = None
 
 
 class Call(Body):
@@ -81,6 +84,12 @@ class Grade(Body):
     files: dict[str, bytes] = {}
     timeout: Seconds = TIMEOUT
     user: str = "root"
+
+
+class Reward(Body):
+    """Records a rollout's reward; see `Rollout.record`."""
+
+    reward: float
 
 
 class Fetch(Body):
@@ -218,6 +227,7 @@ class ResultBody(Struct):
     source: str
     cost: Mapping[str, float]
     strain: str | None
+    processor_s: float | None
 
 
 class PlaceBody(Struct):

@@ -52,6 +52,9 @@ class Held:
         """Ends it."""
         raise NotImplementedError
 
+    def expire(self, seconds: float) -> None:
+        """Is told that it is ended as nothing was asked of it for so many seconds."""
+
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """A block in which it is not ended for want of requests."""
@@ -95,16 +98,22 @@ class HeldRollout(Held):
         rollout: the rollout.
         given: its sandbox, if the client has asked for it.
         leave: ends what belongs to it.
+        outcome: the error that ends it, in words; None where none does.
     """
 
     rollout: AsyncRollout
     given: GivenSandbox | None = None
+    outcome: str | None = None
     leave: Callable[[HeldRollout], Awaitable[object]]
 
     async def end(self) -> None:
         """Closes the rollout."""
         await self.leave(self)
-        await self.rollout.close()
+        await self.rollout.close(self.outcome)
+
+    def expire(self, seconds: float) -> None:
+        """Notes that it is ended for want of requests."""
+        self.outcome = f"no request for {seconds:g} s"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -214,6 +223,7 @@ class Table(Generic[H]):
             if not held.running and now - held.used > self._ttl:
                 logger.info("ending %s %s: no request for %g s", self._what, held.id, self._ttl)
                 self._metrics.ended(self._what)
+                held.expire(self._ttl)
                 try:
                     await self.end(held.id)
                 except Exception:

@@ -19,6 +19,7 @@ from tvsnap.host.trees import extract
 from tvsnap.images import BuildProgress, Image
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.images.descriptions.spec import name_from
+from tvsnap.model.arguments import check_reward
 from tvsnap.model.errors import UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
@@ -35,6 +36,7 @@ from tvsnap.wire.values import to_data
 
 _BUILD = bodies.decoder(bodies.BuildImage)
 _EXPECT = bodies.decoder(bodies.Expect)
+_REWARD = bodies.decoder(bodies.Reward)
 EVENTS = "text/event-stream"
 SAMPLES = 1000
 """Of each kind of latency, the latest are told."""
@@ -55,6 +57,15 @@ class ReportRoutes:
         state, task = "/v1/states/{state}", {"task": "only of this task"}
         tree = {"root": "only below this root", **task, "image": "only of this image", "depth": "only so many steps"}
         patch = {"patch": "true for the lines of text files"}
+        chosen = {
+            **task,
+            "label": "only of this label",
+            "image": "only of this image",
+            "since": "only those that began then or later, seconds since the epoch",
+            "failed": "true for those that an error ended, whose process died, or whose reward is 0 or less",
+            "limit": "only the latest so many",
+            "id": "only this one",
+        }
         return [
             Operation("GET", "/v1/tree", "tree", "Lists the states, with calls and snapshots.", self.tree, query=tree),
             Operation("GET", state, "showState", "Tells of a state: how it came about, calls, snapshots.", self.show),
@@ -64,6 +75,29 @@ class ReportRoutes:
             Operation("GET", "/v1/roots", "roots", "Lists the roots.", self.roots),
             Operation("GET", "/v1/tasks", "tasks", "Lists the tasks.", self.tasks),
             Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=task),
+            Operation(
+                *("GET", "/v1/transcripts", "summaries", "Lists rollouts, newest first, with figures.", self.summaries),
+                query=chosen,
+            ),
+            Operation(
+                *("GET", "/v1/transcripts/{name}", "transcript", "Tells a rollout's calls.", self.transcript),
+                query={"steps": "false for the rollout alone"},
+            ),
+            Operation(
+                *("POST", "/v1/transcripts/{name}/reward", "recordReward", "Records a reward.", self.reward),
+                *(bodies.Reward, bodies.Answered),
+            ),
+            Operation(
+                *(
+                    "GET",
+                    "/v1/tallies",
+                    "tallies",
+                    "Tells what rollouts came to, by epoch, task or label.",
+                    self.tallies,
+                ),
+                query={"by": "epoch, task or label", **task, "label": "only of this label"},
+                of_all=True,
+            ),
             Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats, of_all=True),
             Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
             Operation(
@@ -166,6 +200,70 @@ class ReportRoutes:
         task, tenant = request.query_params.get("task"), tenant_of(request)
         rollouts = await self._service.in_thread(lambda: self._rollouts(tenant, task))
         return json_response({"rollouts": to_data(rollouts)})
+
+    async def summaries(self, request: Request) -> Response:
+        """Lists rollouts, newest first, with what their calls came to."""
+        query, tenant = request.query_params, tenant_of(request)
+        limit, failed = number_of(request, "limit"), flag_of(request, "failed")
+        try:
+            since = None if query.get("since") is None else float(query["since"])
+        except ValueError:
+            raise UsageError(f"since must be seconds since the epoch, not {query['since']!r}") from None
+        chosen: dict[str, Any] = {name: query.get(name) for name in ("task", "label", "image", "id")}
+
+        def read() -> bytes:
+            most = limit if tenant is None else None
+            found = self._graph.summaries(**chosen, since=since, failed=failed, limit=most)
+            if tenant is not None:
+                found = [one for one in found if tenant.owns(one.salt)][:limit]
+            return encode({"rollouts": to_data(found)})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def tallies(self, request: Request) -> Response:
+        """Tells what rollouts came to, by epoch, task or label."""
+        query = request.query_params
+        by, chosen = query.get("by"), {name: query.get(name) for name in ("task", "label")}
+
+        def read() -> bytes:
+            return encode({"tallies": to_data(self._graph.tallies(by, **chosen))})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def transcript(self, request: Request) -> Response:
+        """Tells a rollout that was named by its id, a prefix of it or its label, and its calls in order."""
+        name, tenant = request.path_params["name"], tenant_of(request)
+        alone = request.query_params.get("steps") == "false"
+
+        def read() -> bytes:
+            found = self._named(name, tenant)
+            steps = [] if found is None or alone else self._graph.steps(found.id)
+            return encode({"rollout": to_data(found), "steps": to_data(steps)})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def reward(self, request: Request) -> Response:
+        """Records the reward of a rollout, which may have ended."""
+        name, tenant = request.path_params["name"], tenant_of(request)
+
+        async def work(body: bytes) -> bytes:
+            asked = decode(_REWARD, body)
+
+            def write() -> bytes:
+                found = self._named(name, tenant)
+                reward = check_reward(asked.reward)
+                return encode(bodies.Answered(found is not None and self._graph.record_reward(found.id, reward)))
+
+            return await self._service.in_thread(write)
+
+        return json_response(await self._service.once(request, work))
+
+    def _named(self, name: str, tenant: Tenant | None) -> RolloutRecord | None:
+        """Returns the rollout that a tenant names; None if it has no such one."""
+        if tenant is None:
+            return self._graph.find_rollout(name)
+        theirs = [one for one in self._rollouts(tenant, None) if one.id.startswith(name) or one.label == name]
+        return max(theirs, key=lambda one: (one.id == name, one.label == name, one.started), default=None)
 
     async def stats(self, request: Request) -> Response:
         """Tells the figures of this server and of the data directory."""

@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.engine.position import Position
+from tvsnap.model.arguments import check_outcome
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.grades import Verifier
 from tvsnap.server import bodies
@@ -46,6 +47,7 @@ def result_body(result: ToolResult) -> ResultBody:
         result.source,
         dict(result.cost),
         result.strain,
+        result.processor_s,
     )
 
 
@@ -79,7 +81,10 @@ class RolloutRoutes:
             ),
             Operation("GET", "/v1/rollouts", "listRollouts", "Lists the open rollouts.", self.list),
             Operation("GET", one, "showRollout", "Tells where a rollout stands.", self.show, None, RolloutAnswer),
-            Operation("DELETE", one, "closeRollout", "Ends a rollout.", self.close, None, bodies.Answered),
+            Operation(
+                *("DELETE", one, "closeRollout", "Ends a rollout.", self.close, None, bodies.Answered),
+                {"outcome": "the error that ended it, in words"},
+            ),
             Operation("GET", f"{one}/tools", "listTools", "Lists the tools that may be called.", self.tools),
             Operation(
                 *("POST", f"{one}/forks", "forkRollout", "Begins rollouts where one stands.", self.fork),
@@ -128,6 +133,7 @@ class RolloutRoutes:
                     limits=asked.limits,
                     network=asked.network,
                     deadline=asked.deadline,
+                    epoch=asked.epoch,
                 )
                 await begun.tools()  # begins it
                 answer = self._add(begun, tenant)
@@ -146,7 +152,8 @@ class RolloutRoutes:
                 begun: list[AsyncRollout] = []
                 try:
                     for _ in range(asked.n):
-                        one = self._service.cache.resume(state, asked.task, asked.label, after=asked.after)
+                        chosen = {"after": asked.after, "epoch": asked.epoch}
+                        one = self._service.cache.resume(state, asked.task, asked.label, **chosen)
                         await one.tools()
                         begun.append(one)
                 except BaseException:
@@ -343,10 +350,11 @@ class RolloutRoutes:
     async def close(self, request: Request) -> Response:
         """Ends a rollout; one that has ended already is no error."""
         id, tenant = request.path_params["id"], tenant_of(request)
-        known = any(held.id == id and held.is_for(tenant) for held in self._service.rollouts)
-        if known:
+        known = next((held for held in self._service.rollouts if held.id == id and held.is_for(tenant)), None)
+        if known is not None:
+            known.outcome = check_outcome(request.query_params.get("outcome"))
             await asyncio.shield(asyncio.ensure_future(self._service.rollouts.end(id)))
-        return json_response(bodies.Answered(known))
+        return json_response(bodies.Answered(known is not None))
 
     def _held(self, request: Request) -> HeldRollout:
         return self._service.rollouts.find(request.path_params["id"], tenant_of(request))

@@ -13,6 +13,8 @@ import contextlib
 import importlib.util
 import json
 import secrets
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -67,9 +69,9 @@ class StatelessCache:
         self._cache = cache
         self.known: dict[str, tvsnap.ToolResult] = {}
 
-    def group(self, image: str, task: str, n: int) -> list[StatelessRollout]:
+    def group(self, image: str, task: str, n: int, **options: Any) -> list[StatelessRollout]:
         """Returns rollouts; see `tvsnap.AsyncCache.group`."""
-        return [StatelessRollout(self, rollout) for rollout in self._cache.group(image, task, n)]
+        return [StatelessRollout(self, rollout) for rollout in self._cache.group(image, task, n, **options)]
 
 
 class StatelessRollout:
@@ -161,7 +163,7 @@ async def run(
         for epoch in range(options.epochs):
             renew(agents.generator, learner, home / f"adapter-{epoch}")
             before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
-            groups = await agents.play(cache, of, k, f"{options.seed} train {epoch}", stragglers)
+            groups = await agents.play(cache, of, k, f"{options.seed} train {epoch}", stragglers, epoch=epoch)
             tested = await agents.play(cache, test, 1, f"{options.seed} test {epoch}")
             played, after = time.perf_counter(), counted.stats()
             graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
@@ -338,6 +340,7 @@ def options_of(arguments: Sequence[str] | None) -> Any:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the experiment."""
     options = options_of(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     torch.manual_seed(options.seed)
     base, tokenizer = load(options.model, options.device)
     model = with_adapter(base)

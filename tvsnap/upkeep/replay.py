@@ -37,7 +37,7 @@ _PATIENCE = 10.0
 class ReplayOptions:
     """How to replay."""
 
-    image: str | None = None  # for rollouts that name none; None where all name one
+    image: str | None = None  # also for rollouts that name another one; None where all name one
     parallel: int = 1  # how many rollouts run at once
     repeat: int = 1  # how many times all of them are run, one pass after the other
     think: float = 0.0  # seconds between two calls of a rollout, as a model would think
@@ -291,8 +291,8 @@ class Replay:
 
     def _run_rollout(self, run: RolloutRun) -> None:
         planned, options = run.planned, self.options
-        image = planned.image or options.image or ""
-        with self.cache.rollout(image=image, task=planned.task, salt=options.salt, label=planned.rollout) as rollout:
+        image, label = options.image or planned.image or "", planned.rollout
+        with self.cache.rollout(image, planned.task, options.salt, label, epoch=run.repeat) as rollout:
             for index, step in enumerate(planned.calls):
                 if self._stop.is_set():
                     return

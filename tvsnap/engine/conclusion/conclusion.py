@@ -17,6 +17,7 @@ from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.dating import redate
 from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.graph import StepRow
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
 
@@ -43,10 +44,11 @@ class Conclusions:
         self._recorder = recorder
         self._hold = hold
 
-    def begin(self, live: LiveSandbox, executed: Executed, *, exposed: bool) -> Concluding:
+    def begin(self, live: LiveSandbox, executed: Executed, step: StepRow | None, *, exposed: bool) -> Concluding:
         """Has a worker find out where a call led, record it, and take a snapshot if the policy wants one.
 
-        A sandbox that was given out (`exposed`) is not closed to make room for others.
+        The call is a step of the rollout. A sandbox that was given out (`exposed`) is not closed to make room for
+        others.
 
         Raises:
             InfrastructureError: the cache is closed.
@@ -55,10 +57,10 @@ class Conclusions:
         for future in concluding:
             future.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
         if not executed.looked_at:  # this takes less time than waking a worker
-            self._conclude(concluding, live, executed, exposed)
+            self._conclude(concluding, live, executed, step, exposed)
             return concluding
         try:
-            self._context.workers.submit(self._conclude, concluding, live, executed, exposed)
+            self._context.workers.submit(self._conclude, concluding, live, executed, step, exposed)
         except RuntimeError:
             raise InfrastructureError("the cache is closed") from None
         return concluding
@@ -72,7 +74,9 @@ class Conclusions:
             return False
         return True
 
-    def _conclude(self, concluding: Concluding, live: LiveSandbox, executed: Executed, exposed: bool) -> None:
+    def _conclude(
+        self, concluding: Concluding, live: LiveSandbox, executed: Executed, step: StepRow | None, exposed: bool
+    ) -> None:
         """Does, in a worker, what `begin` describes."""
         outcome, freed = concluding
         usable = False
@@ -87,7 +91,7 @@ class Conclusions:
             left = Aftermath(unchanged=False)
             if usable:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
-            position = self._recorder.record(executed, left)
+            position = self._recorder.record(executed, left, step)
             changed = position.state != executed.at.state
             if changed:
                 live.state, live.since = position.state, executed.ended

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.position import Position
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, StepRow
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import TvsnapError
 
@@ -52,8 +52,8 @@ class Recorder:
         self.task = task
         self._timeouts = timeouts
 
-    def record(self, executed: Executed, left: Aftermath) -> Position:
-        """Records a call that was executed; returns where it led.
+    def record(self, executed: Executed, left: Aftermath, step: StepRow | None = None) -> Position:
+        """Records a call that was executed, a step of a rollout; returns where it led.
 
         If the graph cannot record it (its state was forgotten, the disk is full), it leads into a private branch.
         """
@@ -64,7 +64,7 @@ class Recorder:
             reason = at.private or _unshareable(executed, left, timeouts=self._timeouts)
             reason = reason or self._ungraded(executed)
             if not reason:
-                position, reason = self._share(executed, left)
+                position, reason = self._share(executed, left, step)
                 if position is not None:
                     return position
             timeout = executed.timeout if result.timed_out else None
@@ -79,24 +79,33 @@ class Recorder:
                 on_host=tool.on_host,
                 asked=executed.asked,
                 grade=executed.grade,
+                step=step,
             )
         except TvsnapError as error:
-            return _unrecorded(at, executed.call, str(error), left, executed.ended)
+            return self._unrecorded(at, executed.call, str(error), left, executed.ended, step)
 
     def answers_nobody(self, executed: Executed) -> bool:
         """Returns whether a call's result is sure not to be shared, whatever the call left behind."""
         return _unshareable(executed, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
 
-    def branch_off(self, at: Position, call: ToolCall, result: ToolResult, reason: str, left: Aftermath) -> Position:
+    def branch_off(
+        self,
+        at: Position,
+        call: ToolCall,
+        result: ToolResult,
+        reason: str,
+        left: Aftermath,
+        step: StepRow | None = None,
+    ) -> Position:
         """Records a call that led into a private branch, or further along one; returns where it led.
 
         `reason` says why its result is not shared.
         """
         now = time.monotonic()
         try:
-            return self._keep(at, call, result, reason, None, left, now)
+            return self._keep(at, call, result, reason, None, left, now, step=step)
         except TvsnapError as error:
-            return _unrecorded(at, call, str(error), left, now)
+            return self._unrecorded(at, call, str(error), left, now, step)
 
     def _ungraded(self, executed: Executed) -> str | None:
         """Returns why the grade that a call gave cannot be shared; None if it can, or if the call does not grade."""
@@ -108,7 +117,7 @@ class Recorder:
             return "another execution has given this grade, and answers others"
         return reason
 
-    def _share(self, executed: Executed, left: Aftermath) -> tuple[Position | None, str | None]:
+    def _share(self, executed: Executed, left: Aftermath, step: StepRow | None) -> tuple[Position | None, str | None]:
         """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
         at, call, result = executed.at, executed.call, executed.result
         timeout = executed.timeout if result.timed_out else None
@@ -135,6 +144,7 @@ class Recorder:
             quiet_s=math.inf if left.unchanged else left.quiet_s,
             backend=self._backend,
             ended=_wall_clock(executed.ended),
+            step=step,
         )
         if left.unchanged:
             if edge.deterministic and (edge.changed or edge.result.same_value(result)):
@@ -158,10 +168,11 @@ class Recorder:
         on_host: bool = False,
         asked: tuple[str, ...] = (),
         grade: str | None = None,
+        step: StepRow | None = None,
     ) -> Position:
         """Records a call that is only shown to people; returns where it led."""
         if not at.recorded:
-            return _unrecorded(at, call, reason, left, ended)
+            return self._unrecorded(at, call, reason, left, ended, step)
         after = _private_state(at, left)
         facts: dict[str, Any] = {
             "next_state": after,
@@ -175,6 +186,7 @@ class Recorder:
             "asked": asked,
             "grade": grade,
             "ended": _wall_clock(ended),
+            "step": step,
         }
         if at.private:
             self._graph.record_later(at.state, call, result, **facts)
@@ -185,6 +197,14 @@ class Recorder:
             return replace(at, unshared=reason)
         private, course = at.private or reason, at.course_after(call)
         return Position(after, at.depth + 1, private, True, reason, left.quiet_s, ended, course)
+
+    def _unrecorded(
+        self, at: Position, call: ToolCall, reason: str | None, left: Aftermath, ended: float, step: StepRow | None
+    ) -> Position:
+        """Returns where a call led that is not in the graph; its step still is."""
+        if step is not None:
+            self._graph.note_step(step._replace(call=call.canonical))
+        return _unrecorded(at, call, reason, left, ended)
 
 
 def _wall_clock(moment: float) -> float:

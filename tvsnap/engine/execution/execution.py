@@ -99,7 +99,8 @@ class Execution:
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
         if load is not None:
-            result = replace(result, strain=strain(call, result, timeout, live.sandbox.load() - load))
+            load = live.sandbox.load() - load
+            result = replace(result, strain=strain(call, result, timeout, load), processor_s=load.used or None)
             trouble = live.sandbox.machine_fault(result.output) or trouble
         grade = None if grading is None else grading.read(live.sandbox, result)
         asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()

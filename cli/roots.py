@@ -1,0 +1,67 @@
+"""Tells roots of one image apart, in words: by limits, network, salt and the image's build."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from .text import one_line, size
+
+_BYTES = ("memory", "disk", "output")
+
+
+class Root(NamedTuple):
+    """What distinguishes a root; see `tvsnap.graph.RootInfo`."""
+
+    hash: str
+    image: str
+    limits: str
+    network: str
+    salt: str
+    digest: str = ""
+    environment: str = ""
+
+
+def distinctions(roots: Iterable[Root]) -> dict[str, str]:
+    """Returns, by root, in what it differs from others of its image; empty where it differs from none of them."""
+    of_image: dict[str, dict[str, Root]] = defaultdict(dict)
+    for root in roots:
+        of_image[root.image][root.hash] = root
+    return {hash: words for group in of_image.values() for hash, words in _told_apart(group).items()}
+
+
+def _told_apart(group: Mapping[str, Root]) -> dict[str, str]:
+    limits = {hash: _read(root.limits) for hash, root in group.items()}
+    names = sorted({name for said in limits.values() for name in said})
+    differing = [name for name in names if len({json.dumps(said.get(name)) for said in limits.values()}) > 1]
+    networks, salts, digests, environments = (
+        len({getattr(root, what) for root in group.values()}) > 1
+        for what in ("network", "salt", "digest", "environment")
+    )
+    told = {}
+    for hash, root in group.items():
+        words = [f"{name.removesuffix('_mb')} {_shown(name, limits[hash].get(name))}" for name in differing]
+        words += [f"network {one_line(root.network)}"] if networks else []
+        words += [f"salt {one_line(root.salt)}" if root.salt else "no salt"] if salts else []
+        words += [f"image {root.digest[:12]}"] if digests and root.digest else []
+        words += [root.environment] if environments else []
+        told[hash] = ", ".join(words)
+    return told
+
+
+def _read(limits: str) -> dict[str, Any]:
+    try:
+        found = json.loads(limits)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "unlimited"
+    if isinstance(value, (int, float)) and any(part in name for part in _BYTES):
+        return size(value)
+    return one_line(str(value))

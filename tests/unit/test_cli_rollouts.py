@@ -1,0 +1,148 @@
+"""The verbs that tell of rollouts: `rollouts`, and `show` with the name of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.caches import bash, open_cache, settle
+from tests.unit.cli_helpers import CommandLine, make_command_line
+from tvsnap import Limits
+from tvsnap.cache import Cache
+
+
+@pytest.fixture
+def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return make_command_line(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def cache(line: CommandLine) -> Iterator[Cache]:
+    """A cache on the data directory of the command line."""
+    with open_cache(line.home, line.backend) as cache:
+        yield cache
+
+
+def fill(cache: Cache) -> list[str]:
+    """Makes three rollouts of two tasks; returns their ids."""
+    ids = []
+    for task, label, epoch, commands in (
+        ("fix", "first", 0, ["echo 1 > f", "cat f", "false"]),
+        ("fix", "second", 1, ["echo 1 > f", "cat f", "true"]),
+        ("other", None, None, ["echo 1 > f"]),
+    ):
+        with cache.rollout("terminal", task, label=label, epoch=epoch) as rollout:
+            for command in commands:
+                bash(rollout, command)
+                settle(rollout)
+        ids.append(str(rollout.id))
+        if epoch is not None:
+            rollout.record(epoch / 2)
+    cache.close()
+    return ids
+
+
+def test_rollouts_are_listed_newest_first(line: CommandLine, cache: Cache) -> None:
+    first, second, other = fill(cache)
+    head, *lines = line("rollouts").stdout.splitlines()
+    assert head.split() == [
+        *("rollout", "task", "label", "epoch", "image", "began", "ended", "calls", "hits", "failing", "reward"),
+    ]
+    assert [words.split()[0] for words in lines] == [other[:8], second[:8], first[:8]]
+    assert lines[1].split() == [second[:8], "fix", "second", "1", "terminal", "just", "now", "closed", "3", "2", "0.5"]
+    assert lines[2].split() == [first[:8], "fix", "first", "0", "terminal", "just", "now", "closed", "3", "0", "1", "0"]
+    assert [one["id"] for one in line.json("rollouts", "--task", "fix")["rollouts"]] == [second, first]
+    assert [one["id"] for one in line.json("rollouts", "--label", "first")["rollouts"]] == [first]
+    assert [one["id"] for one in line.json("rollouts", "--failed")["rollouts"]] == [first]  # its reward is 0
+    assert [one["id"] for one in line.json("rollouts", "--limit", "1", "--since", "2h")["rollouts"]] == [other]
+    assert line.json("rollouts", "--since", "2999-01-01")["rollouts"] == []
+    assert line.json("rollouts", "--image", "nothing")["rollouts"] == []
+    assert "the latest 2 rollouts; --limit 0 lists all" in line("rollouts", "--limit", "2").stdout
+    assert "no rollout was made, or none is like that" in line("rollouts", "--label", "none").stdout
+
+
+def test_mistakes_in_the_choice(line: CommandLine, cache: Cache) -> None:
+    fill(cache)
+    assert "--since must be 30m, 2h, 3d or a date" in line.error("rollouts", "--since", "yesterday", status=2)
+    assert 'no rollouts of task "no" are known; have: fix, other' in line.error("rollouts", "--task", "no", status=3)
+
+
+def test_a_rollout_is_shown_with_all_its_calls(line: CommandLine, cache: Cache) -> None:
+    first, second, _ = fill(cache)
+    text = line("show", first[:12]).stdout
+    assert text.startswith(f"rollout {first} first\n")
+    assert "fix, epoch 0" in text
+    assert "3 calls, 0 of them answered (0.0 %), 1 failing" in text
+    assert "executed 3, as it was not made in this state before" in text
+    rows = [row.split() for row in text.splitlines() if row[:4].strip().isdigit()]
+    sources = {"started", "executed"}
+    assert [[word for word in row[2:] if word not in sources][:-4] for row in rows] == [
+        ["echo", "1", ">", "f", "0"],
+        ["same", "cat", "f", "0"],
+        ["false", "1"],
+    ]
+    assert [next(word for word in row if word in sources) for row in rows] == ["started", "executed", "executed"]
+    data = line.json("show", "second")
+    assert data["rollout"]["id"] == second
+    assert data["rollout"]["hits"] == 2
+    assert [(step["call"]["arguments"]["command"], step["source"]) for step in data["steps"]] == [
+        *(("echo 1 > f", "hit"), ("cat f", "hit"), ("true", "forked")),
+    ]
+    assert data["steps"][1]["record"]["output"] == "1\n"
+    assert "| 1" not in text
+    assert "      | 1\n" in line("show", "first", "--output").stdout
+
+
+def test_a_state_is_still_shown(line: CommandLine, cache: Cache) -> None:
+    first, _, _ = fill(cache)
+    state = line.json("show", first)["rollout"]["state"]
+    assert line.json("show", state[:10])["state"] == state
+    assert "no state begins with 0000000000000000000000" in line.error("show", "0" * 22, status=3)
+    error = line.error("show", "nothing of this", status=2)
+    assert "names no state" in error
+    assert "nor is there a rollout of this id or label (tvsnap rollouts)" in error
+
+
+def test_failures_are_marked_in_the_tree(line: CommandLine, cache: Cache) -> None:
+    with cache.rollout("terminal", "t") as rollout:
+        for command in ("echo 1 > f", "cat missing", "cat missing; echo 2 > g; false"):
+            bash(rollout, command)
+            settle(rollout)
+    cache.close()
+    text = line("tree").stdout
+    assert "cat missing ✗ 1" in text
+    assert "✗ 1 exit status 1" in text
+
+
+def test_roots_that_differ_are_told_apart(line: CommandLine, cache: Cache) -> None:
+    for limits in (None, Limits(memory=64 << 20)):
+        with cache.rollout("terminal", "t", limits=limits) as rollout:
+            bash(rollout, "echo 1 > f")
+            settle(rollout)
+    cache.close()
+    head, *lines = line("rollouts").stdout.splitlines()
+    assert "root" in head.split()
+    assert "memory 64 MB" in lines[0]
+    assert "memory 2.0 GB" in lines[1]
+    assert "memory 64 MB" in line("tree").stdout
+
+
+def test_stats_by_epoch_task_and_label(line: CommandLine, cache: Cache) -> None:
+    fill(cache)
+    zero, one, none = line.json("stats", "--by", "epoch")["groups"]
+    assert [group["key"] for group in (zero, one, none)] == ["0", "1", None]
+    assert (zero["rollouts"], zero["calls"], zero["hits"], zero["failing"], zero["reward"]) == (1, 3, 0, 1, 0.0)
+    assert (one["calls"], one["hits"], one["hit_rate"], one["reward"]) == (3, 2, pytest.approx(2 / 3), 0.5)
+    assert one["saved_s"] == pytest.approx(one["took_s"] - one["waited_s"])
+    assert [group["key"] for group in line.json("stats", "--by", "task")["groups"]] == ["fix", "other"]
+    (fix,) = line.json("stats", "--task", "fix")["groups"]
+    assert (fix["key"], fix["rollouts"], fix["calls"], fix["reward"]) == (None, 2, 6, 0.25)
+    (first,) = line.json("stats", "--label", "first", "--by", "label")["groups"]
+    assert (first["key"], first["calls"]) == ("first", 3)
+    text = line("stats", "--by", "epoch").stdout
+    assert "saved: the difference, in wall time" in text
+    assert "no rollout was made" in line("stats", "--label", "nobody").stdout
+    assert "rollouts are counted by epoch, task, label" in line.error("stats", "--by", "image", status=2)
+    assert 'no rollouts of task "no" are known' in line.error("stats", "--task", "no", status=3)
