@@ -18,6 +18,9 @@ def gc(
     keep_bytes: str | None = Option(
         None, metavar="SIZE", help="Delete snapshots until the rest fits in SIZE: 500M, 2G."
     ),
+    packages: bool = Option(
+        False, "--packages", help="Delete the packages that builds of images have downloaded, too."
+    ),
     dry_run: bool = Option(False, "--dry-run", "-n", help="Only tell what would be freed."),
     as_json: options.AsJson = False,
 ) -> None:
@@ -30,6 +33,8 @@ def gc(
     nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was
     kept by hand, and what running rollouts stand on, stays.
 
+    It works on a full disk, too: a few MiB are kept in reserve for it in the data directory.
+
     That is done once: --keep-bytes sets no budget. Only `tvsnap replay` and `tvsnap run` keep to one while they run,
     with these options of theirs (in Python: Cache(budget=...)):
 
@@ -41,13 +46,14 @@ def gc(
     Examples:
       tvsnap gc --dry-run
       tvsnap gc --keep-bytes 2G
+      tvsnap gc --packages --keep-bytes 0
     """
     from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
     limit = None if keep_bytes is None else options.parse_size(keep_bytes)
     report = None
     with context.open_parts() as parts:
-        plan = plan_gc(parts.home, parts.graph, parts.backend, keep_bytes=limit)
+        plan = plan_gc(parts.home, parts.graph, parts.backend, keep_bytes=limit, packages=packages)
         if not dry_run:
             with context.waiting("freeing"):
                 report = run_gc(parts.home, parts.graph, parts.backend, plan)
@@ -75,14 +81,29 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
         lines.append(f"{count(len(plan.evicted), 'snapshot')} to keep within the limit, {size(evicted)}")
     if plan.contents:
         lines.append(f"{count(plan.contents, 'content')} that no recorded call names, {size(plan.contents_bytes)}")
+    if plan.packages and plan.packages_bytes:
+        lines.append(f"downloaded packages, {size(plan.packages_bytes)}")
     if not lines:
         console.print(f"nothing to free; snapshots take {size(plan.kept_bytes)}")
+        _print_rest(plan)
         return
     console.print("would free:" if report is None else "freed:", style="bold")
     for line in lines:
         console.print(f"  {line}")
     left = size(plan.kept_bytes)
     console.print(f"snapshots would then take {left}" if report is None else f"snapshots now take {left}")
+    _print_rest(plan)
+
+
+def _print_rest(plan: GcPlan) -> None:
+    """Names what else takes room, and how that is freed."""
+    rest = [f"images {size(plan.images_bytes)} (tvsnap image ls, tvsnap image rm)"] if plan.images_bytes else []
+    if plan.packages_bytes and not plan.packages:
+        rest.append(f"downloaded packages {size(plan.packages_bytes)} (tvsnap gc --packages)")
+    if plan.kept_bytes:
+        rest.append("the snapshots (tvsnap gc --keep-bytes, tvsnap forget)")
+    if rest:
+        context.console().print(f"not touched: {', '.join(rest)}", soft_wrap=True)
 
 
 def _data(plan: GcPlan, report: GcReport | None) -> dict[str, Any]:
@@ -98,6 +119,8 @@ def _data(plan: GcPlan, report: GcReport | None) -> dict[str, Any]:
         "kept_bytes": plan.kept_bytes,
         "contents": plan.contents,
         "contents_bytes": plan.contents_bytes,
+        "images_bytes": plan.images_bytes,
+        "packages_bytes": plan.packages_bytes,
         "reaped": asdict(report.reaped) if report is not None else None,
         "leases": report.leases if report is not None else None,
     }

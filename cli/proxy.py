@@ -63,7 +63,7 @@ def proxy(
       tvsnap proxy --upstream http://127.0.0.1:8000
       OPENAI_BASE_URL=http://127.0.0.1:8421/v1 python3 agent.py
       tvsnap proxy --upstream https://models:8000 --upstream-key-file key
-      tvsnap proxy --upstream http://models:8000 --host 0.0.0.0 --token-file tokens
+      tvsnap proxy --upstream http://models --host 0.0.0.0 --token-file tokens
       tvsnap proxy --stats --json
     """
     import asyncio

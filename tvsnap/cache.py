@@ -38,7 +38,7 @@ from tvsnap.engine.supply.recipes import ImageSource, Recipes
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
 from tvsnap.graph.remade import Remade
-from tvsnap.host import owners
+from tvsnap.host import owners, spare
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
@@ -182,6 +182,7 @@ class Cache:
         self._image_source: ImageSource = images or ImageStore(self.home)
         self._contents = Contents(self.home)
         self.pool = SandboxPool(self.budget, self._end_dropped_soon)
+        spare.keep(self.home)
         with contextlib.ExitStack() as undo:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)

@@ -131,9 +131,19 @@ with Cache(home, policy="eager", budget=Budget(parked=0)) as cache:
         told["while full"] = [bash(large, f"{few}; echo {turn}")[1] for turn in range(3)]
         told["read-only"] = cache.backend.room().read_only
         told["left while full"] = os.statvfs(home).f_bavail
+tvsnap = [sys.executable, "-c", "from cli.entry import main; main()"]
+told["gc while full"] = subprocess.run([*tvsnap, "gc", "--home", str(home)], stdout=sys.stderr).returncode
+with open(home / "filler", "ab", buffering=0) as filler:  # what that has freed
+    try:
+        while True:
+            filler.write(bytes(4096))
+    except OSError as error:
+        told["filler"] = error.strerror
+told["forget while full"] = subprocess.run(
+    [*tvsnap, "forget", "--task", "other", "--yes", "--home", str(home)], stdout=sys.stderr
+).returncode
 (home / "filler").unlink()
-gc = [str(Path(sys.executable).with_name("tvsnap")), "gc", "--keep-bytes", "30MB", "--home", str(home)]
-subprocess.run(gc, check=True, stdout=sys.stderr)
+subprocess.run([*tvsnap, "gc", "--keep-bytes", "30MB", "--home", str(home)], check=True, stdout=sys.stderr)
 told["after gc"] = pool()
 with Cache(home, policy="eager", budget=Budget(parked=0)) as cache:
     with cache.rollout(image, salt="new") as new:
@@ -153,6 +163,7 @@ def test_others_fill_the_disk_below_the_pool(tmp_path: Path, terminal_image: Ima
     assert told["while full"] == ["0\n", "1\n", "2\n"]
     assert told["read-only"] is False
     assert told["left while full"] == 0
+    assert (told["gc while full"], told["forget while full"]) == (0, 3), "it runs, and there is no such task"
     assert told["after gc"] < told["empty"] + 40  # the disk has the rest back
     assert told["new"] == "157286400\n"
     assert told["known"] == ["hit", ""]

@@ -8,11 +8,11 @@ from typing import Any
 
 import gymnasium
 
-from tvsnap.priors import Episode, PriorCache, QLearner
+from tvsnap.priors import PriorCache, QLearner, RolloutSummary
 
 ACTIONS = ("left", "down", "right", "up")
 WIDTH = 4
-EPISODES = 120
+ROLLOUTS = 120
 
 
 def describe(observation: Any) -> str:
@@ -32,12 +32,12 @@ class Oracle:
         return self.weights
 
 
-def learn(file: Path, oracle: Oracle, *, refresh: float, seed: int) -> list[Episode]:
+def learn(file: Path, oracle: Oracle, *, refresh: float, seed: int) -> list[RolloutSummary]:
     environment = gymnasium.make("FrozenLake-v1", is_slippery=False)
     # Cells differ in a number alone, which embeddings hardly tell apart: only the same text is the same state.
     with PriorCache(file, delta=1.5, refresh=refresh, seed=seed) as cache:
         learner = QLearner(cache, "reach the goal", ACTIONS, oracle, describe, seed=seed)
-        return [learner.episode(environment, seed=seed + number) for number in range(EPISODES)]
+        return [learner.rollout(environment, seed=seed + number) for number in range(ROLLOUTS)]
 
 
 def test_fewer_questions_and_more_success(tmp_path: Path) -> None:
@@ -46,16 +46,16 @@ def test_fewer_questions_and_more_success(tmp_path: Path) -> None:
     for seed in range(3):
         cached, uncached = Oracle(helpful), Oracle(helpful)
         found = learn(tmp_path / f"cached-{seed}.db", cached, refresh=0.0, seed=seed)
-        successes["cached"] += sum(episode.reward for episode in found)
+        successes["cached"] += sum(rollout.reward for rollout in found)
         assert cached.asked <= WIDTH * WIDTH, "once a state"
-        assert cached.asked == sum(episode.asked for episode in found)
+        assert cached.asked == sum(rollout.asked for rollout in found)
         found = learn(tmp_path / f"uncached-{seed}.db", uncached, refresh=1.0, seed=seed)
-        successes["not cached"] += sum(episode.reward for episode in found)
-        assert uncached.asked == sum(episode.steps for episode in found), "once a step"
+        successes["not cached"] += sum(rollout.reward for rollout in found)
+        assert uncached.asked == sum(rollout.steps for rollout in found), "once a step"
         assert uncached.asked > 20 * cached.asked
         even = Oracle(dict.fromkeys(ACTIONS, 1.0))
         found = learn(tmp_path / f"even-{seed}.db", even, refresh=0.0, seed=seed)
-        successes["no prior"] += sum(episode.reward for episode in found)
+        successes["no prior"] += sum(rollout.reward for rollout in found)
     # The hits make the temperature fall, so that the cached agent learns at least as well as one that always asks.
     assert successes["cached"] > 1.3 * successes["no prior"]
     assert successes["cached"] >= successes["not cached"]

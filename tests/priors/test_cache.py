@@ -419,7 +419,7 @@ def test_a_question_that_makes_no_sense(
         ({"embedder": 3}, "must be callable"),
         ({"embedder": lambda text: [1.0]}, "a lambda has none"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_a_setting_that_makes_no_sense(
     open_cache: Callable[..., PriorCache], setting: dict[str, object], reason: str

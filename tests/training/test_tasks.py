@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import tvsnap
+from tests.training.attempts import ATTEMPTS
 from tvsnap.images import Image, ImageStore
 from tvsnap.training.tasks import KINDS, Task, tasks
 
@@ -36,7 +37,7 @@ class Images:
         return self.built[name]
 
 
-def grades_of(cache: tvsnap.Cache, task: Task, commands: tuple[str, ...]) -> tvsnap.Grade:
+def grade_of(cache: tvsnap.Cache, task: Task, commands: Sequence[str]) -> tvsnap.Grade:
     with cache.rollout(task.image, task.name) as rollout:
         for command in task.setup:
             made = rollout.call("bash", {"command": command}, 60.0)
@@ -68,12 +69,20 @@ def test_each_has_several_ways_of_one_to_eight_calls() -> None:
         assert len(set(map(len, task.solutions))) > 1
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_solutions_are_graded_1_and_others_0(cache: tvsnap.Cache, kind: str, split: str) -> None:
-    (task,) = tasks(split, 1, seed=1, kinds=[kind])  # type: ignore[arg-type]
-    grades = [grades_of(cache, task, commands) for commands in (*task.solutions, *task.wrong)]
+def test_solutions_are_graded_1_and_others_0(cache: tvsnap.Cache, kind: str) -> None:
+    (task,) = tasks("train", 1, seed=1, kinds=[kind])
+    grades = [grade_of(cache, task, commands) for commands in (*task.solutions, *task.wrong)]
     assert [grade.reward for grade in grades] == [1.0] * len(task.solutions) + [0.0] * len(task.wrong), grades
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_looks_right_is_told_from_what_is(cache: tvsnap.Cache, kind: str) -> None:
+    (task,) = tasks("test", 1, seed=5, kinds=[kind])
+    assert grade_of(cache, task, task.solutions[0]).reward == 1.0
+    for reward, what, commands in ATTEMPTS[kind](task):
+        grade = grade_of(cache, task, commands)
+        assert grade.reward == reward, (what, dict(grade.tests), grade.log)
 
 
 @pytest.mark.parametrize("options", [{"split": "none"}, {"families": ["none"]}, {"kinds": ["none"]}])

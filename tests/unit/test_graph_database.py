@@ -208,7 +208,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         root = add_root(graph)
         writer = inside.writer(graph)
         writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
-        with pytest.raises(InfrastructureError, match=r"tvsnap.db: no room left on its disk; remove a few"):
+        with pytest.raises(InfrastructureError, match=r"tvsnap.db: no room left on its disk; free some: tvsnap gc"):
             walk(graph, root, *map(str, range(1000)))
         recorded = len(graph.tree())
         writer.execute("PRAGMA max_page_count = 1000000")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 from tvsnap.client.terminals import AsyncTerminal, Frames
-from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, pause_after, unreachable
+from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, broken, pause_after, unreachable
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
 from tvsnap.wire.tcp import notice_loss
@@ -98,8 +98,7 @@ class AsyncTransport:
                 if attempt == TRIES:
                     if isinstance(error, Unreachable):
                         raise
-                    where = self.blocking.address
-                    raise Unreachable(f"the connection to {where} broke {TRIES} times: {error}") from None
+                    raise broken(self.blocking.address, error) from None
                 if attempt > 1:
                     await asyncio.sleep(pause_after(attempt))
         raise AssertionError("not reached")

@@ -187,13 +187,18 @@ def open_rollout(
         check_seconds(deadline, "deadline", least=0.0)
     check_epoch(epoch)
     asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
-    return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline, "epoch": epoch})
+    return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline, **_of(epoch)})
+
+
+def _of(epoch: int | None) -> dict[str, int]:
+    """Returns what tells an epoch; nothing where there is none, as servers before epochs take nothing then."""
+    return {} if epoch is None else {"epoch": epoch}
 
 
 def resume_rollouts(state: str, n: int, task: str, label: str | None, after: float, epoch: int | None = None) -> Ask:
     """Returns what begins rollouts at a state."""
     check_epoch(epoch)
-    asked = {"n": n, "task": task, "label": label, "after": after, "epoch": epoch}
+    asked = {"n": n, "task": task, "label": label, "after": after, **_of(epoch)}
     return Ask("POST", target("states", state, "rollouts"), asked)
 
 

@@ -153,8 +153,20 @@ class _breaking:
 
 def unreachable(address: Address, error: OSError) -> Unreachable:
     """Returns the error that tells why a connection could not be made."""
-    way_out = "see --tls-certificate of tvsnap serve, and ca=" if address.tls else "does it run (tvsnap serve)?"
+    certificates = isinstance(error, ssl.SSLError)
+    way_out = "see --tls-certificate of tvsnap serve, and ca=" if certificates else "does it run (tvsnap serve)?"
     return Unreachable(f"the server at {address} cannot be reached: {error}; {way_out}")
+
+
+def broken(address: Address, error: OSError) -> Unreachable:
+    """Returns the error that tells that a connection was closed again and again."""
+    hint = (
+        "where the server asks for certificates (--tls-client-ca), it takes none without (certificate=, "
+        "TVSNAP_CERTIFICATE)"
+        if address.tls
+        else "where it speaks TLS (--tls-certificate), its address begins with https://"
+    )
+    return Unreachable(f"the connection to {address} broke {TRIES} times: {error}; {hint}")
 
 
 def tls_context(ca: File | None, certificate: File | tuple[File, File] | None) -> ssl.SSLContext:
@@ -426,7 +438,7 @@ class Transport:
                 if attempt == TRIES:
                     if isinstance(error, Unreachable):
                         raise
-                    raise Unreachable(f"the connection to {self._address} broke {TRIES} times: {error}") from None
+                    raise broken(self._address, error) from None
                 if attempt > 1:
                     time.sleep(pause_after(attempt))
         raise AssertionError("not reached")

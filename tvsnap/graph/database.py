@@ -50,7 +50,8 @@ def explain(path: Path, error: Exception) -> TvsnapError:
         return MachineLacks(f"{path}: cannot be written ({reason}); mend its rights or set TVSNAP_HOME elsewhere")
     if "full" in reason or ("disk I/O" in reason and _is_full(path)):
         return InfrastructureError(
-            f"{path}: no room left on its disk; remove a few MiB of something else, for tvsnap gc to free the rest"
+            f"{path}: no room left on its disk; free some: tvsnap gc --packages --keep-bytes 0, or tvsnap forget (they "
+            "need a few MiB themselves, which tvsnap keeps in reserve: where that does not do, remove something else)"
         )
     return InfrastructureError(f"{path}: {reason}")
 

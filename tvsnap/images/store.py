@@ -73,7 +73,7 @@ class ImageStore:
         """
         self._home = home
         self._images = home / "images"
-        self._cache = home / "cache"
+        self.packages = home / "cache"
         self._names = self._images / "names"
         self._recipes = self._images / "recipes"
         self._shared = SharedTrees(self._images)
@@ -318,10 +318,16 @@ class ImageStore:
             with locked(directory, wait=True):
                 try:
                     empty(directory)
-                    make_base(tool, reference, suite, tuple(packages), directory, self._cache, progress)
+                    make_base(tool, reference, suite, tuple(packages), directory, self.packages, progress)
                 finally:
                     empty(directory)
             return tool.place
+
+    def drop_packages(self) -> None:
+        """Deletes the downloaded packages that builds keep for later ones."""
+        for path in self.packages.iterdir() if self.packages.is_dir() else ():
+            with contextlib.suppress(OSError):  # a build that is under way adds to it
+                remove_tree(path)
 
     def sweep(self) -> None:
         """Removes the leftovers of builds and removals that were interrupted.
@@ -373,7 +379,7 @@ class ImageStore:
                 result.mkdir()
                 below = self._below(origin, directory / "below", progress)
                 log = result / BUILD_LOG
-                tree = build_tree(spec, origin, work, result / ROOTFS, log, self._cache, progress, below, services)
+                tree = build_tree(spec, origin, work, result / ROOTFS, log, self.packages, progress, below, services)
                 Manifest(
                     format=FORMAT,
                     name=name,

@@ -9,33 +9,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvsnap.priors.agent import Discrete, Episode, QLearner
+    from tvsnap.priors.agent import Discrete, QLearner, RolloutSummary
     from tvsnap.priors.cache import Prior, PriorCache
     from tvsnap.priors.distributions import js, kl, smooth
     from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder
     from tvsnap.priors.sampling import Cooling, posterior, sample
     from tvsnap.priors.store import PriorStats
+    from tvsnap.priors.tuning import Bounds, Tuner, Weights, Window
 
 # Imported when first used, as `tvsnap` itself does it.
 _NAMES = {
-    "tvsnap.priors.agent": "Discrete Episode QLearner",
+    "tvsnap.priors.agent": "Discrete RolloutSummary QLearner",
     "tvsnap.priors.cache": "Prior PriorCache",
     "tvsnap.priors.distributions": "js kl smooth",
     "tvsnap.priors.embedding": "Embedder WordLlamaEmbedder",
     "tvsnap.priors.sampling": "Cooling posterior sample",
     "tvsnap.priors.store": "PriorStats",
+    "tvsnap.priors.tuning": "Bounds Tuner Weights Window",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "Bounds",
     "Cooling",
     "Discrete",
     "Embedder",
-    "Episode",
     "Prior",
     "PriorCache",
     "PriorStats",
     "QLearner",
+    "RolloutSummary",
+    "Tuner",
+    "Weights",
+    "Window",
     "WordLlamaEmbedder",
     "js",
     "kl",

@@ -18,7 +18,7 @@ class Discrete(Protocol):
     """An environment with discrete states and actions, as gymnasium's are."""
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode; returns the first observation, which can be hashed, and more about it."""
+        """Begins a rollout; returns the first observation, which can be hashed, and more about it."""
         ...
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -27,8 +27,8 @@ class Discrete(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
-    """What one episode was like.
+class RolloutSummary:
+    """What one rollout was like.
 
     Attributes:
         reward: the sum of its rewards, not discounted.
@@ -91,12 +91,12 @@ class QLearner:
         self.values: defaultdict[Any, dict[str, float]] = defaultdict(dict)
         self.hits = 0
 
-    def episode(self, environment: Discrete, *, seed: int | None = None) -> Episode:
-        """Runs one episode to its end, and learns from each step.
+    def rollout(self, environment: Discrete, *, seed: int | None = None) -> RolloutSummary:
+        """Runs one rollout to its end, and learns from each step.
 
         Args:
             environment: in which it acts.
-            seed: of the episode; None for another one each time.
+            seed: of the rollout; None for another one each time.
 
         Raises:
             TvsnapError: the cache's file cannot be used.
@@ -109,7 +109,7 @@ class QLearner:
             self._learn(observation, action, float(reward), following, final=ended)
             observation, over = following, ended or cut_off
             total, steps, asked = total + float(reward), steps + 1, asked + was_asked
-        return Episode(total, steps, asked)
+        return RolloutSummary(total, steps, asked)
 
     def _act(self, observation: Any) -> tuple[str, bool]:
         text = self._describe(observation)

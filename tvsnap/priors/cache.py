@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from tvsnap import UsageError
+from tvsnap import InfrastructureError, TvsnapError, UsageError
 from tvsnap.host.home import resolve_home
 from tvsnap.priors.distributions import Proposals, js, smooth
 from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder, load_numpy, name_of, unit
@@ -24,10 +26,13 @@ if TYPE_CHECKING:
     from tvsnap.priors.embedding import Vector
 
 Source = Literal["exact", "near", "coalesced", "asked"]
+logger = logging.getLogger("tvsnap.priors")
 FLUSH_S = 1.0
 """Seconds after which counts that are kept in memory are written."""
 MOST_INDICES = 1024
 """Of so many questions, vectors are kept in memory."""
+MOST_REMEMBERED = 100_000
+"""Of so many evicted entries it is known that they were there."""
 EVICT_AT_ONCE = 0.02
 """The share of the capacity that one process adds before it evicts what is beyond the capacity."""
 
@@ -115,6 +120,8 @@ class PriorCache:
         self._indices: OrderedDict[int, Neighbours] = OrderedDict()
         self._counts: Counter[str] = Counter()
         self._uses: Counter[int] = Counter()
+        self._totals: Counter[str] = Counter()
+        self._evicted: OrderedDict[bytes, None] = OrderedDict()
         self._flushed = time.monotonic()
         self._added = 0
         self._evict()  # what others have left
@@ -176,9 +183,18 @@ class PriorCache:
 
         Raises:
             UsageError: the question makes no sense, or the model's answer does not.
-            TvsnapError: the file cannot be used.
+            TvsnapError: the file cannot be read. Where it cannot be written, as on a full disk, that is logged.
         """
         ordered, question = _question(goal, actions, state, text)
+        begun = time.perf_counter()
+        try:
+            return self._prior(question, ordered, ask, text)
+        finally:
+            self._count(lookup_s=time.perf_counter() - begun)
+
+    def _prior(
+        self, question: Question, ordered: Sequence[str], ask: Callable[[], Proposals], text: str | None
+    ) -> Prior:
         vector: Vector | None = None
         found = self._exact(question)
         self._count(lookups=1)
@@ -234,6 +250,16 @@ class PriorCache:
         self.flush()
         return self._store.stats(self._capacity)
 
+    def counts(self) -> dict[str, float]:
+        """Returns what this object has counted since it was opened, by the names that the file has.
+
+        `lookups`, `lookup_s` (seconds that they took, the model's included), `asked`, `asked_s`, `exact`, `near`,
+        `coalesced`, `refreshes`, `divergence` (the sum over them), `near_refreshes`, `near_divergence`, `evicted`, and
+        `wanted_again`: questions whose answers had been evicted. What has not happened is not there.
+        """
+        with self._lock:
+            return dict(self._totals)
+
     def flush(self) -> None:
         """Writes the counts that are kept in memory for a second at most; a process that is killed loses these only.
 
@@ -244,8 +270,15 @@ class PriorCache:
             counts, uses = self._counts, self._uses
             self._counts, self._uses = Counter(), Counter()
             self._flushed = time.monotonic()
-        if counts or uses:
+        if not (counts or uses):
+            return
+        try:
             self._store.count(counts, uses)
+        except TvsnapError:
+            with self._lock:  # for the next time
+                self._counts.update(counts)
+                self._uses.update(uses)
+            raise
 
     def close(self) -> None:
         """Writes what is kept in memory, and closes the file; safe to repeat."""
@@ -328,20 +361,26 @@ class PriorCache:
             if vector is None and text is not None and found is None:
                 vector = self._vector(text)
             packed = None if vector is None else vector.astype("<f2").tobytes()
-            self._store.put(
-                question, answer.probabilities, took, packed, None if packed is None else self._embedder_name
-            )
+            with _at_most_logged():
+                self._store.put(
+                    question, answer.probabilities, took, packed, None if packed is None else self._embedder_name
+                )
         counts = {"asked": 1, "asked_s": took, "refused": answer.refused}
+        with self._lock:
+            if self._evicted.pop(question.state[:8], 0) is None:
+                counts["wanted_again"] = 1
         if found is not None:
             divergence = js(found.entry.probabilities, answer.probabilities)
-            self._store.compared(found.entry.id, divergence)
+            with _at_most_logged():
+                self._store.compared(found.entry.id, divergence)
             counts |= {"refreshes": 1, "divergence": divergence}
             if found.near:
                 counts |= {"near_refreshes": 1, "near_divergence": divergence}
         self._count(**counts)
         self._added += 1
         if self._added > self._capacity * EVICT_AT_ONCE:
-            self._evict()
+            with _at_most_logged():
+                self._evict()
         return Prior(_named(answer.probabilities, question, ordered), "asked", 1.0, 0, 0.0, None)
 
     def _vector(self, text: str) -> Vector | None:
@@ -352,7 +391,11 @@ class PriorCache:
         self._added = 0
         evicted = self._store.evict(self._capacity)
         if evicted:
-            self._count(evicted=evicted)
+            self._count(evicted=len(evicted))
+        with self._lock:
+            self._evicted.update(dict.fromkeys(evicted))
+            while len(self._evicted) > MOST_REMEMBERED:
+                self._evicted.popitem(last=False)
 
     def _used(self, entry: Entry, source: Source) -> None:
         with self._lock:
@@ -363,9 +406,20 @@ class PriorCache:
         with self._lock:
             for name, value in counts.items():
                 self._counts[name] += value  # type: ignore[assignment]
+                self._totals[name] += value  # type: ignore[assignment]
             late = time.monotonic() - self._flushed > FLUSH_S
         if late:
-            self.flush()
+            with _at_most_logged():
+                self.flush()
+
+
+@contextlib.contextmanager
+def _at_most_logged() -> Iterator[None]:
+    """A block that writes; where it fails, as on a full disk, what the model said is given all the same."""
+    try:
+        yield
+    except InfrastructureError as error:
+        logger.warning("something could not be kept: %s", error)
 
 
 def _question(

@@ -234,8 +234,8 @@ class Store:
                     value = worth(row[0], row[1], row[2], row[3] + _OVERHEAD)
                     writer.execute("UPDATE entries SET priority = ? WHERE id = ?", (inflation + value, number))
 
-    def evict(self, capacity: int) -> int:
-        """Deletes the entries of least worth beyond a capacity; returns how many.
+    def evict(self, capacity: int) -> list[bytes]:
+        """Deletes the entries of least worth beyond a capacity; returns the first 8 bytes of their states' digests.
 
         Raises what all others are compared with to the worth of what was deleted (GreedyDual-Size-Frequency): what is
         not used any more is evicted in the end, however often it was used once.
@@ -243,9 +243,9 @@ class Store:
         with self.database.write() as writer:
             excess = writer.execute("SELECT count(*) FROM entries").fetchone()[0] - capacity
             if excess <= 0:
-                return 0
+                return []
             rows = writer.execute(
-                "SELECT id, priority FROM entries ORDER BY priority, id LIMIT ?", (excess,)
+                "SELECT id, priority, state FROM entries ORDER BY priority, id LIMIT ?", (excess,)
             ).fetchall()
             writer.executemany("DELETE FROM entries WHERE id = ?", [(row[0],) for row in rows])
             writer.execute(
@@ -253,7 +253,7 @@ class Store:
                 (rows[-1][1],),
             )
             writer.execute("DELETE FROM questions WHERE id NOT IN (SELECT question FROM entries)")
-            return len(rows)
+            return [row[2][:8] for row in rows]
 
     def clear(self, goal: str | None) -> int:
         """Deletes all entries, or those of a goal; returns how many."""

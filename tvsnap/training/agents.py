@@ -13,12 +13,13 @@ import hashlib
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tvsnap import Grade, GradingFailed, InfrastructureError, ToolResult, UsageError
-from tvsnap.training.generation import Generator
+from tvsnap.training.generation import Generator, check_least
 from tvsnap.training.loop import Trajectory
 from tvsnap.training.tasks import Task
 
@@ -30,7 +31,7 @@ _SYSTEMS = {
 }
 """What the model is told first, by the task's tool."""
 _SAYS_DONE = re.compile(rf"{DONE}\b")
-_MARK = "@@@"
+_MARK, _OUTPUT = "@@@", "@@output@@"
 _QUOTED = re.compile("(`+)([^`]+)\\1")
 """A whole line between back quotes; those within a command are its own."""
 
@@ -131,7 +132,12 @@ class Agents:
             turns: the most commands of a rollout.
             shown: the most characters of an output that the model is shown.
             timeout: seconds that a command may take.
+
+        Raises:
+            UsageError: `turns` or `shown` is less than 1, or no whole number.
         """
+        check_least("turns", turns)
+        check_least("shown", shown)
         self.generator = generator
         self.tokenizer = tokenizer
         self._turns, self._shown, self._timeout = turns, shown, timeout
@@ -161,19 +167,23 @@ class Agents:
             The rollouts, those of one task together.
         """
         async with contextlib.AsyncExitStack() as stack:
-            groups = []
+            groups, listed = [], Counter[tuple[str, str]]()
             for task in tasks:
                 group = cache.group(task.image, task.name, k, epoch=epoch)
                 rollouts = [await stack.enter_async_context(each) for each in group]
-                groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts))
-            return await _all([self._play_group(*group, seed, stragglers) for group in groups])
+                # Tasks of different seeds may have one name; and one may be listed twice.
+                told = (task.name, task.instruction)
+                of_group = (seed, *told, listed[told])
+                listed[told] += 1
+                groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts, of_group))
+            return await _all([self._play_group(*group, stragglers) for group in groups])
 
     async def _play_group(
-        self, ones: Sequence[Played], rollouts: Sequence[Any], seed: str, stragglers: Stragglers | None
+        self, ones: Sequence[Played], rollouts: Sequence[Any], seed: Sequence[object], stragglers: Stragglers | None
     ) -> list[Played]:
         """Plays the rollouts of one task; returns those that are not left out."""
         running = [
-            asyncio.ensure_future(self._play(one, rollout, (seed, one.task.name, number)))
+            asyncio.ensure_future(self._play(one, rollout, (*seed, number)))
             for number, (one, rollout) in enumerate(zip(ones, rollouts, strict=True))
         ]
         try:
@@ -255,12 +265,15 @@ class Agents:
         messages = [
             {"role": "user", "content": "a"},
             {"role": "assistant", "content": _MARK},
-            {"role": "user", "content": f"Output:\n{output}"},
+            {"role": "user", "content": f"Output:\n{_OUTPUT}"},
         ]
         text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         ended = one.tokens[-1] == self._end
-        after = text.partition(_MARK)[2]
-        one.tokens.extend(self._encode(after.removeprefix(self.tokenizer.eos_token) if ended else after))
+        before, _, after = text.partition(_MARK)[2].partition(_OUTPUT)
+        one.tokens.extend(self._encode(before.removeprefix(self.tokenizer.eos_token) if ended else before))
+        # What a command prints is text, also where it looks like what ends a turn.
+        one.tokens.extend(self.tokenizer.encode(output, add_special_tokens=False, split_special_tokens=True))
+        one.tokens.extend(self._encode(after))
 
     async def _grade(self, one: Played, rollout: Any) -> None:
         began = time.perf_counter()

@@ -13,6 +13,8 @@ import contextlib
 import importlib.util
 import json
 import secrets
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -338,6 +340,7 @@ def options_of(arguments: Sequence[str] | None) -> Any:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the experiment."""
     options = options_of(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     torch.manual_seed(options.seed)
     base, tokenizer = load(options.model, options.device)
     model = with_adapter(base)

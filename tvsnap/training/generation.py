@@ -87,8 +87,8 @@ class ModelGenerator:
         Raises:
             UsageError: `tokens` or `rows` is less than 1.
         """
-        _check_least("tokens", tokens)
-        _check_least("rows", rows)
+        check_least("tokens", tokens)
+        check_least("rows", rows)
         self.model = model
         self.generating_s = 0.0
         self._tokens, self._rows = tokens, rows
@@ -199,7 +199,7 @@ class ServerGenerator:
         Raises:
             UsageError: `url` is none of HTTP, or `tokens` is less than 1.
         """
-        _check_least("tokens", tokens)
+        check_least("tokens", tokens)
         if not url.startswith(("http://", "https://")):
             raise UsageError(f"the address of a generating server begins with http:// or https://, not {url!r}")
         self.generating_s = 0.0
@@ -307,9 +307,10 @@ def _configured(model: Any, config: GenerationConfig) -> Iterator[None]:
             each.generation_config = own
 
 
-def _check_least(name: str, value: int) -> None:
-    if value < 1:
-        raise UsageError(f"{name} must be 1 at least, not {value!r}")
+def check_least(name: str, value: int) -> None:
+    """Raises UsageError unless a value is a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} must be a whole number, 1 at least, not {value!r}")
 
 
 def _padded(tokens: int) -> int:

@@ -41,6 +41,9 @@ class GcPlan:
     kept_bytes: int  # what the remaining snapshots take
     contents: int  # files and folders, put or fetched, that no recorded call names any more
     contents_bytes: int  # what they take
+    images_bytes: int  # what images take, which are not deleted
+    packages: bool  # whether downloaded packages are deleted, too
+    packages_bytes: int  # what they take
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,13 @@ class GcReport:
     leases: int  # leases of dead processes
 
 
-def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None) -> GcPlan:
+def plan_gc(
+    home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None, packages: bool = False
+) -> GcPlan:
     """Finds what nothing needs, of a backend's snapshots and sandboxes; changes nothing.
 
-    `keep_bytes` is the most that snapshots may take; None for no limit.
+    `keep_bytes` is the most that snapshots may take, None for no limit; `packages` tells whether the packages that
+    builds of images have downloaded go, too.
     """
     mismatch = find_mismatch(home, graph, backend)
     gone = {row.id for row in mismatch.rows}
@@ -70,6 +76,9 @@ def plan_gc(home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | Non
         kept_bytes=sum(row.size for row in whole) - sum(row.size for row in evicted),
         contents=contents,
         contents_bytes=contents_bytes,
+        images_bytes=disk_usage(home / "images"),
+        packages=packages,
+        packages_bytes=disk_usage(ImageStore(home).packages),
     )
 
 
@@ -86,6 +95,8 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
         backend.delete_snapshot(row.id)
     Contents(home).sweep(lambda: contents_named(graph))
     ImageStore(home).sweep()
+    if plan.packages:
+        ImageStore(home).drop_packages()
     backend.reclaim()
     return GcReport(plan, reaped, leases)
 

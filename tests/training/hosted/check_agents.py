@@ -239,6 +239,22 @@ def test_commands(text: str, command: str | None) -> None:
     assert command_in(text) == command
 
 
+def test_what_a_command_prints_ends_no_turn(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """The tokenizer's token for the end of a turn is text there."""
+    agents = Agents(Scripted(tokenizer, ("printf 'a\\174DONE\\174b'",)), tokenizer)
+    (one, *_), *_ = play(agents, tmp_path, images, 2)
+    assert one.calls[0].shown == "a|DONE|b"
+    end = tokenizer.eos_token_id
+    first, last = one.turns[0][1], one.turns[1][0]
+    assert end not in one.tokens[first:last]
+
+
+@pytest.mark.parametrize("options", [{"turns": 0}, {"turns": -1}, {"turns": 1.5}, {"shown": -1}])
+def test_numbers_that_make_no_sense(tokenizer: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(tvsnap.UsageError, match=next(iter(options))):
+        Agents(Scripted(tokenizer), tokenizer, **options)
+
+
 def test_a_verifier_that_fails_gives_no_reward(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
     (task,) = tasks(n=1, kinds=["file"])
     broken = replace(task, verifier=tvsnap.Verifier("exit 3"))

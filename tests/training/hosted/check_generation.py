@@ -138,7 +138,7 @@ def test_a_turn_ends_with_the_model_s_context(model: Any, tokenizer: Any) -> Non
 
 @pytest.mark.parametrize("number", ["tokens", "rows"])
 def test_numbers_that_make_no_sense(model: Any, tokenizer: Any, number: str) -> None:
-    with pytest.raises(UsageError, match=f"{number} must be 1 at least"):
+    with pytest.raises(UsageError, match=f"{number} must be a whole number, 1"):
         ModelGenerator(model, tokenizer, **{number: 0})
 
 

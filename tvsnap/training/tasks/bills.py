@@ -73,6 +73,7 @@ def bill(chance: random.Random) -> Draft:
         f"goal('paid', lambda: apps.gives(paid, {entries!r}))\n"
         f"goal('done', lambda: apps.holds({ {'todo': done}!r}))\n"
         f"keep('mail', lambda: apps.holds({ {'mail': mails}!r}))\n"
+        "keep('salary', lambda: apps.gives('SELECT * FROM payments WHERE id = 1', [[1, 'salary', 1000]]))\n"
         f"keep('payments', lambda: goals['paid'] or apps.gives(paid, {entries[:1]!r}))\n"
         f"keep('todo', lambda: goals['done'] or apps.holds({ {'todo': todos}!r}))\n"
         "keep('schema', apps.has_its_schema)\n" + stays({"/app/apps.py": _APPS})

@@ -57,7 +57,13 @@ def rename(chance: random.Random) -> Draft:
         f"Rename each of the {len(names)} .txt files in /app/docs, {', '.join(sorted(names))}, so that it ends in .md "
         "instead. Leave their contents and all other files as they are.",
         " && ".join([*setup, *(f"echo {name} > /app/docs/{name}.txt" for name in names)]),
-        checks + stays({f"/app/docs/{other}.csv": other}),
+        checks
+        + "".join(
+            f"keep('content of {name}', lambda: unchanged({{'/app/docs/{name}.md': '{name}\\n'}}) or "
+            f"unchanged({{'/app/docs/{name}.txt': '{name}\\n'}}))\n"
+            for name in names
+        )
+        + stays({f"/app/docs/{other}.csv": other}),
         [
             [every],
             ["cd /app/docs", 'for f in *.txt; do mv "$f" "${f%.txt}.md"; done'],
@@ -160,7 +166,7 @@ def errors(chance: random.Random) -> Draft:
         f"/app/{program}.log, as they are and in the same order. Their form is: DATE LEVEL PROGRAM: TEXT. "
         "Leave the log as it is.",
         write("/app/system.log", content),
-        f"goal('lines', lambda: text('/app/{program}.log').rstrip('\\n') == {chr(10).join(wanted)!r})\n"
+        f"goal('lines', lambda: text('/app/{program}.log').removesuffix('\\n') == {chr(10).join(wanted)!r})\n"
         + stays({"/app/system.log": content}),
         [
             [f"grep ' ERROR {program}:' /app/system.log > /app/{program}.log"],

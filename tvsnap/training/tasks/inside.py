@@ -10,6 +10,7 @@ import ast
 import csv
 import json
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -54,7 +55,9 @@ def text(path: str) -> str:
 
 def unchanged(files: Mapping[str, str]) -> bool:
     """Are these regular files, with these contents."""
-    return all(stat.S_ISREG(os.lstat(path).st_mode) and text(path) == content for path, content in files.items())
+    return all(
+        os.path.isfile(path) and not os.path.islink(path) and text(path) == content for path, content in files.items()
+    )
 
 
 def mode(path: str) -> int:
@@ -63,10 +66,11 @@ def mode(path: str) -> int:
 
 def read_by_others(path: str) -> bool:
     """Can somebody read a file who is neither its owner nor of its group."""
-    return (
-        subprocess.run(["cat", path], stdout=subprocess.DEVNULL, user=65534, group=65534, extra_groups=[]).returncode
-        == 0
+    other = 4321  # of nobody
+    read = subprocess.run(
+        ["cat", path], stdout=subprocess.DEVNULL, user=other, group=other, extra_groups=[], check=False
     )
+    return read.returncode == 0
 
 
 def value(said: object) -> object:
@@ -85,8 +89,9 @@ def values(rows: Iterable[Iterable[object]]) -> list[tuple[object, ...]]:
 def records(path: str, *columns: str) -> list[tuple[object, ...]]:
     """Returns the rows of a CSV file that has these columns and no others."""
     with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    if any(row.keys() != {*columns} for row in rows):
+        found = csv.DictReader(file)
+        rows = list(found)
+    if sorted(found.fieldnames or ()) != sorted(columns) or any(None in row for row in rows):
         raise ValueError(f"{path} has other columns than {columns}")
     return values([row[column] for column in columns] for row in rows)
 
@@ -97,7 +102,7 @@ def records(path: str, *columns: str) -> list[tuple[object, ...]]:
 def run(*words: str, folder: str = "/app", **more: str) -> str:
     """Returns what a program prints, run in a folder with more variables."""
     done = subprocess.run(
-        words, stdout=subprocess.PIPE, cwd=folder, env={**os.environ, **more}, timeout=20, check=False
+        words, stdout=subprocess.PIPE, cwd=folder, env={**os.environ, **more}, timeout=10, check=False
     )
     return done.stdout.decode()
 
@@ -146,16 +151,10 @@ def has(branch: str, commit: str) -> bool:
 
 # Databases.
 
-_SQLITE = """
-SELECT main.type, main.tbl_name, main.name, inside.name, upper(inside.type), inside."notnull", inside.dflt_value,
-       inside.pk
-FROM sqlite_master AS main LEFT JOIN pragma_table_info(main.name) AS inside
-"""
+_SQLITE = "SELECT type, tbl_name, name, sql FROM sqlite_master"
 _SERVER = (
     "SELECT 'column', table_name, column_name, data_type, character_maximum_length, numeric_precision, numeric_scale, "
-    "is_nullable, column_default FROM information_schema.columns WHERE table_schema {of}",
-    "SELECT 'constraint', table_name, constraint_type, count(*) FROM information_schema.table_constraints "
-    "WHERE table_schema {of} AND constraint_type <> 'CHECK' GROUP BY table_name, constraint_type",
+    "is_nullable, column_default, collation_name FROM information_schema.columns WHERE table_schema {of}",
     "SELECT 'trigger', event_object_table, trigger_name FROM information_schema.triggers "
     "WHERE event_object_schema {of}",
     "SELECT 'routine', routine_name FROM information_schema.routines WHERE routine_schema {of}",
@@ -164,11 +163,15 @@ _POSTGRES = (
     "SELECT 'relation', relname, relkind FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
     "WHERE relkind NOT IN ('i', 't') AND nspname {of}",
     "SELECT 'index', tablename, count(*) FROM pg_indexes WHERE schemaname {of} GROUP BY tablename",
+    "SELECT 'constraint', relname, contype, count(*) FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid "
+    "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname {of} GROUP BY relname, contype",
 )
 _MARIADB = (
     "SELECT 'relation', table_name, table_type FROM information_schema.tables WHERE table_schema {of}",
     "SELECT 'index', table_name, count(DISTINCT index_name) FROM information_schema.statistics "
     "WHERE table_schema {of} GROUP BY table_name",
+    "SELECT 'constraint', table_name, constraint_type, count(*) FROM information_schema.table_constraints "
+    "WHERE table_schema {of} GROUP BY table_name, constraint_type",
 )
 Rows = Sequence[Sequence[object]]
 
@@ -177,7 +180,7 @@ class Database:
     """A database, and the statements that made its tables."""
 
     def rows(self, query: str) -> Rows:
-        """Returns the rows of a query, as a new connection sees them."""
+        """Returns the rows of a query, or of several, as a new connection sees them."""
         raise NotImplementedError
 
     def schema(self) -> Rows:
@@ -217,12 +220,16 @@ class Sqlite(Database):
         return sqlite3.connect(self.path).execute(query).fetchall()
 
     def schema(self) -> Rows:
-        return self.rows(_SQLITE)
+        return self._listed(sqlite3.connect(self.path))
 
     def schema_made(self) -> Rows:
         made = sqlite3.connect(":memory:")
         made.executescript(self.made)
-        return made.execute(_SQLITE).fetchall()
+        return self._listed(made)
+
+    def _listed(self, base: sqlite3.Connection) -> Rows:
+        # A table that was renamed has its name in quotation marks.
+        return [(*row, re.sub(r'[\s"]', "", sql or "").lower()) for *row, sql in base.execute(_SQLITE)]
 
 
 class Server(Database):
@@ -239,7 +246,7 @@ class Server(Database):
         return self._listed("= 'again'")
 
     def _listed(self, of: str) -> Rows:
-        return [row for query in (*_SERVER, *self.more) for row in self.rows(query.format(of=of))]
+        return self.rows("; ".join((*_SERVER, *self.more)).format(of=of))
 
     here = use = ""
     more: Sequence[str] = ()
@@ -251,8 +258,8 @@ class Postgres(Server):
     more = _POSTGRES
 
     def rows(self, query: str) -> Rows:
-        words = ("psql", "-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", query)
-        return _cells(words, PGHOST="/run/postgresql", PGUSER="postgres", PGOPTIONS="-c statement_timeout=5s")
+        words = ("psql", "-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-d", "postgres")
+        return _cells(words, query, PGHOST="/run/postgresql", PGUSER="postgres", PGOPTIONS="-c statement_timeout=5s")
 
 
 class Mariadb(Server):
@@ -261,9 +268,11 @@ class Mariadb(Server):
     more = _MARIADB
 
     def rows(self, query: str) -> Rows:
-        return _cells(("mariadb", "-N", "-B", "-u", "root", "tasks", "-e", f"SET lock_wait_timeout = 5; {query}"))
+        return _cells(("mariadb", "-N", "-B", "-u", "root", "tasks"), f"SET lock_wait_timeout = 5; {query}")
 
 
-def _cells(words: Sequence[str], **more: str) -> Rows:
-    said = subprocess.run(words, stdout=subprocess.PIPE, env={**os.environ, **more}, timeout=20, check=True).stdout
-    return [line.split("\t") for line in said.decode().splitlines()]
+def _cells(words: Sequence[str], query: str, **more: str) -> Rows:
+    """Returns the rows that a client prints, whose cells have a tab between them."""
+    environ = {**os.environ, **more}
+    said = subprocess.run(words, input=query, stdout=subprocess.PIPE, text=True, env=environ, timeout=10, check=True)
+    return [line.split("\t") for line in said.stdout.splitlines()]

@@ -12,7 +12,7 @@ def failing_test(chance: random.Random) -> Draft:
     right, bad, word = chance.choice((("+", "-", "plus"), ("-", "+", "minus"), ("*", "+", "times")))
     source = f"def {name}(a, b):\n    return a {bad} b"
     test = f"from calc import {name}\n\nassert {name}(7, 2) == {eval(f'7 {right} 2')}\nprint('passed')"
-    pairs = [(9, 4), (5, 5), (2, 7), (-3, 4), (6, -2), (0, 8), (1.5, 0.25)]
+    pairs = [(9, 4), (5, 5), (2, 7), (-3, 4), (-6, 2), (0, 8), (1.5, 0.25)]
     wanted = [eval(f"{a} {right} {b}") for a, b in pairs]
     checks = (
         f"asked = '[{name}(a, b) for a, b in {pairs!r}]'\n"
@@ -103,7 +103,7 @@ def package(chance: random.Random) -> Draft:
     return Draft(
         f"Make a Python package of the folder /app/{name}: it is to export {function} of its module words, and to have "
         f"the __version__ {version}. Pack the folder into the zip archive /app/{name}.zip, as the folder {name}. Leave "
-        "words as it is.",
+        "words.py as it is.",
         f"{write(f'/app/{name}/words.py', module)}\ncd /app && export PYTHONDONTWRITEBYTECODE=1",
         checks,
         [
@@ -130,11 +130,12 @@ def service(chance: random.Random) -> Draft:
     files = {f"/app/site/{file}.txt": word, f"/app/site/{other}.txt": content}
     checks = (
         "import time, urllib.error, urllib.request\n\n"
+        "end = time.monotonic() + 3\n"
         "open_url = urllib.request.build_opener(urllib.request.ProxyHandler({})).open\n\n"
         "def served(name):\n"
-        "    for attempt in range(50):\n"
+        "    while time.monotonic() < end:\n"
         "        try:\n"
-        f"            return open_url(f'http://127.0.0.1:{port}/{{name}}', timeout=5).read().decode()\n"
+        f"            return open_url(f'http://127.0.0.1:{port}/{{name}}', timeout=2).read().decode()\n"
         "        except urllib.error.HTTPError:\n"
         "            return 'missing'\n"
         "        except OSError:  # it may still be about to listen\n"

@@ -1,0 +1,127 @@
+"""Parameters that are adapted online: they become better, stay within their bounds, and cost hardly anything."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tvsnap import UsageError
+from tvsnap.priors import Bounds, PriorCache, Tuner, Weights
+
+ACTIONS = ("left", "right", "wait")
+STEPS = 20
+
+
+class Circle:
+    """States are points of a circle; every 12 degrees another action is right, and the model knows it."""
+
+    name = "circle/1"
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def __call__(self, text: str) -> list[float]:
+        return [math.cos(math.radians(float(text))), math.sin(math.radians(float(text)))]
+
+    @staticmethod
+    def right(degrees: float) -> str:
+        return ACTIONS[int(degrees // 12) % len(ACTIONS)]
+
+    def rollout(self, cache: PriorCache) -> float:
+        """Returns the share of steps in which the most probable action was right."""
+        good = 0
+        for _ in range(STEPS):
+            degrees = round(self.random.uniform(0.0, 359.0), 3)
+
+            def ask(degrees: float = degrees) -> Mapping[str, float]:
+                return {self.right(degrees): 1.0}
+
+            prior = cache.prior("turn", ACTIONS, ask, text=str(degrees)).probabilities
+            good += max(prior, key=prior.__getitem__) == self.right(degrees)
+        return good / STEPS
+
+
+def surrogate(path: Path, delta: float, *, tuned: bool, windows: int = 40) -> tuple[float, PriorCache, Tuner]:
+    """Returns the mean surrogate of the last windows, from a threshold to begin with."""
+    circle = Circle(seed=5)
+    cache = PriorCache(path, delta=delta, refresh=0.01, embedder=circle, seed=3)
+    bounds = Bounds(delta=(0.5, 0.99999), refresh=(0.01, 0.2))
+    if not tuned:
+        bounds = Bounds(delta=(delta, delta), refresh=(0.01, 0.01))
+    tuner = Tuner(cache, bounds, Weights(asked=0.5, divergence=0.5), rollouts=3, seed=2)
+    for _ in range(windows * tuner.rollouts):
+        tuner.record(circle.rollout(cache))
+        assert bounds.delta[0] <= cache.delta <= bounds.delta[1]
+        assert bounds.refresh[0] <= cache.refresh <= bounds.refresh[1]
+    cache.close()
+    last = tuner.windows[-10:]
+    return sum(window.surrogate for window in last) / len(last), cache, tuner
+
+
+def test_a_threshold_that_is_far_too_low_is_mended(tmp_path: Path) -> None:
+    fixed, _, _ = surrogate(tmp_path / "fixed.db", 0.6, tuned=False)
+    found, _, tuner = surrogate(tmp_path / "tuned.db", 0.6, tuned=True)
+    assert found > fixed + 0.2
+    tuner.settle()
+    assert tuner.cache.delta > 0.6
+    audited = [window.divergence for window in tuner.windows]
+    assert sum(audited[:10]) > 0.0
+
+
+def test_a_threshold_that_suits_is_not_spoiled(tmp_path: Path) -> None:
+    fixed, _, _ = surrogate(tmp_path / "fixed.db", 0.9995, tuned=False)
+    found, _, _ = surrogate(tmp_path / "tuned.db", 0.9995, tuned=True)
+    assert found > fixed - 0.1
+
+
+def test_the_capacity_grows_while_what_was_evicted_is_wanted_again(tmp_path: Path) -> None:
+    def ask() -> Mapping[str, float]:
+        return {"left": 1.0}
+
+    with PriorCache(tmp_path / "priors.db", refresh=0.01, capacity=20, seed=1) as cache:
+        tuner = Tuner(cache, Bounds(capacity=(10, 60)), rollouts=1)
+        for _ in range(12):
+            for number in range(50):
+                cache.prior("turn", ACTIONS, ask, state=f"{number}")
+            tuner.record(1.0)
+        assert cache.capacity >= 50
+        assert tuner.windows[-1].asked < tuner.windows[0].asked
+        grown = cache.capacity
+        for number in range(400):
+            cache.prior("turn", ACTIONS, ask, state=f"never again {number}")
+            if number % 40 == 39:
+                tuner.record(1.0)
+        assert 10 <= cache.capacity < grown
+
+
+def test_nothing_changes_where_nothing_differs(tmp_path: Path) -> None:
+    with PriorCache(tmp_path / "priors.db", delta=0.95, refresh=0.05) as cache:
+        tuner = Tuner(cache, rollouts=1)
+        for _ in range(20):
+            tuner.record(0.5)
+        tuner.settle()
+        assert cache.delta == pytest.approx(0.95)
+        assert cache.refresh == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [{"delta": (0.9, 0.8)}, {"delta": (0.5, 1.0)}, {"refresh": (0.0, 0.1)}, {"capacity": (0, 5)}],
+    ids=str,
+)
+def test_bounds_that_make_no_sense(bounds: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="bounds must be pairs"):
+        Bounds(**bounds)
+
+
+def test_what_makes_no_sense(tmp_path: Path) -> None:
+    with PriorCache(tmp_path / "priors.db") as cache:
+        with pytest.raises(UsageError, match="at least 1 rollout"):
+            Tuner(cache, rollouts=0)
+        with pytest.raises(UsageError, match="must be finite"):
+            Tuner(cache).record(math.nan)
