@@ -134,6 +134,10 @@ def test_rewards_labels_and_epochs(tmp_path: Path) -> None:
         assert cache.graph.summaries(since=record.started + 1e6) == []
         with pytest.raises(UsageError, match="reward must be a finite number"):
             rollout.record(float("nan"))
+        with pytest.raises(UsageError, match="limit must be at most"):
+            cache.graph.summaries(limit=1 << 63)
+        with pytest.raises(UsageError, match="since must be a number"):
+            cache.graph.summaries(since=float("nan"))
         with pytest.raises(UsageError, match="epoch must be a whole number"):
             cache.rollout("terminal", epoch=-1)
 

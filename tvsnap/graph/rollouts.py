@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import secrets
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import ANSWERED, STEP_SOURCES, Edge, RolloutRecord, RolloutSummary, Step, StepRow, Tally
 from tvsnap.graph.rows import EDGE_COLUMNS, EDGE_WIDTH, DamagedRecord, Row, to_edge, unpack
 from tvsnap.host import owners
-from tvsnap.model.arguments import check_text
+from tvsnap.model.arguments import check_number, check_text, check_whole
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import NotFound, TvsnapError, UsageError
 
@@ -137,7 +138,14 @@ class Rollouts(GraphPart):
             failed: only those that an error ended, whose process died, or whose reward is 0 or less.
             limit: the latest so many; None for all.
             id: only this rollout.
+
+        Raises:
+            UsageError: an argument makes no sense.
         """
+        if limit is not None:
+            check_whole(limit, "limit", 0)
+        if since is not None:
+            check_number(since, "since", -math.inf)
         self._write_all()
         dead = self._dead_owners()
         chosen: dict[str, Any] = {"task": task, "label": label, "image": image, "since": since, "failed": failed}
