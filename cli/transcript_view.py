@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FAILING_LINES = 5
 """How many lines a failing call's output has at most, where outputs are not asked for."""
 HASH_DIGITS = 8
-STATE, SOURCE, EXIT, TIME = HASH_DIGITS + 2, 11, 6, 9
+STATE, SOURCE, EXIT, TIME = HASH_DIGITS + 2, 10, 9, 8
 COLUMNS = STATE + SOURCE + EXIT + 2 * TIME
 NARROWEST_TEXT = 20
 

@@ -117,13 +117,15 @@ def print_trees(
     begun: dict[str, list[RolloutRecord]] = defaultdict(list)
     for rollout in rollouts:
         begun[rollout.root].append(rollout)
+    tops = _build(nodes)
     apart = distinctions(
         Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
-        for root in roots.values()
+        for root in (roots.get(top.node.state.hash) for top in tops)
+        if root is not None
     )
     view = _TreeView(console.width, apart, everything=everything)
     console.print(view.header(), soft_wrap=True)
-    for top in _build(nodes):
+    for top in tops:
         for line in view.tree(top, roots.get(top.node.state.hash), begun[top.node.state.hash]):
             console.print(line, soft_wrap=True)
     console.print()
