@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.backend import FakeBackend
-from tests.fakes.caches import FakeImages, bash, open_cache, run, settle
+from tests.fakes.caches import BUSY, FakeImages, bash, open_cache, run, settle
 from tests.unit.graph_helpers import add_root, call, look, walk
 from tvsnap import AsyncCache, AsyncRollout, Budget, Cache
 from tvsnap.graph import Graph, RolloutSummary, Step, StepRow
@@ -222,3 +222,16 @@ def test_a_rollout_whose_process_was_killed_keeps_what_was_written(tmp_path: Pat
         assert (found.ended, found.calls) == ("process died", 2)
         assert told(cache.graph.steps(found.rollout.id)) == [("x=1", "started", 0), ("y=2", "executed", 0)]
         assert [one.rollout.id for one in cache.graph.summaries(failed=True)] == [found.rollout.id]
+
+
+def test_a_damaged_reason_keeps_no_call_from_being_made(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        with cache.rollout("terminal") as rollout:
+            rollout.call("bash", {"command": BUSY}, 0.1)  # it is not shared
+            settle(rollout)
+        cache.graph._change("UPDATE edges SET reason = CAST(X'ff' AS TEXT)", ())
+        with cache.rollout("terminal") as again:
+            assert again.call("bash", {"command": BUSY}, 0.1).source == "executed"
+            settle(again)
+        (step,) = cache.graph.steps(str(again.id))
+        assert step.note == "its record cannot be read"

@@ -13,6 +13,7 @@ from tvsnap.graph.model import Edge, Lease
 from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
 from tvsnap.host.waiting import alike
 from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import TvsnapError
 
 # Whether the state that edge e leads to can be reached by a rollout that gets its answer: by a snapshot, or by making
 # the call again. The parameter is the backend.
@@ -169,7 +170,12 @@ class Answers(GraphPart):
             timeout: seconds that the caller would wait.
             backend: the backend whose snapshots can be used.
         """
-        row = self._row(_WHY, (backend, bytes.fromhex(state), bytes.fromhex(call_key)))
+        key = (backend, bytes.fromhex(state), bytes.fromhex(call_key))
+        try:
+            with self._database.read() as reader:  # what is not written yet answers nobody, and need not be written now
+                row = reader.execute(_WHY, key).fetchone()
+        except TvsnapError:
+            return "its record cannot be read"
         if row is None:
             return "it was not made in this state before"
         slot, deterministic, reason, duration, timed_out, next_state, refusals, waited, kept = row
