@@ -19,7 +19,7 @@ from .text import percent, seconds, size
 if TYPE_CHECKING:
     from tvsnap.proxy.store import ProxyStats
 
-FILE = "proxy.db"
+FILE, PRIORS = "proxy.db", "priors.db"
 
 
 @options.verb("15", s0="stopped by SIGTERM or SIGINT, or done", s2="bad usage, or a package is missing")
@@ -42,6 +42,8 @@ def proxy(
     ),
     max_size: str = Option("4G", metavar="SIZE", help="What kept answers may take; the least useful ones go."),
     max_body: str = Option("64M", metavar="SIZE", help="The largest body of a request."),
+    delta: float = Option(0.98, metavar="COSINE", help="Of priors: how similar a state must be, to count as the same."),
+    refresh: float = Option(0.02, metavar="P", help="Of priors: how often the model is asked all the same, 0 to 1."),
     timeout: float = options.seconds(600.0, "--timeout", "How long the model's server may be silent."),
     show_stats: bool = Option(False, "--stats", help="Print what is kept and was saved; serve nothing."),
     clear: bool = Option(False, "--clear", help="Delete all kept answers; serve nothing."),
@@ -71,6 +73,7 @@ def proxy(
     try:
         from tvsnap.proxy.app import Proxy
         from tvsnap.proxy.listen import serve
+        from tvsnap.proxy.priors import Priors
         from tvsnap.proxy.store import AnswerStore
         from tvsnap.proxy.upstream import Upstream
         from tvsnap.server.settings import ServerSettings, is_loopback
@@ -111,10 +114,11 @@ def proxy(
     async def go(sockets: list[Any]) -> None:
         behind = Upstream(upstream, key=key, timeout=timeout)
         store = AnswerStore(file, limit)
+        priors = Priors(file.with_name(PRIORS), delta, refresh)
         where = address_of(sockets[0], settings)
         typer.echo(json.dumps({"url": where, "upstream": behind.url}) if as_json else f"tvsnap: proxy at {where}")
         try:
-            await serve(Proxy(behind, store, settings), settings, sockets)
+            await serve(Proxy(behind, store, priors, settings), settings, sockets)
         finally:
             store.close()
 

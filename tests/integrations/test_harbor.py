@@ -18,6 +18,7 @@ from tests.integrations.conftest import PLAIN_USER
 from tests.integrations.harbor_tasks import scripts, write_tasks, write_troubled_tasks
 from tests.integrations.scripted_model import model_server
 from tests.server.conftest import Server
+from tvsnap.graph import Graph
 from tvsnap.images import Image
 
 ENVIRONMENT = "tvsnap.integrations.harbor:TvsnapEnvironment"
@@ -219,6 +220,15 @@ def test_a_verifier_apart_has_a_rollout_of_its_own(jobs: Jobs) -> None:
     assert reports["tvsnap-env"]["rollout"] != reports["tvsnap-verifier__trial"]["rollout"]
     for report in reports.values():
         assert sum(report["missed"].values()) == report["executed"]
+
+
+def test_the_verifiers_reward_is_recorded_with_the_rollout(jobs: Jobs) -> None:
+    trial = jobs.first["greet", "oracle"]
+    report = trial.reports["tvsnap-env"]
+    with Graph(Path(report["home"]) / "tvsnap.db") as graph:
+        (found,) = graph.summaries(id=report["rollout"])
+    assert found.rollout.reward == trial.reward == 1.0
+    assert (found.ended, found.calls) == ("closed", report["calls"])
 
 
 def test_logs_come_back(jobs: Jobs) -> None:

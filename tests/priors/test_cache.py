@@ -455,3 +455,26 @@ def test_the_model_that_wordllama_carries(tmp_path: Path) -> None:
         assert near.source == "near"
         assert cache.prior(GOAL, ACTIONS, Model(), text="The sun is a star.").source == "asked"
         assert cache.prior(GOAL, ACTIONS, Model(), text="").source == "asked", "no words are similar to nothing"
+
+
+def test_many_similar_states_are_searched_by_a_graph(
+    open_cache: Callable[..., PriorCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("usearch", reason="usearch has no wheel for this Python")
+    monkeypatch.setattr("tvsnap.priors.neighbours.EXHAUSTIVE", 20)
+
+    def circle(text: str) -> list[float]:
+        return [math.cos(math.radians(float(text))), math.sin(math.radians(float(text))), 0.0]
+
+    cache = open_cache(delta=1.5, embedder=circle)
+    for degrees in range(0, 360, 3):
+        cache.prior(GOAL, ACTIONS, Model(**{ACTIONS[degrees // 3 % 3]: 1.0}), text=str(degrees))
+    cache.delta = 0.99
+    for degrees in range(0, 360, 3):
+        near = cache.prior(GOAL, ACTIONS, Model(), text=str(degrees + 0.5))
+        assert near.source == "near"
+        assert max(near.probabilities, key=near.probabilities.__getitem__) == ACTIONS[degrees // 3 % 3]
+        assert near.similarity == pytest.approx(math.cos(math.radians(0.5)), abs=1e-3)
+    cache.clear()
+    assert cache.prior(GOAL, ACTIONS, Model(), text="0.25").source == "asked", "what was deleted is found no more"
+    assert cache.prior(GOAL, ACTIONS, Model(), text="0.75").source == "near"

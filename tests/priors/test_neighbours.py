@@ -25,13 +25,10 @@ def test_few_are_compared_exactly_and_can_be_removed() -> None:
     left = [number for number in range(1, 501) if number not in gone]
     for query in vectors(50, seed=1):
         best = max(left, key=lambda number: float(rows[number - 1] @ query))
-        found = index.nearest(query)
-        assert found is not None
-        assert found[0] == best
-        assert found[1] == pytest.approx(float(rows[best - 1] @ query), abs=1e-5)
+        assert index.nearest(query) == [best]
     for number in left:
         index.remove(number)
-    assert index.nearest(rows[0]) is None
+    assert index.nearest(rows[0]) == []
 
 
 def test_many_are_searched_by_a_graph() -> None:
@@ -42,11 +39,7 @@ def test_many_are_searched_by_a_graph() -> None:
         index.add(list(range(begin + 1, min(begin + 1000, count) + 1)), list(rows[begin : begin + 1000]))
     assert len(index) == count
     probes = range(0, count, 97)
-    found = [index.nearest(rows[number]) for number in probes]
-    right = sum(each is not None and each[0] == number + 1 for number, each in zip(probes, found, strict=True))
+    right = sum(number + 1 in index.nearest(rows[number]) for number in probes)
     assert right >= 0.95 * len(probes)
-    assert all(each is not None and each[1] == pytest.approx(1.0, abs=2e-3) for each in found[:5])
     index.remove(1)
-    after = index.nearest(rows[0])
-    assert after is not None
-    assert after[0] != 1
+    assert 1 not in index.nearest(rows[0])

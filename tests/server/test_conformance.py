@@ -14,6 +14,7 @@ import pytest
 
 import tvsnap
 from tests.conformance.helpers import eventually
+from tvsnap.graph import PROOF_APART
 from tvsnap.protocols import AnyCache, AnyRollout, AnySandbox
 
 SERVICE = """
@@ -41,6 +42,7 @@ SOURCES = ("executed", "hit")
 def test_a_second_rollout_is_answered(cache: AnyCache) -> None:
     salt, command = secrets.token_hex(4), {"command": "echo one > /tmp/a; cat /tmp/a"}
     for source in ("executed", "executed", "hit"):
+        time.sleep(PROOF_APART if source == "executed" else 0)
         with cache.rollout("terminal", task="conformance", salt=salt) as rollout:
             result = rollout.call("bash", {"command": "cd /tmp; pwd; sleep 0.05"}, timeout=20)
             assert (result.output, result.exit_code, result.timed_out) == ("/tmp\n", 0, False)
@@ -329,3 +331,26 @@ def test_a_recorded_call_is_made_again(cache: AnyCache) -> None:
     assert "was recorded (line 2)" in str(again.difference(drawn))
     with pytest.raises(tvsnap.UsageError, match=r"edge must be a tvsnap\.graph\.Edge"):
         cache.reexecute(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"arguments": ["true"]}, "arguments must be an object"),
+        ({"arguments": None}, "arguments must be an object"),
+        ({"arguments": {"command": float("nan")}}, "."),
+        ({"name": None}, "."),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": "5"}, "timeout"),
+        ({"after": float("nan")}, "after"),
+        ({"deadline": float("inf")}, "deadline"),
+    ],
+    ids=str,
+)
+def test_calls_that_make_no_sense_are_refused_by_name(cache: AnyCache, asked: dict[str, Any], said: str) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        with pytest.raises(tvsnap.UsageError, match=said):
+            rollout.call(**{"name": "bash", "arguments": {"command": "true"}, **asked})
+        with pytest.raises(tvsnap.UsageError, match="must be a list"):
+            rollout.exec_all("true")
+        assert rollout.call("bash", {"command": "echo all right"}).output == "all right\n"

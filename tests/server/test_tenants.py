@@ -218,6 +218,11 @@ def test_what_can_never_be_is_refused_at_once(guarded: Server) -> None:
             rollout.close()
 
 
+def test_nobody_takes_the_salt_of_a_tenant(guarded: Server) -> None:
+    with tvsnap.connect(guarded.url, ALL) as client, pytest.raises(tvsnap.UsageError, match="as those of tenants do"):
+        client.rollout("terminal", salt="tenant one: x")
+
+
 def test_a_key_of_another_tenant_is_another_key(guarded: Server) -> None:
     key = secrets.token_hex(8)
     opened = [ask(guarded, token, "/v1/rollouts", "POST", {"image": "terminal"}, key) for token in (ONE, TWO, ONE)]

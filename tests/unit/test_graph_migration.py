@@ -55,11 +55,15 @@ def test_a_graph_of_an_earlier_version(tmp_path: Path, version: int) -> None:
             (gone,) = (row for row in cache.graph.snapshots() if row.state == lost)
         cache.graph.drop_snapshots([gone])
         before = {node.state.hash for node in cache.graph.tree()}
+        rollouts = [(one.id, one.root, one.state, one.finished) for one in cache.graph.rollouts()]
     backend.delete_snapshot(gone.id)
     downgrade(tmp_path / "tvsnap.db", version)
 
     with open_cache(tmp_path, backend, budget=NOT_PARKED) as cache:
         assert {node.state.hash for node in cache.graph.tree()} == before
+        assert [(one.id, one.root, one.state, one.finished) for one in cache.graph.rollouts()] == rollouts
+        assert [one.rollout.id for one in cache.graph.summaries()] == [id for id, *_ in reversed(rollouts)]
+        assert cache.graph.steps(rollouts[0][0]) == []  # nothing was known of their order
         assert not any(edge.proven for hash in before for edge in cache.graph.out_edges(hash))
         assert [row.state for row in cache.graph.snapshots() if row.pinned] == [kept]
         # What has a snapshot goes on answering.

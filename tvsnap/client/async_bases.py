@@ -59,6 +59,8 @@ class AsyncClientBase:
 
     async def close(self) -> None:
         """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
+        if self.transport.forked_off:  # all of it belongs to the process that connected
+            return
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
             await asyncio.gather(*(rollout.close() for rollout in list(self._open)))
         self.transport.close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, broken, pause_after, unreachable
@@ -66,7 +67,18 @@ class AsyncTransport:
             blocking: knows the server.
         """
         self.blocking = blocking
-        self._idle: list[AsyncConnection] = []
+        self._idle_of: WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncConnection]] = WeakKeyDictionary()
+
+    @property
+    def forked_off(self) -> bool:
+        """See `Transport.forked_off`."""
+        return self.blocking.forked_off
+
+    @property
+    def _idle(self) -> list[AsyncConnection]:
+        """The connections that nobody uses, of the loop that is running: none is of use to another."""
+        self.blocking.check()
+        return self._idle_of.setdefault(asyncio.get_running_loop(), [])
 
     async def do(self, work: Callable[[Transport], T]) -> T:
         """Returns what `work` returns, which blocks, and is done by a thread."""
@@ -83,9 +95,9 @@ class AsyncTransport:
 
     def close(self) -> None:
         """Ends the connections that nobody uses."""
-        idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection in self._idle:
             connection.close()
+        self._idle_of.clear()
 
     async def _exchange(self, data: bytes) -> tuple[int, bytes]:
         for attempt in range(1, TRIES + 1):
@@ -106,14 +118,15 @@ class AsyncTransport:
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
         """A block with a connection, which others use after it."""
-        connection = self._idle.pop() if self._idle else await self._connect()
+        idle = self._idle
+        connection = idle.pop() if idle else await self._connect()
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
-        if len(self._idle) < IDLE_CONNECTIONS:
-            self._idle.append(connection)
+        if len(idle) < IDLE_CONNECTIONS:
+            idle.append(connection)
         else:
             connection.close()
 
@@ -143,6 +156,7 @@ class AsyncTransport:
                 await asyncio.sleep(waiting.pause_after(error))
 
     async def _connect(self) -> AsyncConnection:
+        self.blocking.check()
         address = self.blocking.address
         try:  # asyncio itself has TCP send what it is given at once (TCP_NODELAY)
             if address.path:

@@ -142,6 +142,8 @@ class ClientBase:
 
         It may be called more than once.
         """
+        if self.transport.forked_off:  # all of it belongs to the process that connected
+            return
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
             for rollout in list(self._open):
                 rollout.cancel()

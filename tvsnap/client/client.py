@@ -16,6 +16,7 @@ from tvsnap.client.operations import (
     DEFAULT_TIMEOUT,
     MOST_READ,
     RemoteFetched,
+    check_call,
     downloaded,
     expect_rollouts,
     grading,
@@ -33,7 +34,7 @@ from tvsnap.graph.model import Edge
 from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.arguments import check_outcome, check_reward, check_whole, outcome_of
-from tvsnap.model.calls import ToolResult, canonical_json
+from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
@@ -316,8 +317,7 @@ class RemoteRollout(RolloutBase):
     ) -> ToolResult:
         """Makes a tool call; see `Rollout.call`. It is executed once, also where the connection breaks."""
         self._begin()
-        if not all(isinstance(value, str) for value in arguments.values()):
-            canonical_json(arguments)  # raises UsageError where they are no plain JSON, as `Rollout.call` does
+        check_call(name, arguments, timeout, after, deadline)  # raises what `Rollout.call` does
         asked: dict[str, Any] = {"name": name, "arguments": arguments, "timeout": timeout}
         if after:
             asked["after"] = after
@@ -452,7 +452,7 @@ class RemoteRollout(RolloutBase):
     def _close(self, outcome: str | None) -> None:
         if not self._closed:
             self._closed = True
-            if self._data is not None:
+            if self._data is not None and not self._transport.forked_off:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
                     self._transport.ask(Ask("DELETE", self._target(outcome=outcome)))
 
@@ -598,7 +598,7 @@ class RemoteForks(Several[RemoteSandbox]):
 
     def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        if not self._closed:
+        if not self._closed and not self._transport.forked_off:
             self._closed = True
             for sandbox in self:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that

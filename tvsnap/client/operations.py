@@ -13,7 +13,7 @@ from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.host.trees import TreeItem, Upload, extract, items_of, serialised, store, stored
 from tvsnap.model.arguments import check_epoch, check_seconds, check_text, check_type, check_whole
-from tvsnap.model.calls import Part, ToolResult
+from tvsnap.model.calls import Part, ToolResult, canonical_json
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Verifier
 from tvsnap.model.images import Image
@@ -188,6 +188,20 @@ def open_rollout(
     check_epoch(epoch)
     asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
     return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline, **_of(epoch)})
+
+
+def check_call(name: object, arguments: object, timeout: object, after: object, deadline: object) -> None:
+    """Raises UsageError where what a call says makes no sense, so that no request is needed to know."""
+    check_text(name, "the name of a tool")
+    if not isinstance(arguments, Mapping):
+        raise UsageError(f"{name}: arguments must be an object, such as a dict, not {arguments!r}")
+    if not all(isinstance(value, str) for value in arguments.values()):
+        canonical_json(arguments)
+    if timeout is not None:
+        check_seconds(timeout)
+    check_seconds(after, "after", least=0.0)
+    if deadline is not None:
+        check_seconds(deadline, "deadline", least=0.0)
 
 
 def _of(epoch: int | None) -> dict[str, int]:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
-from tvsnap.model.errors import UsageError
+from tvsnap.host.home import FORKED
+from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.wire.errors import Busy, Stopping, Unreachable
 from tvsnap.wire.tcp import notice_loss
 
@@ -153,8 +154,12 @@ class _breaking:
 
 def unreachable(address: Address, error: OSError) -> Unreachable:
     """Returns the error that tells why a connection could not be made."""
-    certificates = isinstance(error, ssl.SSLError)
-    way_out = "see --tls-certificate of tvsnap serve, and ca=" if certificates else "does it run (tvsnap serve)?"
+    way_out = "does it run (tvsnap serve)?"
+    if address.tls:
+        import ssl
+
+        if isinstance(error, ssl.SSLError):
+            way_out = "see --tls-certificate of tvsnap serve, and ca="
     return Unreachable(f"the server at {address} cannot be reached: {error}; {way_out}")
 
 
@@ -278,6 +283,7 @@ class Transport:
         self._patience = patience
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     @property
     def address(self) -> Address:
@@ -298,6 +304,16 @@ class Transport:
     def patience(self) -> float:
         """Seconds to wait for a server that is busy."""
         return self._patience
+
+    @property
+    def forked_off(self) -> bool:
+        """Whether this process was forked off by the one that connected: it must not use that one's connections."""
+        return os.getpid() != self._process
+
+    def check(self) -> None:
+        """Raises InfrastructureError in a process that was forked off by the one that connected."""
+        if self.forked_off:
+            raise InfrastructureError(f"the client of {self._address} {FORKED}")
 
     def request(self, ask: Ask) -> bytes:
         """Returns a request as bytes."""
@@ -351,7 +367,7 @@ class Transport:
     def stream(self, method: str, path: str, body: Any = None) -> Iterator[Iterator[bytes]]:
         """A block with the body of an answer, in pieces, on a connection of its own."""
         data = None if body is None else json_bytes(body)
-        connection = Connection(self._address, self._tls)
+        connection = self._connect()
         try:
             head = connection.exchange(request_bytes(method, path, self._address, self._headers, data))
             if head.status >= 400:
@@ -371,7 +387,7 @@ class Transport:
 
         waiting = Waiting(self._patience)
         while True:
-            connection = Connection(self._address, self._tls)
+            connection = self._connect()
             try:
                 return Terminal(connection, Frames(self._address.authority, path, self._headers))
             except Busy as error:
@@ -403,7 +419,7 @@ class Transport:
         """
 
         def send() -> None:
-            connection = Connection(self._address, self._tls)
+            connection = self._connect()
             try:
                 head = connection.exchange(
                     request_bytes("PUT", path, self._address, self._headers, None, length), pieces()
@@ -420,6 +436,11 @@ class Transport:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def _connect(self) -> Connection:
+        """Returns a new connection."""
+        self.check()
+        return Connection(self._address, self._tls)
 
     def _exchange(self, data: bytes) -> tuple[int, bytes]:
         def exchange() -> tuple[int, bytes]:
@@ -445,9 +466,10 @@ class Transport:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[Connection]:
+        self.check()
         with self._lock:
             connection = self._idle.pop() if self._idle else None
-        connection = connection or Connection(self._address, self._tls)
+        connection = connection or self._connect()
         try:
             yield connection
         except BaseException:

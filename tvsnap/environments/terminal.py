@@ -139,7 +139,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "8",
+        version: str = "9",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:

@@ -17,7 +17,7 @@ from tvsnap.graph.rows import EDGE_COLUMNS, EDGE_WIDTH, DamagedRecord, Row, to_e
 from tvsnap.host import owners
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolCall
-from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.model.errors import NotFound, TvsnapError, UsageError
 
 _COLUMNS = ", ".join(field.name for field in fields(RolloutRecord))
 _WIDTH = len(fields(RolloutRecord))
@@ -30,7 +30,7 @@ _FAILING = "(s.timed_out OR coalesce(s.exit_code, 0) <> 0 OR s.source = {failed}
 )
 _CHOSEN = f"""
 (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) AND (:image IS NULL OR r.image = :image)
-AND (:since IS NULL OR r.started >= :since)
+AND (:since IS NULL OR r.started >= :since) AND (:id IS NULL OR r.id = :id)
 AND (NOT :failed OR r.outcome IS NOT NULL OR r.reward <= 0 OR {_DEAD})
 """
 _SUMMARIES = f"""
@@ -138,18 +138,14 @@ class Rollouts(GraphPart):
             limit: the latest so many; None for all.
             id: only this rollout.
         """
-        self.flush()
+        self._write_all()
         dead = self._dead_owners()
         chosen: dict[str, Any] = {"task": task, "label": label, "image": image, "since": since, "failed": failed}
         for name in ("task", "label", "image"):
             if chosen[name] is not None:
                 check_text(chosen[name], name)
-        chosen |= {"dead": json.dumps(sorted(dead)), "limit": -1 if limit is None else limit}
-        query = _SUMMARIES
-        if id is not None:
-            query = query.replace("FROM rollouts r WHERE", "FROM rollouts r WHERE r.id = :id AND")
-            chosen["id"] = id
-        return [_to_summary(row, dead) for row in self._rows(query, chosen)]
+        chosen |= {"dead": json.dumps(sorted(dead)), "limit": -1 if limit is None else limit, "id": id}
+        return [_to_summary(row, dead) for row in self._rows(_SUMMARIES, chosen)]
 
     def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
         """Returns what rollouts came to, in the order in which the first of each group began.
@@ -163,7 +159,7 @@ class Rollouts(GraphPart):
         """
         if by is not None and by not in TALLIED_BY:
             raise UsageError(f"rollouts are counted by {', '.join(TALLIED_BY)}, not by {by!r}")
-        self.flush()
+        self._write_all()
         key, chosen = "NULL" if by is None else TALLIED_BY[by], {"task": task, "label": label}
         of_calls = {row[0]: row[1:] for row in self._rows(_TALLIES.format(key=key), chosen)}
         groups = self._rows(_TALLIED.format(key=key), chosen)
@@ -200,7 +196,7 @@ class Rollouts(GraphPart):
         Args:
             rollout: its id.
         """
-        self.flush()
+        self._write_all()
         return list(map(_to_step, self._rows(_STEPS, (rollout,))))
 
     def tasks(self) -> list[str]:
@@ -219,6 +215,11 @@ class Rollouts(GraphPart):
         """Returns the counters of all processes, without what other processes have not flushed yet."""
         self.flush()
         return dict(self._rows("SELECT name, value FROM counters"))
+
+    def _write_all(self) -> None:
+        """Writes what is kept in memory before it is read; a full disk must not keep anybody from reading."""
+        with contextlib.suppress(TvsnapError):
+            self.flush()
 
     def _dead_owners(self) -> set[str]:
         """Returns those processes that died before their rollouts ended."""

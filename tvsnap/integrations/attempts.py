@@ -98,6 +98,11 @@ def _verifier(said: object) -> Verifier | None:
     return Verifier.of(said)
 
 
+def plain(value: Any) -> Any:
+    """Returns a value of a table, such as one of NumPy, as one of Python."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
 def as_row(task: Any) -> dict[str, str]:
     """Returns a generated task as a row of a data set.
 
@@ -165,7 +170,7 @@ class Setting:
         Raises:
             UsageError: one is unknown, or makes no sense.
         """
-        said = dict(config)
+        said = {name: plain(value) for name, value in config.items()}
         known = {*CacheOptions.__dataclass_fields__, "timeout", "shown"}
         unknown = said.keys() - known
         if unknown:

@@ -109,6 +109,7 @@ _CACHES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[CacheOptions,
 _KEEPERS: set[asyncio.Task[None]] = set()
 _PROCESS_CACHES: dict[CacheOptions, AnyCache] = {}
 _OPENING = threading.Lock()
+_OF_PARENTS: list[dict[CacheOptions, AnyCache]] = []
 _at_exit = getattr(threading, "_register_atexit", atexit.register)
 """Registers a function for the interpreter's end while threads can still be started, which closing a cache needs."""
 
@@ -177,6 +178,16 @@ def process_cache(options: CacheOptions) -> AnyCache:
                 _at_exit(_close_process_caches)
             _PROCESS_CACHES[options] = cache
         return cache
+
+
+def _leave_to_the_parent() -> None:
+    """Has a process that was just forked off open caches of its own."""
+    global _OPENING, _PROCESS_CACHES
+    _OF_PARENTS.append(_PROCESS_CACHES)  # never freed: what ends with them is the parent's
+    _OPENING, _PROCESS_CACHES = threading.Lock(), {}
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _close_process_caches() -> None:

@@ -6,7 +6,9 @@ Everything that Harbor requests from a trial's environment is a call of one roll
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -432,6 +434,11 @@ class TvsnapEnvironment(BaseEnvironment):
         tests = target / self.trial_paths.test_stdout_path.name
         if tests.is_file() and not tests.is_symlink():
             self._look_for_lacking_network(tests.read_text(errors="replace"))
+        inside = EnvironmentPaths.for_os(self.os)
+        if PurePosixPath(source_dir) == PurePosixPath(str(inside.verifier_dir)):
+            reward = _reward(target / inside.reward_text_path.name, target / inside.reward_json_path.name)
+            if reward is not None:
+                await self._running().record(reward)
 
     async def empty_dirs(self, dirs: Sequence[EnvironmentPath], *, chmod: bool = True) -> ExecResult | None:
         """Empties directories, and creates those that are missing; see Harbor's `BaseEnvironment`.
@@ -505,6 +512,18 @@ def _options(home: str | Path | None, url: str | None, token: str | None, **sett
             "url of a server that root runs (tvsnap serve)"
         )
     return options
+
+
+def _reward(text: Path, data: Path) -> float | None:
+    """Returns the reward that a verifier left in one of its files; None if there is no single one."""
+    for path in (text, data):
+        if path.is_file() and not path.is_symlink():
+            with contextlib.suppress(ValueError, TypeError, AttributeError):
+                said = path.read_text(errors="replace")
+                reward = float(said if path == text else json.loads(said).get("reward"))
+                if math.isfinite(reward):
+                    return reward
+    return None
 
 
 def _network(policy: NetworkPolicy) -> Network:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tvsnap.integrations.attempts import COLUMN, Setting
+from tvsnap.integrations.attempts import COLUMN, Setting, plain
 from tvsnap.model.arguments import check_whole
 
 try:
@@ -45,7 +45,7 @@ class TerminalEnv(BaseTextEnv):
         """
         super().__init__()
         row = dict(extras or {})
-        self.max_turns = row.get("max_turns", TURNS)
+        self.max_turns = plain(row.get("max_turns", TURNS))
         check_whole(self.max_turns, "max_turns", 1)
         self.attempt = Setting.of(env_config or {}).attempt(row if COLUMN in row else dict(row.get("extra_info") or {}))
 

@@ -15,8 +15,9 @@ from typing import Any
 from tvsnap.aio.threads import in_thread
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.integrations.images import find_image
+from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolResult
-from tvsnap.model.errors import SandboxDied, TvsnapError
+from tvsnap.model.errors import SandboxDied, TvsnapError, UsageError
 from tvsnap.protocols import AnyAsyncRollout
 
 try:
@@ -74,6 +75,10 @@ class TvsnapSandbox:
         Raises:
             SandboxTerminatedError: tvsnap failed, not the command.
         """
+        try:
+            check_text(command, "the command")
+        except UsageError as error:  # the model's, and not tvsnap's
+            return SandboxResult(stdout="", stderr=f"{error}\n", exit_code=1)
         arguments: dict[str, Any] = {"command": command, "separate": True}
         if workdir is not None:
             arguments["cwd"] = workdir
@@ -83,7 +88,7 @@ class TvsnapSandbox:
         return _result(_cut(result.output, most), _cut(result.stderr or "", most), code, result)
 
     async def read_file(self, path: str, max_bytes: int | None = None, timeout: int = 60) -> SandboxResult:
-        """Returns the contents of a file as `stdout`; the exit status is 1 if it cannot be read.
+        """Returns the contents of a file as `stdout`; the exit status is 1 if it cannot be read, or is too long.
 
         Args:
             path: its path.
@@ -97,6 +102,8 @@ class TvsnapSandbox:
         arguments = {"command": f'{limit} < "$FILE"', "env": {"FILE": path}, "separate": True}
         result = await self._done(self.rollout.call("exec", arguments, timeout))
         code = 124 if result.timed_out else 1 if result.exit_code is None else result.exit_code
+        if result.truncated:
+            return _result("", f"{path}: longer than what a call returns (Limits.output); read a part\n", 1, result)
         return _result(result.output, result.stderr or "", code, result)
 
     async def write_file(
@@ -113,15 +120,18 @@ class TvsnapSandbox:
         Raises:
             SandboxTerminatedError: tvsnap failed.
         """
-        data = content.encode() if isinstance(content, str) else content
+        try:
+            data = check_text(content, "the content").encode() if isinstance(content, str) else content
+        except UsageError as error:
+            return SandboxResult(stdout="", stderr=f"{error}\n", exit_code=1)
         folder = posixpath.dirname(path)
         if folder:
-            made = await self.run_command(f"mkdir -p {shlex.quote(folder)}", timeout=timeout)
+            made = await self.run_command(f"mkdir -p -- {shlex.quote(folder)}", timeout=timeout)
             if made.exit_code:
                 return made
         result = await self._done(self.rollout.put(data, path, timeout=timeout))
         if executable and not result.exit_code:
-            return await self.run_command(f"chmod +x {shlex.quote(path)}", timeout=timeout)
+            return await self.run_command(f"chmod +x -- {shlex.quote(path)}", timeout=timeout)
         return _result("", result.output if result.exit_code else "", result.exit_code or 0, result)
 
     async def cleanup(self) -> None:

@@ -13,6 +13,8 @@ from tvsnap.model.observations import Command
 
 def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> Mapping[str, Any]:
     """Returns the arguments of a call of `exec_all`, without those that have their default values."""
+    if isinstance(commands, str):
+        raise UsageError(f"commands must be a list of commands, not the text {commands[:60]!r}: put it into a list")
     told = []
     for each in commands:
         one = Command(each) if isinstance(each, str) else each

@@ -308,19 +308,22 @@ class PriorCache:
             return None
         with self._lock:
             index = self._index(number, len(vector))
-            while (nearest := index.nearest(vector)) is not None:
-                id, cosine = nearest
-                if cosine < self._delta:
-                    return None
-                entry = self._store.entry(id, question)
-                if entry is not None:
-                    return _Found(entry, min(1.0, cosine), near=True)
-                index.remove(id)  # another process has evicted it
-        return None
+            while ids := index.nearest(vector):
+                there = self._store.entries(ids, question)
+                for id in set(ids) - {entry.id for entry, _ in there}:
+                    index.remove(id)  # it was evicted
+                if there:
+                    break
+            else:
+                return None
+        cosines = [float(_unpacked(packed) @ vector) for _, packed in there]
+        best = max(range(len(there)), key=cosines.__getitem__)
+        if cosines[best] < self._delta:
+            return None
+        return _Found(there[best][0], min(1.0, cosines[best]), near=True)
 
     def _index(self, number: int, dimension: int) -> Neighbours:
         """Returns the vectors of a question, with those that other processes have added."""
-        numpy = load_numpy()
         index = self._indices.get(number)
         if index is None:
             index = self._indices[number] = Neighbours(dimension)
@@ -328,7 +331,7 @@ class PriorCache:
                 self._indices.popitem(last=False)
         self._indices.move_to_end(number)
         for rows in self._store.vectors(number, self._embedder_name, index.latest):
-            vectors = [numpy.frombuffer(packed, dtype="<f2").astype(numpy.float32) for _, packed in rows]
+            vectors = [_unpacked(packed) for _, packed in rows]
             if any(len(each) != dimension for each in vectors):
                 raise UsageError(
                     f"the embedder {self._embedder_name} returned {dimension} numbers, and more or fewer before: "
@@ -420,6 +423,12 @@ def _at_most_logged() -> Iterator[None]:
         yield
     except InfrastructureError as error:
         logger.warning("something could not be kept: %s", error)
+
+
+def _unpacked(packed: bytes) -> Vector:
+    numpy = load_numpy()
+    vector: Vector = numpy.frombuffer(packed, dtype="<f2").astype(numpy.float32)
+    return vector
 
 
 def _question(

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 EXHAUSTIVE = 4096
 """Up to so many vectors, all are compared: that takes less than a millisecond, and is exact."""
 CANDIDATES = 8
-"""How many vectors of the approximate search are compared exactly."""
+"""How many vectors a search of the graph returns, to be compared exactly: the graph's own numbers have 8 bits."""
+EXPANSION = 64
+"""How many vectors a search of the graph keeps in view, as one for a new one's place does: fewer miss more."""
 
 
 class Neighbours:
@@ -72,21 +74,20 @@ class Neighbours:
             self._rows[row] = self._rows[len(self._ids)]
             self._ids[row], self._row_of[last] = last, row
 
-    def nearest(self, vector: Vector) -> tuple[int, float] | None:
-        """Returns the number of the nearest vector and its cosine, -1 to 1; None where there is none."""
+    def nearest(self, vector: Vector) -> list[int]:
+        """Returns the numbers of those that may be nearest: one if all are compared, some if a graph is searched."""
         if not len(self):
-            return None
+            return []
         if self._graph is None:
-            cosines = self._rows[: len(self._ids)] @ vector
-            row = int(cosines.argmax())
-            return self._ids[row], float(cosines[row])
-        found = self._graph.search(vector, CANDIDATES)
-        return (int(found.keys[0]), 1.0 - float(found.distances[0])) if len(found.keys) else None
+            return [self._ids[int((self._rows[: len(self._ids)] @ vector).argmax())]]
+        return [int(number) for number in self._graph.search(vector, CANDIDATES).keys]
 
     def _make_graph(self) -> None:
         from usearch.index import Index
 
-        self._graph = Index(ndim=self._dimension, metric="cos", dtype="f16")
+        self._graph = Index(
+            ndim=self._dimension, metric="cos", dtype="i8", expansion_add=EXPANSION, expansion_search=EXPANSION
+        )
         if self._ids:
             self._graph.add(self._numpy.asarray(self._ids, dtype=self._numpy.uint64), self._rows[: len(self._ids)])
         self._ids, self._row_of, self._rows = [], {}, self._rows[:0]

@@ -150,11 +150,13 @@ class Store:
             ).fetchone()
         return self._entry(row, len(question.actions))
 
-    def entry(self, number: int, question: Question) -> Entry | None:
-        """Returns an entry by its number; None if it is not there any more. One that is damaged is deleted."""
+    def entries(self, numbers: Sequence[int], question: Question) -> list[tuple[Entry, bytes]]:
+        """Returns those of some entries that are there, with their vectors. One that is damaged is deleted."""
+        marks = ", ".join("?" * len(numbers))
         with self.database.read() as reader:
-            row = reader.execute(f"SELECT {_COLUMNS} FROM entries WHERE id = ?", (number,)).fetchone()
-        return self._entry(row, len(question.actions))
+            rows = reader.execute(f"SELECT {_COLUMNS} FROM entries WHERE id IN ({marks})", numbers).fetchall()
+        found = ((self._entry(row, len(question.actions)), row[-1]) for row in rows)
+        return [(entry, vector) for entry, vector in found if entry is not None]
 
     def vectors(self, number: int, embedder: str, after: int) -> Iterator[list[tuple[int, bytes]]]:
         """Yields the vectors of a question that were added after a number, some thousands at once."""

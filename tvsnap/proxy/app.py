@@ -17,7 +17,8 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.proxy.keys import Keyed, keyed
+from tvsnap.proxy.keys import Keyed, account_of, keyed
+from tvsnap.proxy.priors import HEADER, Priors
 from tvsnap.proxy.recording import Recording
 from tvsnap.proxy.store import Answer, AnswerStore
 from tvsnap.proxy.upstream import Head, Upstream
@@ -40,15 +41,17 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
 class Proxy:
     """What is in front of a model's server. It is used on one event loop."""
 
-    def __init__(self, upstream: Upstream, store: AnswerStore, settings: ServerSettings) -> None:
+    def __init__(self, upstream: Upstream, store: AnswerStore, priors: Priors, settings: ServerSettings) -> None:
         """
         Args:
             upstream: the model's server.
             store: where answers are kept.
+            priors: answers requests for priors.
             settings: whom to let in, and how large a request may be.
         """
         self._upstream = upstream
         self._store = store
+        self._priors = priors
         self._settings = settings
         self._flights: dict[bytes, Recording] = {}
         self._keeping: set[asyncio.Task[None]] = set()
@@ -65,6 +68,15 @@ class Proxy:
         if not path.startswith("/"):
             raise UsageError(f"a request must be for a path, not for {path[:60]!r}")
         tenant = tenant_of(request)
+        asked_for = request.headers.get(HEADER)
+        if asked_for is not None and request.method == "POST":
+
+            async def ask() -> tuple[Head, bytes]:
+                async with self._upstream.ask(request.method, target, headers, body) as (head, pieces):
+                    return head, b"".join([piece async for piece in pieces])
+
+            told_apart = [self._upstream.url, path, "" if tenant is None else tenant.name, account_of(headers.items())]
+            return await self._priors.answer(asked_for, body, told_apart, ask)
         key = keyed(
             *(request.method, path, query, headers.items(), body),
             upstream=self._upstream.url,
@@ -152,6 +164,7 @@ class Proxy:
         for flight in list(self._flights.values()):
             flight.end()
         await asyncio.gather(*self._keeping, return_exceptions=True)
+        await asyncio.to_thread(self._priors.close)
         await self._upstream.close()
         await asyncio.to_thread(self._store.close)
 

@@ -54,12 +54,21 @@ def keyed(
         request = json.loads(body, object_pairs_hook=_once, parse_constant=_no_number)
         if not isinstance(request, dict) or not _has_one_answer(path, request):
             return None
-        of_account = [(name, value) for name, value in headers if name in CREDENTIALS or name.startswith(_OF_ACCOUNT)]
-        whole = [upstream, path, query, tenant, sorted(of_account), request]
+        whole = [upstream, path, query, tenant, account_of(headers), request]
         text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (ValueError, RecursionError):  # UnicodeDecodeError is one
         return None
     return Keyed(hashlib.sha256(text).digest(), str(request.get("model", "")), request.get("stream") is True)
+
+
+def account_of(headers: Iterable[tuple[str, str]]) -> str:
+    """Returns a digest of what the model's server is shown of who asks.
+
+    Args:
+        headers: names in small letters, with values, as they are passed on.
+    """
+    shown = sorted((name, value) for name, value in headers if name in CREDENTIALS or name.startswith(_OF_ACCOUNT))
+    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
 
 
 def _has_one_answer(path: str, request: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from tvsnap.server.http import Operation, decode, end_of_server, flag_of, json_r
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.sandbox_routes import TAR, archived
 from tvsnap.server.service import Service
-from tvsnap.server.tenants import Tenant, tenant_of
+from tvsnap.server.tenants import Tenant, own_salt, tenant_of
 from tvsnap.upkeep.diff import compare_states
 from tvsnap.upkeep.figures import figures
 from tvsnap.wire.errors import error_data
@@ -305,7 +305,7 @@ class ReportRoutes:
     async def expect(self, request: Request) -> Response:
         """Announces rollouts, whose sandboxes are made ahead of time."""
         asked, tenant = decode(_EXPECT, await read_body(request, self._service.settings.max_body)), tenant_of(request)
-        salt = asked.salt if tenant is None else f"{tenant.prefix}{asked.salt or ''}"
+        salt = own_salt(asked.salt, tenant)
         name = request.path_params["name"]
         await self._service.cache.expect(name, asked.n, salt=salt, limits=asked.limits, network=asked.network)
         return json_response({})

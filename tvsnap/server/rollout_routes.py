@@ -22,7 +22,7 @@ from tvsnap.server.held import GivenSandbox, HeldRollout
 from tvsnap.server.http import KEY_HEADER, Operation, decode, json_response, read_body, request_mark
 from tvsnap.server.sandbox_routes import sandbox_answer
 from tvsnap.server.service import Service
-from tvsnap.server.tenants import Tenant, tenant_of
+from tvsnap.server.tenants import Tenant, own_salt, tenant_of
 from tvsnap.wire.errors import Busy
 from tvsnap.wire.values import to_data
 
@@ -126,7 +126,7 @@ class RolloutRoutes:
         async def work(body: bytes) -> bytes:
             asked = decode(_OPEN, body)
             tenant = tenant_of(request)
-            salt = asked.salt if tenant is None else f"{tenant.prefix}{asked.salt or ''}"
+            salt = own_salt(asked.salt, tenant)
             with self._room_for(1, tenant):
                 begun = self._service.cache.rollout(
                     *(asked.image, asked.task, salt, asked.label),

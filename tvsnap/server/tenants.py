@@ -24,6 +24,7 @@ SHORTEST_TOKEN, LONGEST_NAME = 16, 64
 ACTIVE = 60.0
 """Seconds after a tenant's last request for which its share of the sandboxes is kept free."""
 NUMBERS = ("weight", "rollouts", "sandboxes")
+_PREFIX = "tenant "
 _OPTION = re.compile(rf"({'|'.join(NUMBERS)})=0*([1-9][0-9]{{0,5}})|budget=0*([1-9][0-9]{{0,14}})([KMGT]?)", re.ASCII)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -49,7 +50,7 @@ class Tenant:
     @property
     def prefix(self) -> str:
         """What the salts of its roots begin with."""
-        return f"tenant {self.name}: "
+        return f"{_PREFIX}{self.name}: "
 
     def owns(self, salt: str) -> bool:
         """Returns whether a root with a salt is its own."""
@@ -65,6 +66,23 @@ def tenant_of(request: HTTPConnection) -> Tenant | None:
     """Returns the tenant that makes a request; None for who may see all."""
     tenant: Tenant | None = request.scope.get("tenant")
     return tenant
+
+
+def own_salt(salt: str | None, tenant: Tenant | None) -> str | None:
+    """Returns the salt of the roots of a tenant's rollouts.
+
+    Args:
+        salt: what the client says.
+        tenant: who asks.
+
+    Raises:
+        UsageError: who is no tenant gives a salt that is a tenant's.
+    """
+    if tenant is not None:
+        return f"{tenant.prefix}{salt or ''}"
+    if salt is not None and salt.startswith(_PREFIX):
+        raise UsageError(f"a salt must not begin with {_PREFIX!r}, as those of tenants do")
+    return salt
 
 
 def check_owned(graph: Graph, tenant: Tenant | None, name: str) -> str:
