@@ -85,7 +85,7 @@ def git(task: Task) -> Attempts:
     worktree = f"cd /app && git worktree add -q -b {branch} /tmp/w && cp {file} /tmp/w && cd /tmp/w"
     yield 1.0, "in another working tree, in two commits", [f"{worktree} && git commit -q --allow-empty -m a && {add}"]
     yield 0.0, "a tag", [f"cd /app && git checkout -q --detach && {add} && git tag {branch} && git checkout -q main"]
-    yield 0.5, "an empty file", [f"{begin} && : > {file} && {add}"]
+    yield 0.0, "an empty file", [f"{begin} && : > {file} && {add}"]
     yield (
         0.0,
         "main without README",
@@ -265,6 +265,7 @@ def server_change(task: Task) -> Attempts:
     update = f"UPDATE {events} SET {amount} = {amount} + {more} WHERE {thing} IN ({chosen})"
     yield 1.0, "a table made and dropped", [*begin, "CREATE TABLE junk (a INTEGER)", update, "DROP TABLE junk"]
     yield 0.0, "another table", [*begin, update, "CREATE TABLE junk (a INTEGER)"]
+    yield 0.0, "a table elsewhere", [*begin, update, "CREATE SCHEMA more", "CREATE TABLE more.junk (a INTEGER)"]
     yield 0.0, "an index", [*begin, update, f"CREATE INDEX junk ON {events} ({amount})"]
     yield 0.0, "a constraint", [*begin, update, f"ALTER TABLE {events} ADD CONSTRAINT junk CHECK ({amount} > 0)"]
     yield 0.0, "column renamed", [*begin, update, f"ALTER TABLE {things} RENAME COLUMN kind TO junk"]

@@ -90,8 +90,8 @@ def records(path: str, *columns: str) -> list[tuple[object, ...]]:
     """Returns the rows of a CSV file that has these columns and no others."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         found = csv.DictReader(file)
-        rows = list(found)
-    if sorted(found.fieldnames or ()) != sorted(columns) or any(None in row for row in rows):
+        names, rows = found.fieldnames or (), list(found)
+    if sorted(names) != sorted(columns) or any(None in row for row in rows):
         raise ValueError(f"{path} has other columns than {columns}")
     return values([row[column] for column in columns] for row in rows)
 
@@ -263,7 +263,7 @@ class Postgres(Server):
 
 
 class Mariadb(Server):
-    here = "= 'tasks'"
+    here = "NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema', 'again')"
     use = "USE again"
     more = _MARIADB
 

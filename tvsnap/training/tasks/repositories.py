@@ -21,6 +21,7 @@ def git(chance: random.Random) -> Draft:
         f"goal('branch', lambda: has({branch!r}, begin['main']))\n"
         f"goal('commit', lambda: tree({branch!r}) == {{'README': '1\\n', '{file}.txt': '{file}\\n'}})\n"
         "keep('main', lambda: tips()['main'] == begin['main'])\n"
+        f"keep('content', lambda: unchanged({{'/app/{file}.txt': '{file}\\n'}}) or goals['commit'])\n"
     )
     return Draft(
         f"In the Git repository /app, commit the new file {file}.txt on a new branch named {branch}. "
