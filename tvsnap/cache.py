@@ -498,16 +498,16 @@ class Cache:
             self.pool.discard(live)
 
     @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks: ...
+    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks[Sandbox]: ...
 
     @overload
     def fork(
         self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> list[Rollout]: ...
+    ) -> Forks[Rollout]: ...
 
     def fork(
         self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> Forks | list[Rollout]:
+    ) -> Forks[Sandbox] | Forks[Rollout]:
         """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
 
         Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
@@ -521,8 +521,7 @@ class Cache:
             label: what people call the rollouts.
 
         Returns:
-            The sandboxes, to be closed together (`Forks.close`, or a `with` block); or the rollouts, to be closed one
-            by one.
+            The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
 
         Raises:
             UsageError: `state` is not the hash of a state, or another argument makes no sense.
@@ -535,8 +534,7 @@ class Cache:
         with contextlib.ExitStack() as undo:
             if as_rollouts:
                 rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
-                undo.pop_all()
-                return rollouts
+                return Forks(rollouts, undo.pop_all().close)
             recipe, sandboxes = self._recipes.of_state(state), []
             for _ in range(n):
                 sandboxes.append(self._standing_at(state, recipe))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT, RolloutEngine
+from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
@@ -238,21 +240,29 @@ class Rollout:
         """
         return self._engine.grade(Verifier.of(verifier))
 
-    def fork(self, n: int = 1) -> list[Rollout]:
+    def fork(self, n: int = 1) -> Forks[Rollout]:
         """Begins several rollouts where this one stands, live processes included; this one goes on, too.
 
         Args:
             n: how many.
 
         Returns:
-            The rollouts, of the same task, each to be closed after its last call.
+            The rollouts, of the same task, to be closed after their last calls: together (`Forks.close`, or a `with`
+            block), or each by itself.
 
         Raises:
             UsageError: `n` makes no sense, the rollout is closed, or nothing is recorded (`use_cache=False`).
             StateLost: no snapshot can be taken of the state, and nothing else leads to it.
             InfrastructureError: the snapshot failed.
         """
-        return [Rollout(engine) for engine in self._engine.fork(n)]
+        rollouts = [Rollout(engine) for engine in self._engine.fork(n)]
+
+        def end() -> None:
+            with contextlib.ExitStack() as ends:
+                for rollout in rollouts:
+                    ends.callback(rollout.close)
+
+        return Forks(rollouts, end)
 
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox in its present state, for programs that must look inside.

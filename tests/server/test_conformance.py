@@ -113,8 +113,8 @@ def test_several_at_a_state(cache: AnyCache) -> None:
             assert len(forks) == 2
             assert [one.run("echo $X", timeout=10).output for one in forks] == [b"kept\n"] * 2
             assert forks[0].id != forks[1].id
-        for one in cache.fork(state, 2, as_rollouts=True, task="forked", label="one"):
-            with one:
+        with cache.fork(state, 2, as_rollouts=True, task="forked", label="one") as begun:
+            for one in begun:
                 assert one.state == state
                 assert one.call("bash", {"command": "echo $X"}).output == "kept\n"
 
@@ -173,6 +173,10 @@ def test_forks_go_on_by_themselves(cache: AnyCache) -> None:
         for number, fork in enumerate(forks):
             assert fork.call("bash", {"command": f"echo $X {number}"}).output == f"here {number}\n"
             fork.close()
+        with rollout.fork() as more:
+            assert more[0].state == rollout.state
+        with pytest.raises(tvsnap.UsageError, match="closed"):
+            more[0].call("bash", {"command": "true"})
 
 
 def test_a_sandbox_in_a_state(cache: AnyCache, tmp_path: Path) -> None:

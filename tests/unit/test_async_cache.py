@@ -274,6 +274,45 @@ def test_errors_come_through(tmp_path: Path) -> None:
     in_loop(work())
 
 
+def test_a_closed_cache(tmp_path: Path) -> None:
+    async def work() -> None:
+        cache = open_async(tmp_path)
+        begun, later, entered = (cache.rollout("terminal") for _ in range(3))
+        await bash(begun, "x=1")
+        state = begun.state
+        sandbox = await begun.sandbox()
+        forks, rollouts = await cache.fork(state), await begun.fork()
+        await cache.close()
+        for ask in (
+            lambda: bash(begun, "x=1"),
+            lambda: bash(begun, "pwd"),
+            lambda: bash(later, "pwd"),
+            entered.__aenter__,
+            lambda: bash(cache.rollout("terminal"), "pwd"),
+            lambda: bash(cache.resume(state), "pwd"),
+            lambda: cache.materialise(state).__aenter__(),
+            lambda: cache.fork(state).__aenter__(),
+            lambda: cache.fork(state, as_rollouts=True).__aenter__(),
+            lambda: cache.warm("terminal"),
+            lambda: cache.expect("terminal"),
+            lambda: cache.images.get("terminal"),
+            lambda: begun.sandbox(),
+            lambda: begun.fork().__aenter__(),
+            lambda: begun.grade("true"),
+            lambda: sandbox.run("pwd", timeout=5),
+        ):
+            with pytest.raises(UsageError, match="closed"):
+                await ask()
+        for rollout in (begun, later, *rollouts):
+            await rollout.close()
+        await forks.close()
+        await cache.close()
+        assert not await begun.cancel()
+        assert cache.stats().rollouts == 2
+
+    in_loop(work())
+
+
 def test_without_the_cache(tmp_path: Path) -> None:
     async def work() -> list[str]:
         async with open_async(tmp_path, use_cache=False) as cache, cache.rollout("terminal") as rollout:

@@ -107,15 +107,35 @@ def test_awaited(tmp_path: Path) -> None:
         ):
             await rollout.call("bash", {"command": "echo 0 > f"})
             await rollout.settled()
-            async with await cache.fork(rollout.state, 2) as forks:
+            async with cache.fork(rollout.state, 2) as forks:
                 assert len(forks) == 2
                 assert [await one.read_file("/task/f") for one in forks] == [b"0\n"] * 2
                 assert await forks[1].read_file("/task/f") == b"0\n"
-            for fork in [*await rollout.fork(2), *await cache.fork(rollout.state, as_rollouts=True)]:
-                async with fork:
+            made = await cache.fork(rollout.state)
+            assert len(made) == 1
+            await made.close()
+            async with rollout.fork(2) as begun, cache.fork(rollout.state, as_rollouts=True) as more:
+                for fork in (*begun, *more):
                     assert (await fork.call("bash", {"command": "cat f"})).output == "0\n"
 
+            for fork in (*begun, *more):
+                with pytest.raises(UsageError, match="closed"):
+                    await fork.call("bash", {"command": "cat f"})
+            with pytest.raises(NotFound):
+                async with cache.fork("ab" * 32):
+                    pass
+
     asyncio.run(work())
+
+
+def test_rollouts_are_closed_together(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 0 > f")
+        with rollout.fork(2) as forks, cache.fork(rollout.state, 2, as_rollouts=True) as more:
+            assert [bash(one, "cat f").output for one in (*forks, *more)] == ["0\n"] * 4
+        for one in (*forks, *more):
+            with pytest.raises(UsageError, match="closed"):
+                bash(one, "cat f")
 
 
 def test_limits_of_one_rollout(cache: Cache) -> None:

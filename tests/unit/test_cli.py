@@ -55,6 +55,14 @@ def test_help_needs_no_heavy_import() -> None:
     assert not loaded & {"rich.console", "tvsnap.cache", "tvsnap.graph", "tvsnap.sandboxes.local", "yaml", "pyte"}
 
 
+def test_it_is_a_module() -> None:
+    command = [sys.executable, "-m", "tvsnap"]
+    said = subprocess.run([*command, "--version"], cwd="/", capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("tvsnap 0.")
+    wrong = subprocess.run([*command, "nosuch"], cwd="/", capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stderr) == (2, "tvsnap: No such command 'nosuch' (python -m tvsnap --help)\n")
+
+
 def test_version(tvsnap: CommandLine) -> None:
     assert tvsnap("--version").stdout.startswith("tvsnap 0.")
 

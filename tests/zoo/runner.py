@@ -98,7 +98,7 @@ def _snapshotted(program: Program, cache: Cache, image: str, plain: Sequence[See
         seen = _play(rollout, program, program.start)
         refusal, forks = "", list[Rollout]()
         try:
-            forks = rollout.fork(2)
+            forks = list(rollout.fork(2))
         except (InfrastructureError, StateLost) as error:
             refusal = cache.refusal(rollout.state) or str(error)
         snapshot = cache.graph.snapshot(rollout.state, cache.backend.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -12,7 +11,7 @@ from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import Twin, awaited, begin, in_thread
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Policy
 from tvsnap.engine.supply.forks import Forks
@@ -22,9 +21,9 @@ from tvsnap.model.arguments import check_whole
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
+from tvsnap.model.several import awaited_or_entered
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
-from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
@@ -106,7 +105,7 @@ class AsyncCache(Twin[Cache]):
             grade_executions=grade_executions,
             shares=shares,
         )
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tvsnap-call")
+        self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
 
     def rollout(
         self,
@@ -225,17 +224,24 @@ class AsyncCache(Twin[Cache]):
             leave(sandbox)  # its end is not waited for
 
     @overload
-    async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncForks: ...
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
+    ) -> AsyncForks[AsyncSandbox]: ...
 
     @overload
+    @awaited_or_entered
     async def fork(
         self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> list[AsyncRollout]: ...
+    ) -> AsyncForks[AsyncRollout]: ...
 
+    @awaited_or_entered
     async def fork(
         self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncForks | list[AsyncRollout]:
+    ) -> AsyncForks[AsyncSandbox] | AsyncForks[AsyncRollout]:
         """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
+
+        `async with cache.fork(...) as forks:` closes them after the block; `forks = await cache.fork(...)` does not.
 
         Args:
             state: the state's full hash.
@@ -245,7 +251,7 @@ class AsyncCache(Twin[Cache]):
             label: what people call the rollouts.
 
         Returns:
-            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+            The sandboxes or rollouts, to be closed together.
 
         Raises:
             UsageError: `state` is not the hash of a state, or another argument makes no sense.
@@ -253,17 +259,13 @@ class AsyncCache(Twin[Cache]):
             StateLost: what kept the state is gone, and nothing else leads to it.
             InfrastructureError: a sandbox could not be made. None is left then.
         """
+        threads = self._threads
         if not as_rollouts:
-            return AsyncForks(await begin(self._threads, lambda: self.cache.fork(state, n), Forks.close), self._threads)
-
-        def make() -> list[Rollout]:
-            return self.cache.fork(state, n, as_rollouts=True, task=task, label=label)
-
-        def close(begun: list[Rollout]) -> None:
-            for rollout in begun:
-                rollout.close()
-
-        return [AsyncRollout.of(one, self._threads) for one in await begin(self._threads, make, close)]
+            sandboxes = await begin(threads, lambda: self.cache.fork(state, n), Forks.close)
+            return AsyncForks(sandboxes, [AsyncSandbox(one, threads) for one in sandboxes])
+        about: dict[str, Any] = {"task": task, "label": label}
+        rollouts = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), Forks.close)
+        return AsyncForks(rollouts, [AsyncRollout.of(one, threads) for one in rollouts])
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""

@@ -10,11 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
+from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
@@ -23,6 +25,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command
+from tvsnap.model.several import awaited_or_entered
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.rollout import Rollout
 
@@ -343,28 +346,24 @@ class AsyncRollout(Twin[Rollout]):
         """
         return await in_thread(None, self.rollout.cancel)
 
-    async def fork(self, n: int = 1) -> list[AsyncRollout]:
+    @awaited_or_entered
+    async def fork(self, n: int = 1) -> AsyncForks[AsyncRollout]:
         """Begins several rollouts where this one stands; see `Rollout.fork`.
 
         Args:
             n: how many.
 
         Returns:
-            The rollouts, each to be closed after its last call.
+            The rollouts, to be closed after their last calls: together, as with `AsyncCache.fork`, or each by itself.
 
         Raises:
             UsageError: `n` makes no sense, the rollout is closed, or nothing is recorded.
             StateLost: no snapshot can be taken of the state, and nothing else leads to it.
             InfrastructureError: the snapshot failed.
         """
-
-        def close(begun: list[Rollout]) -> None:
-            for one in begun:
-                one.close()
-
         async with self.in_order() as rollout:
-            forks = await begin(self._threads, lambda: rollout.fork(n), close)
-        return [AsyncRollout.of(fork, self._threads) for fork in forks]
+            forks = await begin(self._threads, lambda: rollout.fork(n), Forks.close)
+        return AsyncForks(forks, [AsyncRollout.of(fork, self._threads) for fork in forks])
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.

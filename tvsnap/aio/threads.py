@@ -9,9 +9,31 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from tvsnap.model.errors import UsageError
+
 S = TypeVar("S")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class CallThreads(ThreadPoolExecutor):
+    """The threads of a cache. Once they are shut down, whoever wants one is told that the cache is closed."""
+
+    _is_shut = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Has a thread call a function. Raises UsageError if the cache is closed."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            if self._is_shut:
+                raise UsageError("the cache is closed") from None
+            raise  # no thread can be started, say
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See `Executor.shutdown`."""
+        self._is_shut = True
+        super().shutdown(wait, cancel_futures=cancel_futures)
 
 
 async def in_thread(threads: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:

@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from tvsnap.client.async_bases import AsyncClientBase, AsyncRolloutBase, AsyncSandboxBase, in_order
-from tvsnap.client.async_transport import AsyncTransport
 from tvsnap.client.events import Event, EventParser
 from tvsnap.client.operations import (
     DEFAULT_TIMEOUT,
@@ -41,7 +40,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.observations import Command, FileChange, Outcome, Process, TerminalBytes
-from tvsnap.model.several import Several
+from tvsnap.model.several import Several, awaited_or_entered
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.wire.errors import Unreachable, WorkerDied
 from tvsnap.wire.values import from_data
@@ -185,16 +184,21 @@ class AsyncClient(AsyncClientBase):
         return await self.transport.terminal(target("states", state, "terminal", columns=columns, rows=rows))
 
     @overload
-    async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncRemoteForks: ...
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
+    ) -> AsyncRemoteForks[AsyncRemoteSandbox]: ...
 
     @overload
+    @awaited_or_entered
     async def fork(
         self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> list[AsyncRemoteRollout]: ...
+    ) -> AsyncRemoteForks[AsyncRemoteRollout]: ...
 
+    @awaited_or_entered
     async def fork(
         self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncRemoteForks | list[AsyncRemoteRollout]:
+    ) -> AsyncRemoteForks[AsyncRemoteSandbox] | AsyncRemoteForks[AsyncRemoteRollout]:
         """Returns several sandboxes, or rollouts, that stand at any state; see `AsyncCache.fork`.
 
         Args:
@@ -205,7 +209,7 @@ class AsyncClient(AsyncClientBase):
             label: what people call the rollouts.
 
         Returns:
-            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+            The sandboxes or rollouts, to be closed together.
 
         Raises:
             NotFound: there is no such state, or its image was removed.
@@ -214,7 +218,7 @@ class AsyncClient(AsyncClientBase):
         """
         if as_rollouts:
             answer = await self.transport.ask(resume_rollouts(state, n, task, label, 0.0))
-            return [AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]]
+            return AsyncRemoteForks([AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]])
         return await self._make(make_sandboxes(state, n, 0.0, None))
 
     @contextlib.asynccontextmanager
@@ -294,9 +298,9 @@ class AsyncClient(AsyncClientBase):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _make(self, ask: Ask) -> AsyncRemoteForks:
+    async def _make(self, ask: Ask) -> AsyncRemoteForks[AsyncRemoteSandbox]:
         made = await self.transport.ask(ask)
-        return AsyncRemoteForks(self.transport, made["sandboxes"])
+        return AsyncRemoteForks([AsyncRemoteSandbox(self.transport, one) for one in made["sandboxes"]])
 
 
 class AsyncRemoteRollout(AsyncRolloutBase):
@@ -386,12 +390,13 @@ class AsyncRemoteRollout(AsyncRolloutBase):
 
         return await self._transport.do(fetch)
 
+    @awaited_or_entered
     @in_order
-    async def fork(self, n: int = 1) -> list[AsyncRemoteRollout]:
+    async def fork(self, n: int = 1) -> AsyncRemoteForks[AsyncRemoteRollout]:
         """Begins rollouts where it stands; see `AsyncRollout.fork`."""
         await self._begin()
         answer = await self._transport.ask(Ask("POST", self._target("forks"), {"n": n}))
-        return [AsyncRemoteRollout(self._client, None, one) for one in answer["rollouts"]]
+        return AsyncRemoteForks([AsyncRemoteRollout(self._client, None, one) for one in answer["rollouts"]])
 
     @in_order
     async def sandbox(self) -> AsyncRemoteSandbox:
@@ -452,6 +457,9 @@ class AsyncRemoteRollout(AsyncRolloutBase):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         await self.close(outcome_of(error))
 
+    async def _leave(self) -> None:
+        await self.close()
+
     async def _begin(self) -> None:
         if self._closed:
             raise UsageError("the rollout is closed")
@@ -486,6 +494,8 @@ class AsyncRemoteRollout(AsyncRolloutBase):
 
 class AsyncRemoteSandbox(AsyncSandboxBase):
     """An `AsyncSandbox` elsewhere."""
+
+    _ended = False
 
     async def run(self, command: str, *, timeout: float) -> Outcome:
         """Runs a command in the persistent shell; see `Sandbox.run`."""
@@ -590,6 +600,12 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
         """Returns the shell's state by name; see `Sandbox.shell_state`."""
         return from_data(dict[str, str], await self._look("shell_state"))
 
+    async def _leave(self) -> None:
+        if not self._ended and not self._transport.forked_off:
+            self._ended = True
+            with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
+                await self._transport.ask(Ask("DELETE", target("sandboxes", self.id)))
+
     async def _look(self, what: str) -> Any:
         answer = await self._transport.ask(Ask("GET", self._target(what)))
         return answer[what]
@@ -601,23 +617,18 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
         return target("sandboxes", self.id, what, **query)
 
 
-class AsyncRemoteForks(Several[AsyncRemoteSandbox]):
-    """Sandboxes elsewhere that stood in one state when they were made; see `AsyncForks`."""
+_T = TypeVar("_T", AsyncRemoteRollout, AsyncRemoteSandbox)
 
-    def __init__(self, transport: AsyncTransport, made: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__([AsyncRemoteSandbox(transport, one) for one in made])
-        self._transport = transport
-        self._closed = False
+
+class AsyncRemoteForks(Several[_T]):
+    """Sandboxes or rollouts elsewhere that stood in one state when they were made; see `AsyncForks`."""
 
     async def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        if not self._closed and not self._transport.forked_off:
-            self._closed = True
-            for sandbox in self:
-                with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
-                    await self._transport.ask(Ask("DELETE", target("sandboxes", sandbox.id)))
+        for one in self:
+            await one._leave()
 
-    async def __aenter__(self) -> AsyncRemoteForks:
+    async def __aenter__(self) -> AsyncRemoteForks[_T]:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from tvsnap.client.bases import ClientBase, RolloutBase, SandboxBase
 from tvsnap.client.events import Event, EventParser
@@ -183,16 +183,16 @@ class Client(ClientBase):
         return self.transport.terminal(target("states", state, "terminal", columns=columns, rows=rows))
 
     @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks: ...
+    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks[RemoteSandbox]: ...
 
     @overload
     def fork(
         self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> list[RemoteRollout]: ...
+    ) -> RemoteForks[RemoteRollout]: ...
 
     def fork(
         self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> RemoteForks | list[RemoteRollout]:
+    ) -> RemoteForks[RemoteSandbox] | RemoteForks[RemoteRollout]:
         """Returns several sandboxes, or rollouts, that stand at any state; see `Cache.fork`.
 
         Args:
@@ -203,7 +203,7 @@ class Client(ClientBase):
             label: what people call the rollouts.
 
         Returns:
-            The sandboxes, to be closed together; or the rollouts, to be closed one by one.
+            The sandboxes or rollouts, to be closed together.
 
         Raises:
             NotFound: there is no such state, or its image was removed.
@@ -212,7 +212,7 @@ class Client(ClientBase):
         """
         if as_rollouts:
             answer = self.transport.ask(resume_rollouts(state, n, task, label, 0.0))
-            return [RemoteRollout(self, None, one) for one in answer["rollouts"]]
+            return RemoteForks([RemoteRollout(self, None, one) for one in answer["rollouts"]])
         return self._make(make_sandboxes(state, n, 0.0, None))
 
     @contextlib.contextmanager
@@ -292,9 +292,9 @@ class Client(ClientBase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _make(self, ask: Ask) -> RemoteForks:
+    def _make(self, ask: Ask) -> RemoteForks[RemoteSandbox]:
         made = self.transport.ask(ask)
-        return RemoteForks(self.transport, made["sandboxes"])
+        return RemoteForks([RemoteSandbox(self.transport, one) for one in made["sandboxes"]])
 
 
 class RemoteRollout(RolloutBase):
@@ -381,11 +381,11 @@ class RemoteRollout(RolloutBase):
 
         return self._transport.do(fetch)
 
-    def fork(self, n: int = 1) -> list[RemoteRollout]:
+    def fork(self, n: int = 1) -> RemoteForks[RemoteRollout]:
         """Begins rollouts where it stands; see `Rollout.fork`."""
         self._begin()
         answer = self._transport.ask(Ask("POST", self._target("forks"), {"n": n}))
-        return [RemoteRollout(self._client, None, one) for one in answer["rollouts"]]
+        return RemoteForks([RemoteRollout(self._client, None, one) for one in answer["rollouts"]])
 
     def sandbox(self) -> RemoteSandbox:
         """Returns its own sandbox in its present state; see `Rollout.sandbox`."""
@@ -440,6 +440,9 @@ class RemoteRollout(RolloutBase):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self.close(outcome_of(error))
 
+    def _leave(self) -> None:
+        self.close()
+
     def _begin(self) -> None:
         if self._closed:
             raise UsageError("the rollout is closed")
@@ -473,6 +476,8 @@ class RemoteRollout(RolloutBase):
 
 class RemoteSandbox(SandboxBase):
     """A `Sandbox` elsewhere."""
+
+    _ended = False
 
     def run(self, command: str, *, timeout: float) -> Outcome:
         """Runs a command in the persistent shell; see `Sandbox.run`."""
@@ -577,6 +582,12 @@ class RemoteSandbox(SandboxBase):
         """Returns the shell's state by name; see `Sandbox.shell_state`."""
         return from_data(dict[str, str], self._look("shell_state"))
 
+    def _leave(self) -> None:
+        if not self._ended and not self._transport.forked_off:
+            self._ended = True
+            with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
+                self._transport.ask(Ask("DELETE", target("sandboxes", self.id)))
+
     def _look(self, what: str) -> Any:
         answer = self._transport.ask(Ask("GET", self._target(what)))
         return answer[what]
@@ -588,23 +599,18 @@ class RemoteSandbox(SandboxBase):
         return target("sandboxes", self.id, what, **query)
 
 
-class RemoteForks(Several[RemoteSandbox]):
-    """Sandboxes elsewhere that stood in one state when they were made; see `Forks`."""
+_T = TypeVar("_T", RemoteRollout, RemoteSandbox)
 
-    def __init__(self, transport: Transport, made: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__([RemoteSandbox(transport, one) for one in made])
-        self._transport = transport
-        self._closed = False
+
+class RemoteForks(Several[_T]):
+    """Sandboxes or rollouts elsewhere that stood in one state when they were made; see `Forks`."""
 
     def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        if not self._closed and not self._transport.forked_off:
-            self._closed = True
-            for sandbox in self:
-                with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
-                    self._transport.ask(Ask("DELETE", target("sandboxes", sandbox.id)))
+        for one in self:
+            one._leave()
 
-    def __enter__(self) -> RemoteForks:
+    def __enter__(self) -> RemoteForks[_T]:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -101,7 +101,7 @@ class CacheOptions:
             state: the state's full hash.
         """
         where = ["--url", self.url] if self.url else ["--home", str(self.home), "--backend", self.backend]
-        return [sys.executable, "-c", "from tvsnap_cli.entry import main; main()", "shell", state, *where]
+        return [sys.executable, "-m", "tvsnap", "shell", state, *where]
 
 
 _Opened = asyncio.Future[AnyAsyncCache]

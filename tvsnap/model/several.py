@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar, overload
+import functools
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 T = TypeVar("T")
+P = ParamSpec("P")
+B = TypeVar("B", bound=AbstractAsyncContextManager[Any, Any], covariant=True)
 
 
 class Several(Sequence[T]):
@@ -25,3 +30,35 @@ class Several(Sequence[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+class Awaited(Generic[B]):
+    """What is being made and is then a block of `async with`: it may be awaited first, or be entered at once."""
+
+    def __init__(self, making: Coroutine[Any, Any, B]) -> None:
+        self._making = making
+        self._made: B | None = None
+
+    def __await__(self) -> Generator[Any, Any, B]:
+        return self._making.__await__()
+
+    async def __aenter__(self) -> B:
+        self._made = await self._making
+        await self._made.__aenter__()
+        return self._made
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._made is not None
+        await self._made.__aexit__(kind, error, trace)
+
+
+def awaited_or_entered(make: Callable[P, Coroutine[Any, Any, B]]) -> Callable[P, Awaited[B]]:
+    """Returns a method that may be called as `await make()` and as `async with make()`."""
+
+    @functools.wraps(make)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Awaited[B]:
+        return Awaited(make(*args, **kwargs))
+
+    return call

@@ -1,34 +1,36 @@
-"""Several sandboxes in one state, for exploration from there."""
+"""Several sandboxes or rollouts in one state, for exploration from there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tvsnap.model.several import Several
-from tvsnap.sandboxes.protocol import Sandbox
+
+T = TypeVar("T")
 
 
-class Forks(Several[Sandbox]):
-    """Sandboxes that stood in one state when they were made; each goes on independently from there.
+class Forks(Several[T]):
+    """Sandboxes or rollouts that stood in one state when they were made; each goes on independently from there.
 
-    They live until `close`, until the end of a `with` block, or until the cache is closed. Nothing that is done in them
-    is recorded.
+    It is a sequence of them. They live until `close`, until the end of a `with` block, or until the cache is closed; a
+    rollout may also be closed by itself. What is done in sandboxes is not recorded; what rollouts do is.
     """
 
-    def __init__(self, sandboxes: Sequence[Sandbox], end: Callable[[], None]) -> None:
+    def __init__(self, items: Sequence[T], end: Callable[[], None]) -> None:
         """
         Args:
-            sandboxes: the sandboxes.
+            items: the sandboxes or rollouts.
             end: ends all of them.
         """
-        super().__init__(sandboxes)
+        super().__init__(items)
         self._end = end
 
     def close(self) -> None:
         """Ends all of them. It may be called more than once."""
         self._end()
 
-    def __enter__(self) -> Forks:
+    def __enter__(self) -> Forks[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
