@@ -262,10 +262,10 @@ class AsyncCache(Twin[Cache]):
         threads = self._threads
         if not as_rollouts:
             sandboxes = await begin(threads, lambda: self.cache.fork(state, n), Forks.close)
-            return AsyncForks(sandboxes, [AsyncSandbox(one, threads) for one in sandboxes])
+            return AsyncForks(sandboxes, [AsyncSandbox(one, threads) for one in sandboxes], threads)
         about: dict[str, Any] = {"task": task, "label": label}
         rollouts = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), Forks.close)
-        return AsyncForks(rollouts, [AsyncRollout.of(one, threads) for one in rollouts])
+        return AsyncForks(rollouts, [AsyncRollout.of(one, threads) for one in rollouts], threads)
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""

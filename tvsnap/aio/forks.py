@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tvsnap.aio.threads import in_thread
+from tvsnap.aio.threads import in_thread_at_last
 from tvsnap.engine.supply.forks import Forks
 from tvsnap.model.several import Several
 
@@ -18,18 +19,20 @@ class AsyncForks(Several[T]):
     It is an asynchronous context manager that closes them.
     """
 
-    def __init__(self, forks: Forks[Any], twins: Sequence[T]) -> None:
+    def __init__(self, forks: Forks[Any], twins: Sequence[T], threads: ThreadPoolExecutor) -> None:
         """
         Args:
             forks: what they are the twins of.
             twins: the awaitable sandboxes or rollouts.
+            threads: they end them.
         """
         super().__init__(twins)
         self._forks = forks
+        self._threads = threads
 
     async def close(self) -> None:
         """Ends all of them. It may be called more than once."""
-        await in_thread(None, self._forks.close)
+        await in_thread_at_last(self._threads, self._forks.close)
 
     async def __aenter__(self) -> AsyncForks[T]:
         return self

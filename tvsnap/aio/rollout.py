@@ -12,7 +12,7 @@ from typing import Any
 
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import Twin, awaited, begin, in_thread, until_done
+from tvsnap.aio.threads import Twin, awaited, begin, in_thread, in_thread_at_last, until_done
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
@@ -363,7 +363,7 @@ class AsyncRollout(Twin[Rollout]):
         """
         async with self.in_order() as rollout:
             forks = await begin(self._threads, lambda: rollout.fork(n), Forks.close)
-        return AsyncForks(forks, [AsyncRollout.of(fork, self._threads) for fork in forks])
+        return AsyncForks(forks, [AsyncRollout.of(fork, self._threads) for fork in forks], self._threads)
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.
@@ -391,7 +391,7 @@ class AsyncRollout(Twin[Rollout]):
         """
         if self._begun is not None:
             begun = self._begun
-            await asyncio.shield(in_thread(self._threads, lambda: begun.close(outcome)))
+            await asyncio.shield(in_thread_at_last(self._threads, lambda: begun.close(outcome)))
 
     async def __aenter__(self) -> AsyncRollout:
         await self._start()

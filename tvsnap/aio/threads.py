@@ -41,6 +41,15 @@ async def in_thread(threads: ThreadPoolExecutor | None, work: Callable[[], T]) -
     return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
+async def in_thread_at_last(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Does what `in_thread` does, by one of the loop's own threads where the cache is closed."""
+    try:
+        under_way = threads.submit(work)
+    except UsageError:
+        return await in_thread(None, work)
+    return await asyncio.wrap_future(under_way)
+
+
 async def until_done(under_way: Future[Any]) -> None:
     """Waits until what a thread does has ended, however it ends."""
     loop = asyncio.get_running_loop()
