@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
@@ -73,7 +73,7 @@ class _Blocking:
 
     def _awaited(self, value: Any) -> Any:
         """Returns a value, once it is there, as one whose methods block."""
-        if inspect.iscoroutine(value):
+        if inspect.isawaitable(value):
             return self._awaited(self._run(value))
         if isinstance(value, list):
             return [self._awaited(one) for one in value]
@@ -81,5 +81,8 @@ class _Blocking:
             return _Blocking(value, self._loop)
         return value
 
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _run(self, work: Awaitable[Any]) -> Any:
+        async def awaited() -> Any:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
