@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from typer import Option
 
-from tvsnap.host.checks import Check
+from tvsnap.host.checks import AS_ROOT, Check
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.upkeep.doctor import run_checks
 
@@ -124,25 +124,29 @@ def _print(checks: Sequence[Check], able: bool, console: Console) -> None:
         table.add_row(_mark(check), check.name, _finding(check))
     console.print(table)
     console.print()
-    missing = [check.name for check in checks if check.required and not check.ok]
+    missing = [check.name for check in checks if check.required and check.known and not check.ok]
     if able:
         lacking = sum(not check.ok for check in checks)
         aside = f", {lacking} optional thing(s) aside" if lacking else ""
         console.print(Text.assemble(("tvsnap works here", "green"), aside))
     else:
         console.print(Text.assemble(("tvsnap cannot run here", "red"), f": {', '.join(missing)}"))
+        if not all(check.known for check in checks):
+            console.print(f"what is marked unknown: {AS_ROOT}")
 
 
 def _mark(check: Check) -> Text:
     if check.ok:
         return Text("ok", "green")
+    if not check.known:
+        return Text("unknown", "yellow")
     return Text("MISSING", "bold red") if check.required else Text("lacks", "yellow")
 
 
 def _finding(check: Check) -> Text:
     """Returns the finding of a check and, if it failed, its cost and remedy below."""
     text = Text(check.detail)
-    if not check.ok:
+    if check.known and not check.ok:
         text.append(f"\ncosts: {check.cost}", "dim")
         text.append(f"\nmend:  {check.remedy}", "cyan")
     return text

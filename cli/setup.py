@@ -79,15 +79,11 @@ def _confirm(steps: list[Step], *, yes: bool, as_json: bool) -> None:
 
 
 def _lacks() -> list[Check]:
-    """Returns the failed checks, except for Docker, which `setup` does not install.
-
-    Without root's rights the list is empty, because most checks would then fail on any machine.
-    """
-    if os.geteuid() != 0:
-        return []
+    """Returns the failed checks, except for Docker, which `setup` does not install, and what only root can find out."""
     from tvsnap.upkeep.doctor import run_checks
 
-    return [check for check in run_checks(home_looked_at()) if not check.ok and not check.name.startswith("Docker")]
+    checks = run_checks(home_looked_at())
+    return [check for check in checks if check.known and not check.ok and not check.name.startswith("Docker")]
 
 
 def _print_steps(steps: list[Step], heading: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.main import verb_app
+from cli.main import make_app, verb_app
 from tvsnap.host.checks import Check
 from tvsnap.host.disk import DiskSpace
 from tvsnap.sandboxes.criu import binary as criu_binary
@@ -180,6 +180,29 @@ def test_verb_prints_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     checks = {check["name"]: check for check in report["checks"]}
     assert checks["CRIU"]["ok"] is False
     assert report["ok"] == all(check["ok"] for check in report["checks"] if check["required"])
+
+
+def test_what_only_root_can_find_out_is_no_lack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two verbs tell a plain user the same: that root's rights are missing, and of no fault that may not be there."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(doctor, "_try", lambda _command: "unshare: Operation not permitted")
+    monkeypatch.setattr(doctor, "_controllers", dict)
+    monkeypatch.setattr(doctor, "criu_complaint", lambda _binary: "CRIU needs to have the CAP_SYS_ADMIN")
+    monkeypatch.setenv("TVSNAP_HOME", str(tmp_path))
+    checks = by_name(run_checks(tmp_path))
+    unknown = {"overlayfs", "cgroups", "users"} | ({"CRIU"} if doctor.find_criu() else set())
+    assert unknown <= {name for name, check in checks.items() if not check.known}
+    assert not any(check.ok for check in checks.values() if not check.known)
+    monkeypatch.setattr("tvsnap.upkeep.host_setup.plan", lambda **_: [])
+    told = {}
+    for verb in ("doctor", "setup"):
+        run = CliRunner().invoke(make_app(), [verb])
+        assert (run.exit_code, "root rights" in run.stdout, "works here" in run.stdout) == (5, True, False), run.stdout
+        assert "modprobe overlay" not in run.stdout
+        data = json.loads(CliRunner().invoke(make_app(), [verb, "--json"]).stdout)
+        told[verb] = [check for check in data["checks" if verb == "doctor" else "lacks"] if check["required"]]
+        assert data["ok"] is False
+    assert told["setup"] == [check for check in told["doctor"] if check["known"] and not check["ok"]]
 
 
 @pytest.mark.parametrize(("required", "status"), [(True, 5), (False, 0)])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, ParamSpec
 
 P = ParamSpec("P")
+
+AS_ROOT = "run tvsnap doctor as root (sudo -E tvsnap doctor)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Check:
         detail: what was found.
         cost: what the user loses without it.
         remedy: a command or a sentence that says how to get it.
+        known: False if only root can find out; `ok` is False then, too.
     """
 
     name: str
@@ -29,6 +33,7 @@ class Check:
     detail: str
     cost: str
     remedy: str
+    known: bool = True
 
 
 class Found(NamedTuple):
@@ -38,21 +43,30 @@ class Found(NamedTuple):
     detail: str
     remedy: str | None = None
     cost: str | None = None
+    known: bool = True
+
+
+UNKNOWN = Found(False, "only root can find out", AS_ROOT, known=False)
+"""What other users than root are told where a failure says nothing to them."""
 
 
 def check(
-    name: str, cost: str, remedy: str = "", *, required: bool = False
+    name: str, cost: str, remedy: str = "", *, required: bool = False, root_only: bool = False
 ) -> Callable[[Callable[P, Found]], Callable[P, Check]]:
-    """Makes a check of a function that looks for something; arguments as of `Check`."""
+    """Makes a check of a function that looks for something; arguments as of `Check`.
+
+    With `root_only`, it fails for other users whatever the machine has, so that its failure says nothing to them.
+    """
 
     def checking(look: Callable[P, Found]) -> Callable[P, Check]:
         @functools.wraps(look)
         def made(*args: P.args, **kwargs: P.kwargs) -> Check:
             found = look(*args, **kwargs)
+            if root_only and not found.ok and os.geteuid() != 0:
+                found = UNKNOWN
             usual = cost if found.cost is None else found.cost
-            return Check(
-                name, found.ok, required, found.detail, usual, found.remedy if found.remedy is not None else remedy
-            )
+            mend = remedy if found.remedy is None else found.remedy
+            return Check(name, found.ok, required, found.detail, usual, mend, found.known)
 
         return made
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tvsnap import sandboxes
 from tvsnap.host import native
-from tvsnap.host.checks import Check, Found, check
+from tvsnap.host.checks import UNKNOWN, Check, Found, check
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, additions, criu_complaint, criu_version, find_criu
@@ -77,7 +77,9 @@ def check_platform() -> Found:
     return Found(platform.system() == "Linux" and _kernel() >= OLDEST_KERNEL, detail)
 
 
-@check("root rights", _NO_SANDBOX, "run tvsnap as root (sudo -E tvsnap ...)", required=True)
+@check(
+    "root rights", _NO_SANDBOX, "run tvsnap as root (sudo -E tvsnap ...), or use a server (tvsnap --url)", required=True
+)
 def check_root() -> Found:
     """Root's rights, which mounts and checkpoints need."""
     user = os.geteuid()
@@ -114,7 +116,13 @@ def check_namespaces() -> Found:
     return Found(complaint is None, complaint or ", ".join(NAMESPACES))
 
 
-@check("overlayfs", _NO_SANDBOX, "modprobe overlay (in a container: run it with --privileged)", required=True)
+@check(
+    "overlayfs",
+    _NO_SANDBOX,
+    "modprobe overlay (in a container: run it with --privileged)",
+    required=True,
+    root_only=True,
+)
 def check_overlayfs() -> Found:
     """An overlay, mounted in a mount namespace that ends with this check."""
     with tempfile.TemporaryDirectory(prefix="tvsnap-doctor-") as directory:
@@ -131,6 +139,7 @@ def check_overlayfs() -> Found:
     "sandboxes cannot be limited or stopped for a checkpoint",
     "mount -t cgroup2 none /sys/fs/cgroup (in a container: run it with --privileged)",
     required=True,
+    root_only=True,
 )
 def check_cgroups() -> Found:
     """Control groups of either version, with the controllers that limit a sandbox."""
@@ -159,6 +168,8 @@ def check_criu() -> Found:
     if version < OLDEST_CRIU:
         return Found(False, f"{detail}: {'.'.join(map(str, OLDEST_CRIU))} or newer is needed", remedy)
     if complaint := criu_complaint(binary):
+        if os.geteuid() != 0:
+            return UNKNOWN
         kernel = "a kernel that has what CRIU names (in a container: run it with --privileged)"
         return Found(False, f"{detail}: {complaint}", kernel)
     if "terminals" not in additions(binary):
@@ -184,6 +195,7 @@ def check_btrfs(home: Path) -> Found:
     "loop devices",
     "no btrfs: file snapshots are copies",
     "modprobe loop (in a container: run it with --privileged), or a TVSNAP_HOME on btrfs",
+    root_only=True,
 )
 def check_loop_devices(home: Path) -> Found:
     """Loop devices, for the file with a btrfs in it; not needed where the data directory is on btrfs."""
@@ -234,6 +246,7 @@ def check_disk_limits(home: Path) -> Found:
     "users",
     "one sandbox can use up what the kernel lets a user have (buffers of pipes, descriptors in flight)",
     "Linux 5.19 or newer, and a TVSNAP_HOME on ext4, xfs or btrfs",
+    root_only=True,
 )
 def check_users(home: Path) -> Found:
     """Separate users of this machine for each sandbox, so that the kernel's counts for a user count for a sandbox."""
@@ -247,7 +260,9 @@ def check_users(home: Path) -> Found:
     return Found(not lack, lack or "each sandbox has its own")
 
 
-@check("network", "sandboxes of images that ask for a network do not start", "Linux 5.9 or newer, with BPF")
+@check(
+    "network", "sandboxes of images that ask for a network do not start", "Linux 5.9 or newer, with BPF", root_only=True
+)
 def check_network() -> Found:
     """A way out for a sandbox, made for a network namespace that ends with this check."""
     complaint = network_complaint()
