@@ -53,7 +53,7 @@ from tvsnap.model.arguments import (
     check_type,
     check_whole,
 )
-from tvsnap.model.errors import InfrastructureError, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
@@ -66,6 +66,10 @@ from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Metering, Sandbox
 
 GRAPH_FILE = "tvsnap.db"
+_NOTHING_THERE = (
+    "no open rollout stands at state {}, and without the cache (use_cache=False) nothing else leads there: ask before "
+    "the rollout's next call, and before it is closed"
+)
 
 
 class Cache:
@@ -315,8 +319,8 @@ class Cache:
         recipe = self._recipes.of_image(image, limits, network, salt)
         root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
+        self._recipes.remember(recipe.image)
         if self.use_cache:
-            self._recipes.remember(recipe.image)
             try:
                 self.graph.ensure_root(root)
                 about = {"task": task, "image": recipe.image.name, "root": root.hash, "label": label}
@@ -438,6 +442,11 @@ class Cache:
     def _resume(self, state: str, task: str, label: str | None, epoch: int | None, after: float = 0.0) -> RolloutEngine:
         """See `resume`."""
         self._check_open()
+        if not self.use_cache:
+            raise UsageError(
+                "without the cache (use_cache=False) a rollout begins at an image's root only: nothing is recorded "
+                "that leads elsewhere; materialise and fork give sandboxes where an open rollout stands"
+            )
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
         check_epoch(epoch)
@@ -470,7 +479,8 @@ class Cache:
         It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
 
         Args:
-            state: the state's full hash, as `Rollout.state` returns it.
+            state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
+                open rollout of this cache stands, or its root.
             after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
                 something in the state runs by itself.
             network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
@@ -486,10 +496,7 @@ class Cache:
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
-        live = self._standing_at(state, recipe)
-        if wanted.image.network != recipe.image.network:
-            live = self._with_other_network(live, wanted)
+        live, recipe = self._made_at(state, network)
         try:
             if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
@@ -514,7 +521,7 @@ class Cache:
         they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
 
         Args:
-            state: the state's full hash, as `Rollout.state` returns it.
+            state: the state's full hash, as `Rollout.state` returns it; with `use_cache=False` as in `materialise`.
             n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
             as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
             task: groups the rollouts for people.
@@ -535,9 +542,9 @@ class Cache:
             if as_rollouts:
                 rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
                 return Forks(rollouts, undo.pop_all().close)
-            recipe, sandboxes = self._recipes.of_state(state), []
+            sandboxes = []
             for _ in range(n):
-                sandboxes.append(self._standing_at(state, recipe))
+                sandboxes.append(self._made_at(state)[0])
                 undo.callback(self.pool.discard, sandboxes[-1])
             return Forks([live.sandbox for live in sandboxes], undo.pop_all().close)
 
@@ -647,6 +654,39 @@ class Cache:
         self._meter.add(rollouts=1)
         self._acquirer.expect(rollout.where().state, rollout.recipe)
         return rollout
+
+    def _made_at(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
+        """Returns a sandbox that stands at a state, and the recipe of those of rollouts there."""
+        rollout = None if self.use_cache else self._uncached_at(state)
+        if rollout is None:
+            recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
+            live = self._standing_at(state, recipe)
+        else:
+            recipe = rollout.recipe
+            wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
+            made = rollout.fork_uncached(state)
+            if made is None:
+                raise NotFound(_NOTHING_THERE.format(state[:12]))
+            live = made
+        if wanted.image.network != recipe.image.network:
+            live = self._with_other_network(live, wanted)
+        return live, recipe
+
+    def _uncached_at(self, state: str) -> RolloutEngine | None:
+        """Returns an open rollout without the cache that stands at a state, or began there; None if the graph has it.
+
+        Raises NotFound if nothing leads there.
+        """
+        with self._lock:
+            rollouts = list(self._rollouts)
+        for rollout in rollouts:
+            if state in (rollout.where().state, rollout.root):
+                return rollout
+        try:
+            self._recipes.root_of(state)
+        except NotFound:
+            raise NotFound(_NOTHING_THERE.format(state[:12])) from None
+        return None
 
     def _standing_at(self, state: str, recipe: Recipe) -> LiveSandbox:
         """Returns a sandbox that stands at a state of the graph, which rollouts need not have come to be kept at."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +98,57 @@ def test_without_the_cache_there_is_nothing_to_fork(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="without the cache"),
     ):
         rollout.fork()
+
+
+@pytest.mark.parametrize("same_ids", [False, True])
+def test_without_the_cache_there_are_sandboxes_where_rollouts_stand(tmp_path: Path, same_ids: bool) -> None:
+    """One harness serves a run with the cache and one without."""
+    for use_cache in (True, False):
+        with open_cache(tmp_path, use_cache=use_cache, same_ids=same_ids, budget=Budget(parked=0)) as cache:
+            with cache.rollout("terminal") as rollout, cache.rollout("terminal") as other:
+                with cache.materialise(rollout.root) as fork:
+                    assert fork.run("cat f", timeout=5).exit_code == 1
+                for one, text in ((rollout, "1"), (other, "2")):
+                    bash(one, "cd /task")
+                    bash(one, f"echo {text} > f; X={text}")
+                with cache.materialise(rollout.state) as fork, cache.fork(other.state, 2) as forks:
+                    assert fork.run("cat f; echo $X; rm f", timeout=5).output == b"1\n1\n"
+                    assert [one.read_file("/task/f") for one in forks] == [b"2\n"] * 2
+                assert bash(rollout, "cat f; echo $X").output == "1\n1\n"
+                with cache.materialise(rollout.root) as fork:
+                    assert fork.run("cat f", timeout=5).exit_code == 1
+            eventually(lambda cache=cache: not backend_of(cache).live)
+
+
+def test_calls_that_are_the_same_lead_two_rollouts_without_the_cache_to_states_of_their_own(tmp_path: Path) -> None:
+    with open_cache(tmp_path, use_cache=False) as cache, cache.rollout("terminal") as one:
+        with cache.rollout("terminal") as other:
+            for rollout in (one, other):
+                bash(rollout, "echo $RANDOM > f")
+            seen = [bash(rollout, "cat f").output for rollout in (one, other)]
+            assert one.state != other.state
+            for rollout, text in zip((one, other), seen, strict=True):
+                with cache.materialise(rollout.state) as sandbox:
+                    assert sandbox.read_file("/task/f").decode() == text
+            gone = one.state
+            bash(one, "pwd")
+        for state in (gone, other.state):
+            with pytest.raises(NotFound, match=r"no open rollout stands at state .* before the rollout's next call"):
+                cache.fork(state)
+        with pytest.raises(UsageError, match="is no state"):
+            cache.fork("no state")
+        for begin in (lambda: cache.resume(one.state), lambda: cache.fork(one.state, as_rollouts=True)):
+            with pytest.raises(UsageError, match="begins at an image's root only"):
+                begin()
+        assert not cache.graph.rollouts()
+
+
+def test_time_passes_in_a_sandbox_without_the_cache(tmp_path: Path) -> None:
+    with open_cache(tmp_path, use_cache=False) as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "sleep 60 &")
+        began = time.monotonic()
+        with cache.materialise(rollout.state, after=0.4):
+            assert time.monotonic() - began >= 0.35
 
 
 def test_awaited(tmp_path: Path) -> None:

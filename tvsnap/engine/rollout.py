@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,6 +77,7 @@ class RolloutEngine:
     Attributes:
         id: the rollout's name in the graph; None if nothing is recorded.
         root: the hash of its root.
+        salt: the text that keeps its states apart from others'.
         tools: the tools that may be called, by name.
     """
 
@@ -100,6 +102,7 @@ class RolloutEngine:
         """
         self.id = id
         self.root = root.hash
+        self.salt = root.salt
         self.recipe = recipe
         self.tools = recipe.environment.tools
         self.files = FileCalls(context, self.tools)
@@ -763,9 +766,36 @@ class RolloutEngine:
         finally:
             self._calls += 1
             self._cursor.end_call()
-        self._cursor.at = Position(next_state(self._cursor.at.state, call), self._cursor.at.depth + 1, recorded=False)
+        self._cursor.at = Position(self._state_after(call), self._cursor.at.depth + 1, recorded=False)
         self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
+
+    def _state_after(self, call: ToolCall) -> str:
+        """Returns a name that no other rollout's state has, as it is not known what the call left behind."""
+        return next_state(self._cursor.at.state, call, identity=secrets.token_hex(16))
+
+    def fork_uncached(self, state: str) -> LiveSandbox | None:
+        """Returns a fork of the sandbox of a rollout without the cache, or a fresh sandbox where `state` is its root.
+
+        Returns:
+            None if it has gone on, or is closed.
+
+        Raises:
+            StateLost: no snapshot can be taken of it, with the reason in words.
+            InfrastructureError: the snapshot, or the fork of it, failed.
+        """
+        if state == self.root:
+            return self._context.acquirer.start(state, self.recipe)
+        with self._turn:
+            if self._closed or self._cursor.at.state != state:
+                return None
+            live, waited = self._uncached.live(), self._cursor.idle
+            try:
+                fork = self._context.acquirer.fork_beside(live, self.recipe)
+            finally:
+                live.look_again(self.recipe.environment.observe)
+            fork.since = time.monotonic() - waited
+            return fork
 
 
 def _timeout(seconds: float | None) -> float:

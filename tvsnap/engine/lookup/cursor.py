@@ -97,9 +97,14 @@ class Cursor:
         self._ended = time.monotonic()
         return self._ended
 
+    @property
+    def idle(self) -> float:
+        """How many seconds have passed since the last call."""
+        return time.monotonic() - self._ended
+
     def missing(self, after: float) -> float:
         """Returns how many seconds are missing until `after` seconds have passed since the last call."""
-        return max(0.0, after - (time.monotonic() - self._ended))
+        return max(0.0, after - self.idle)
 
     def advance_time(self, after: float) -> None:
         """Makes at least `after` seconds count as passed since the last call."""

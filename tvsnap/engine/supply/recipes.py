@@ -119,6 +119,14 @@ class Recipes:
         limits = _recorded_limits(root, self.limits_for(image))
         return self._recipe(image, root.environment, limits, its, root.salt)
 
+    def with_network(self, recipe: Recipe, network: NetworkLike, salt: str) -> Recipe:
+        """Returns the recipe of sandboxes of a rollout, of a salt, that may reach something else.
+
+        Raises UsageError if `network` makes no sense.
+        """
+        image = self._by_digest[recipe.image.digest]
+        return self._recipe(image, recipe.environment.name, recipe.limits, Network.of(network), salt)
+
     def root(self, recipe: Recipe, salt: str) -> RootInfo:
         """Returns the root at which a fresh sandbox of a recipe stands, for rollouts with a salt."""
         image, environment = recipe.image, recipe.environment
