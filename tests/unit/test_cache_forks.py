@@ -137,9 +137,10 @@ def test_calls_that_are_the_same_lead_two_rollouts_without_the_cache_to_states_o
                 cache.fork(state)
         with pytest.raises(UsageError, match="is no state"):
             cache.fork("no state")
-        for begin in (lambda: cache.resume(one.state), lambda: cache.fork(one.state, as_rollouts=True)):
-            with pytest.raises(UsageError, match="begins at an image's root only"):
-                begin()
+        with pytest.raises(UsageError, match="begins at an image's root only"):
+            cache.resume(one.state)
+        with pytest.raises(UsageError, match="begins at an image's root only"):
+            cache.fork(one.state, as_rollouts=True)
         assert not cache.graph.rollouts()
 
 

@@ -190,7 +190,7 @@ def test_what_only_root_can_find_out_is_no_lack(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(doctor, "criu_complaint", lambda _binary: "CRIU needs to have the CAP_SYS_ADMIN")
     monkeypatch.setenv("TVSNAP_HOME", str(tmp_path))
     checks = by_name(run_checks(tmp_path))
-    unknown = {"overlayfs", "cgroups", "users"} | ({"CRIU"} if doctor.find_criu() else set())
+    unknown = {"overlayfs", "cgroups", "users"} | ({"CRIU"} if criu_binary.find_criu() else set())
     assert unknown <= {name for name, check in checks.items() if not check.known}
     assert not any(check.ok for check in checks.values() if not check.known)
     monkeypatch.setattr("tvsnap.upkeep.host_setup.plan", lambda **_: [])

@@ -126,6 +126,7 @@ class RolloutEngine:
         self._accounted = time.perf_counter()  # when its time was last accounted for
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
+        self._apart = "" if context.use_cache else secrets.token_hex(16)
         self._counts_changes = context.counts_changes(recipe.image)
         self._execution = Execution(recipe, self._own, self._cursor)
         self._conclusions = Conclusions(context, recipe, self._recorder, self._cursor.hold)
@@ -766,13 +767,11 @@ class RolloutEngine:
         finally:
             self._calls += 1
             self._cursor.end_call()
-        self._cursor.at = Position(self._state_after(call), self._cursor.at.depth + 1, recorded=False)
+        # It is not known what the call left behind: no other rollout has a state of that name.
+        after = next_state(self._cursor.at.state, call, identity=self._apart)
+        self._cursor.at = Position(after, self._cursor.at.depth + 1, recorded=False)
         self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
-
-    def _state_after(self, call: ToolCall) -> str:
-        """Returns a name that no other rollout's state has, as it is not known what the call left behind."""
-        return next_state(self._cursor.at.state, call, identity=secrets.token_hex(16))
 
     def fork_uncached(self, state: str) -> LiveSandbox | None:
         """Returns a fork of the sandbox of a rollout without the cache, or a fresh sandbox where `state` is its root.
