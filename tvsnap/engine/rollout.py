@@ -768,8 +768,8 @@ class RolloutEngine:
             self._calls += 1
             self._cursor.end_call()
         # It is not known what the call left behind: no other rollout has a state of that name.
-        after = next_state(self._cursor.at.state, call, identity=self._apart)
-        self._cursor.at = Position(after, self._cursor.at.depth + 1, recorded=False)
+        reached = next_state(self._cursor.at.state, call, identity=self._apart)
+        self._cursor.at = Position(reached, self._cursor.at.depth + 1, recorded=False)
         self._context.meter.executed(result.duration, time.perf_counter() - began, self._calls, None)
         return result
 
