@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 from typer import Argument
 
+from tvsnap.host.home import resolve_home
 from tvsnap.images import Image
+from tvsnap.model.errors import NotFound
 from tvsnap.model.images import BUILD_LOG
 from tvsnap.model.task import Task, TaskPhase
 
 from . import context, image_base, image_build, image_export, options
+from .forget import describe
 from .image_build import image_data, size_text
 from .text import visible
+
+if TYPE_CHECKING:
+    from tvsnap.client.bases import RemoteImages
+    from tvsnap.graph import Forgotten
+    from tvsnap.images import ImageStore
 
 
 @options.verb("012", url=True, s5="no rights to the data directory")
@@ -139,7 +148,9 @@ def rm(
 ) -> None:
     """Remove images.
 
-    By name: the name, and the image if it has no other name. By digest: the image and all its names.
+    By name: the name, and the image if it has no other name. By digest: the image and all its names. States of an image
+    that is gone stay on disk, and are of no use until the same image is built again: they are told, with the way to
+    delete them.
 
     \b
     Examples:
@@ -150,9 +161,55 @@ def rm(
         for name in names:  # removes nothing unless all of them exist
             store.get(name)
         removed = [store.remove(name) for name in names]
-    data = {"removed": [{"name": image.name, "digest": image.digest} for image in removed]}
-    lines = "\n".join(f"removed {image.name or image.digest[:12]}" for image in removed)
-    context.answer(data, as_json=as_json, show=lambda: typer.echo(lines))
+        gone = {image.digest: image.name for image in removed if not _is_there(store, image.digest)}
+    orphans = {digest: found for digest in gone if (found := _done_on(digest)) is not None}
+    data = {
+        "removed": [{"name": image.name, "digest": image.digest} for image in removed],
+        "orphans": [
+            {
+                "image": digest,
+                "states": of.states,
+                "calls": of.edges,
+                "snapshots": len(of.snapshots),
+                "bytes": _size(of),
+            }
+            for digest, of in orphans.items()
+        ],
+    }
+    lines = [f"removed {image.name or image.digest[:12]}" for image in removed]
+    for digest, of in orphans.items():
+        lines += [
+            f"what was done on {gone[digest] or digest[:12]} stays, of no use without it: {describe(of, _size(of))}",
+            f"  to delete that: tvsnap forget --image {digest}",
+        ]
+    context.answer(data, as_json=as_json, show=lambda: typer.echo("\n".join(lines)))
+
+
+def _is_there(store: ImageStore | RemoteImages, digest: str) -> bool:
+    try:
+        store.get(digest)
+    except NotFound:
+        return False
+    return True
+
+
+def _done_on(digest: str) -> Forgotten | None:
+    """Returns what was done on an image, on the chosen server or in the data directory; None if nothing was."""
+    client = context.connected()
+    if client is not None:
+        with client, contextlib.suppress(NotFound):
+            return client.forget(image=digest, dry_run=True)[0]
+        return None
+    if not (resolve_home() / context.GRAPH_FILE).exists():
+        return None
+    from tvsnap.upkeep.forgetting import done_on
+
+    with context.open_graph() as graph:
+        return done_on(graph, digest)
+
+
+def _size(of: Forgotten) -> int:
+    return sum(snapshot.size for snapshot in of.snapshots)
 
 
 HELP = """Build, list, show, export and remove environment images.

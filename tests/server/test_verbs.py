@@ -119,7 +119,9 @@ def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -
     built, _ = json.JSONDecoder().raw_decode(text)  # how it went follows, if it took long
     assert built["name"] == folder.name
     assert verb("exec", "--url", server.url, _root(server, folder.name), "cat /etc/motd") == (0, "hello\n")
-    assert verb("image", "rm", folder.name, TVSNAP_URL=server.url) == (0, f"removed {folder.name}\n")
+    status, text = verb("image", "rm", folder.name, TVSNAP_URL=server.url)
+    assert (status, text.splitlines()[0]) == (0, f"removed {folder.name}")
+    assert f"what was done on {folder.name} stays, of no use without it: 1 state" in text
     status, text = verb("image", "rm", "terminal", folder.name, TVSNAP_URL=server.url)
     assert (status, len(text.splitlines())) == (3, 1), "not even the one that is there"
     assert verb("image", "show", "terminal", TVSNAP_URL=server.url)[0] == 0

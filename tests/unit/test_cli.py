@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli import completion, main
+from cli import completion, context, main
 from cli.main import VERBS, make_app
-from tests.fakes.caches import BUSY, eventually
+from tests.fakes.caches import BUSY, FakeImages, eventually
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
-from tvsnap.model.errors import InfrastructureError, MachineLacks
+from tvsnap.model.errors import InfrastructureError, MachineLacks, NotFound
+from tvsnap.model.images import Image
 
 ROOT = Path(__file__).parents[2]
 OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo", "mcp", "serve")
@@ -355,3 +356,42 @@ def test_too_few_open_files_names_the_limit(capsys: pytest.CaptureFixture[str]) 
     error = InfrastructureError(f"no sandbox: {OSError(errno.EMFILE, os.strerror(errno.EMFILE))}")
     assert main.complain(str(error), error, error.exit_status) == error.exit_status
     assert "Too many open files; this process may open too few (ulimit -n)" in capsys.readouterr().err
+
+
+class RemovableImages(FakeImages):
+    """Images whose last name is removed with them, or not."""
+
+    gone = False
+    names = 1
+
+    def get(self, name: str) -> Image:
+        if self.gone:
+            raise NotFound(f'image "{name}" not found')
+        return super().get(name)
+
+    def remove(self, name: str) -> Image:
+        image = self.get(name)
+        type(self).names -= 1
+        type(self).gone = self.names == 0
+        return image
+
+
+def test_what_an_image_leaves_behind_is_told(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    tvsnap.rollout("echo 1 > f", "echo 2 > g")
+    monkeypatch.setattr(context, "open_images", RemovableImages)
+    monkeypatch.setattr(RemovableImages, "names", 2)
+    monkeypatch.setattr(RemovableImages, "gone", False)
+    assert tvsnap("image", "rm", "terminal").stdout == "removed terminal\n", "it has another name"
+    said = tvsnap("image", "rm", "terminal").stdout
+    digest = FakeImages().image.digest
+    assert (
+        "removed terminal\nwhat was done on terminal stays, of no use without it: 3 states, 2 calls, 1 rollout" in said
+    )
+    assert f"tvsnap forget --image {digest}\n" in said
+    tvsnap("forget", "--image", digest, "--yes")
+    monkeypatch.setattr(RemovableImages, "names", 1)
+    monkeypatch.setattr(RemovableImages, "gone", False)
+    assert tvsnap.json("image", "rm", "terminal") == {
+        "removed": [{"name": "terminal", "digest": digest}],
+        "orphans": [],
+    }

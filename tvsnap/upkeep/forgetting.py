@@ -58,6 +58,19 @@ def _forget(
         return graph.forget(graph.resolve(state).hash, in_use=in_use, dry_run=dry_run)
     if task is not None:
         return graph.forget_task(task, in_use=in_use, dry_run=dry_run)
+    assert image is not None
+    return _forget_image(graph, image, in_use, dry_run=dry_run)
+
+
+def done_on(graph: Graph, image: str) -> Forgotten | None:
+    """Returns what was done on an image, by its name or digest, as `forget` would delete it; None if nothing was."""
+    try:
+        return _forget_image(graph, image, (), dry_run=True)
+    except NotFound:
+        return None
+
+
+def _forget_image(graph: Graph, image: str, in_use: Collection[str], *, dry_run: bool) -> Forgotten:
     roots = [root for root in graph.roots() if root.image_name == image or root.image_digest == image]
     if not roots:
         raise NotFound(f'nothing was run on image "{image}" (tvsnap tree)')
