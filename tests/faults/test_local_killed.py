@@ -17,9 +17,9 @@ import pytest
 
 from tests.conformance.helpers import eventually, on_host, unique_sleep
 from tests.fakes.caches import bash, settle
-from tvsnap import Budget, Cache
+from tvsnap import Budget, Cache, Limits
 from tvsnap.images import Image
-from tvsnap.model.errors import InfrastructureError, StateLost
+from tvsnap.model.errors import InfrastructureError, SandboxDied, StateLost
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.criu import client as criu
 from tvsnap.sandboxes.local import LocalBackend, backend, sandbox
@@ -195,3 +195,39 @@ def test_again_and_again(cache: Cache, terminal_image: Image, monkeypatch: pytes
                 bash(rollout, "cat f")
         assert bash(rollout, "cat f").output == "one\n"
         assert rollout.private is None
+
+
+def test_why_it_died_is_told(cache: Cache, terminal_image: Image) -> None:
+    small = Limits(memory=64 << 20)
+    greedy = "for i in $(seq 30); do (head -c 4M /dev/zero | tail -n 1 | sleep 60) & done; wait"
+    for limits, kill, message in (
+        (Limits(), None, "killed from outside with signal 9: by a program of this machine, and not for want of memory"),
+        (
+            small,
+            f"echo 1000 > /proc/1/oom_score_adj; {greedy}",
+            r"the 64 MiB of memory .*give it more \(Limits.memory",
+        ),
+    ):
+        made = cache.backend.start(terminal_image, limits)
+        assert isinstance(made, sandbox.LocalSandbox)
+        with contextlib.closing(made):
+            assert made.run("echo here", timeout=20).output == b"here\n"
+            if kill is None:
+                os.kill(made.init, signal.SIGKILL)
+            for _ in range(2):
+                with pytest.raises(SandboxDied, match=message):
+                    made.run(kill or "true", timeout=60)
+            with pytest.raises(SandboxDied, match=message), made.archive():
+                pass
+        with pytest.raises(SandboxDied, match="is closed"):
+            made.run("true", timeout=20)
+
+
+def test_what_else_the_kernel_killed_for_memory_is_no_reason(cache: Cache, terminal_image: Image) -> None:
+    """A program that took too much is killed, and its sandbox goes on."""
+    made = cache.backend.start(terminal_image, Limits(memory=64 << 20))
+    assert isinstance(made, sandbox.LocalSandbox)
+    with contextlib.closing(made):
+        assert made.run("tail /dev/zero", timeout=60).exit_code == 137
+        assert made.cgroup.memory_kills() == (1, True)
+        assert made.run("echo on", timeout=20).output == b"on\n"

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +44,7 @@ _LARGEST_ANSWER = 16 * MIB
 _MOST_PARTS = 3
 """Answers that make up an output: its head, and a ring buffer in up to two parts (protocol.h)."""
 _LONGEST_MESSAGE = 500
+_PERHAPS = "; give it more memory, or see what its programs do"
 _LONGEST_DURATION = 10 * 366 * 86400 * 10**6
 
 
@@ -103,8 +104,10 @@ class Connection(Protocol):
 class Guest:
     """One connection to a sandbox's PID 1. Not thread-safe except for `interrupt` and `abandon`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, why_gone: Callable[[], str] = lambda: _PERHAPS) -> None:
+        """`why_gone` is called where the sandbox is gone, and says why and what to do, in words that follow others."""
         self._socket = connection
+        self._why_gone = why_gone
         self._sending = threading.Lock()
         self._buffer = b""
         self._ahead = 65536  # bytes to read beyond those that are needed
@@ -343,7 +346,7 @@ class Guest:
                 self._socket.settimeout(GRACE)
                 self._socket.sendall(first + _frame(operation, *fields))
         except OSError as error:
-            raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
+            raise SandboxDied(f"the sandbox is gone ({error.strerror}){self._why_gone()}") from None
 
     def _receive(self, most: int) -> tuple[str, bytes]:
         """Returns the next answer, which may have at most `most` bytes."""
@@ -372,9 +375,9 @@ class Guest:
             except TimeoutError:
                 raise SandboxDied("the sandbox does not answer") from None
             except OSError as error:
-                raise SandboxDied(f"the sandbox is gone ({error.strerror})") from None
+                raise SandboxDied(f"the sandbox is gone ({error.strerror}){self._why_gone()}") from None
             if not chunk:
-                raise SandboxDied("the sandbox is gone: its PID 1 has ended")
+                raise SandboxDied(f"the sandbox is gone: its PID 1 has ended{self._why_gone()}")
             self._buffer += chunk
         taken, self._buffer = self._buffer[:length], self._buffer[length:]
         return taken

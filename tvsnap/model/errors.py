@@ -45,7 +45,10 @@ class NoRoom(InfrastructureError):
 
 
 class SandboxDied(InfrastructureError):
-    """The sandbox ended or stopped answering while it was in use."""
+    """The sandbox ended or stopped answering while it was in use.
+
+    The message says why, as far as this machine tells: for want of memory, and by whose limit, or from outside.
+    """
 
 
 class SandboxRefused(InfrastructureError):

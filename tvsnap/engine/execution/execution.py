@@ -62,9 +62,7 @@ class Execution:
             return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
         except SandboxDied as death:
             self._own.drop()
-            raise InfrastructureError(
-                f"the sandbox died twice over {call.brief} ({death}); give it more memory, or see what it does"
-            ) from death
+            raise InfrastructureError(f"the sandbox died twice over {call.brief}: {death}") from death
 
     def _attempt(
         self,

@@ -28,6 +28,8 @@ _V1_LIMITS = {
 _LIMITS = ("memory.max", "memory.swap.max", "cpu.max", "pids.max")
 """The same files of version 2."""
 _PERIOD_US = 100_000
+_NEARLY = 1 << 20
+"""Bytes below its memory limit at which a group counts as being at it: the kernel takes pages in batches."""
 _WEIGHTS = {"cpu.weight": 10_000, "cpu.shares": 1 << 18}
 """The files that hold the weight of a group beside others, in either version, with the largest weight."""
 _GROUP = "group."
@@ -198,6 +200,18 @@ class Cgroup:
             return sorted(_listed(self.paths[0]))
         return []
 
+    def memory_kills(self) -> tuple[int, bool]:
+        """Returns how many of its processes the kernel has killed for want of memory, and whether its limit was met."""
+        told: dict[str, int] = {}
+        for path in self.paths:
+            for name in ("memory.events", "memory.oom_control"):
+                with contextlib.suppress(OSError):
+                    told.update((key, int(value)) for key, value in map(str.split, _lines(f"{path}/{name}")))
+            with contextlib.suppress(OSError):  # version 1 does not count how often the limit was met
+                most, limit = (int(_lines(f"{path}/memory.{name}_in_bytes")[0]) for name in ("max_usage", "limit"))
+                told["oom"] = int(most > limit - _NEARLY)
+        return told.get("oom_kill", 0), told.get("oom", 0) > 0
+
     @contextlib.contextmanager
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
         """Makes a temporary group beside this one, for a program that works on this one's processes.
@@ -269,6 +283,10 @@ class Cgroup:
                 return False
             time.sleep(0.002)
         return True
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
 
 
 def _places(root: Path) -> list[Path]:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tvsnap.sandboxes.local.backend import LocalBackend
 
 _START_TIMEOUT = 20.0
+_DYING = 1.0
+"""Seconds within which PID 1 has ended whose connection has."""
 # Equal files yield equal bytes. Holes are written out, since container engines cannot write sparse tars again.
 _TAR = ["tar", "--create", "--format=posix", "--numeric-owner", "--sort=name", "--blocking-factor=512"]
 _TAR += ["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", "--warning=no-file-ignored"]
@@ -240,7 +242,7 @@ class LocalSandbox(Networked, Rewindable):
     def archive(self) -> Iterator[IO[bytes]]:
         self.guest()
         if self._ended():
-            raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone")
+            raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone{self._why_gone()}")
         with tempfile.TemporaryFile() as complaints, self.cgroup.frozen():
             self._refuse_endless_archive()
             tar = self._start_tar(complaints)
@@ -356,7 +358,7 @@ class LocalSandbox(Networked, Rewindable):
             if self._closed:
                 raise SandboxDied(f"sandbox {self.id} is closed")
             if self._ended():
-                raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone")
+                raise SandboxDied(f"sandbox {self.id} has ended: its PID 1 is gone{self._why_gone()}")
             try:
                 connection = self._try_connect()
             except OSError as error:
@@ -366,7 +368,7 @@ class LocalSandbox(Networked, Rewindable):
                     os.kill(self.init, signal.SIGCHLD)  # if a command removed the socket, PID 1 makes another
                 time.sleep(0.0003)
                 continue
-            return Guest(connection)
+            return Guest(connection, self._why_gone)
 
     def _try_connect(self) -> socket.socket:
         with paths.directory(f"/proc/{self.init}/root") as root:
@@ -385,6 +387,36 @@ class LocalSandbox(Networked, Rewindable):
         finally:
             os.close(control)
         return connection
+
+    def _why_gone(self) -> str:
+        """Returns why PID 1 has ended and what to do, in words that follow others; empty where it is closed."""
+        deadline, end = time.monotonic() + _DYING, None
+        while not self._closed and end is None and time.monotonic() < deadline:  # its connection ends before it
+            try:
+                end = os.waitid(os.P_PID, self.init, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if end is None:
+                time.sleep(0.001)
+        killed, limited = self.cgroup.memory_kills()
+        if self._closed or end is None:
+            return ""
+        if end.si_code == os.CLD_EXITED:
+            return f", with exit status {end.si_status}"
+        if end.si_status != signal.SIGKILL or not killed:
+            return (
+                f", killed from outside with signal {end.si_status}: by a program of this machine, and not for want of "
+                "memory of its own; see what else runs here"
+            )
+        if limited:
+            return (
+                f", killed by the kernel, as the sandbox had used up the {self.limits.memory >> 20} MiB of memory that "
+                "it may have: give it more (Limits.memory), or see what its programs do"
+            )
+        return (
+            ", killed by the kernel, as this machine had run out of memory: run fewer sandboxes at a time "
+            "(Budget.sandboxes, Budget.memory), or give each less (Limits.memory)"
+        )
 
     def _ended(self) -> bool:
         with contextlib.suppress(ChildProcessError):
