@@ -2,8 +2,8 @@
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
 `<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image;
-`<!-- example: image -->` marks a complete image.yaml. What needs another program that runs agents,
-`<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
+`<!-- example: suite -->` marks what pytest runs, in sandboxes, and `<!-- example: image -->` a complete image.yaml. What
+needs another program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def marked(mark: str) -> list[Block]:
 
 
 def test_every_mark_is_known() -> None:
-    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness", "server", "training"}
+    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness", "server", "suite", "training"}
     assert len(marked("sandbox")) > 5
 
 
@@ -54,6 +54,24 @@ def test_programs_without_a_sandbox(block: Block, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", marked("sandbox"), ids=str)
 def test_programs_with_sandboxes(block: Block, tvsnap_home: Path) -> None:
     run(block, tvsnap_home)
+
+
+@pytest.mark.usefixtures("terminal_image")
+@pytest.mark.parametrize("block", marked("suite"), ids=str)
+def test_suites(block: Block, tvsnap_home: Path, tmp_path: Path) -> None:
+    """Each is run as a user does: by pytest, in a folder of its own, with the image of the data directory."""
+    file = tmp_path / "test_lines.py"
+    file.write_text(block.text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file.name],
+        cwd=tmp_path,
+        env={**os.environ, "TVSNAP_HOME": str(tvsnap_home)},
+        capture_output=True,
+        text=True,
+        timeout=TIME,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
 
 
 @pytest.mark.parametrize("block", marked("server"), ids=str)

@@ -12,9 +12,10 @@ import pytest
 
 from tvsnap.cache import Cache
 from tvsnap.environments.base import Environment
+from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
 from tvsnap.model.calls import ToolCall, ToolResult
-from tvsnap.model.errors import UsageError
+from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.rollout import Rollout
@@ -31,7 +32,8 @@ class EnvironmentConformance:
     Attributes:
         environment: the environment.
         histories: what rollouts call, to be tried with and without the cache; at least one call of each tool.
-        source: what to build for it: the name of an image that comes with tvsnap, or a folder.
+        source: what rollouts begin in: the name of an image that you have built, or that comes with tvsnap; or a
+            folder to build.
         backend: the name of a backend, or `package.module:attribute`.
         timeout: seconds for each call.
     """
@@ -45,14 +47,21 @@ class EnvironmentConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def home(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The data directory, with the image in it; override it for one that is there already."""
+        """The data directory of the test; override it for one that is there already."""
         return tmp_path_factory.mktemp("tvsnap-testing")
 
     @pytest.fixture(scope="class")
     @classmethod
     def image(cls, home: Path) -> Image:
-        """The image that rollouts begin in; override it for one that is there already."""
-        return replace(ImageStore(home).build(cls.source), environment=cls.environment.name)
+        """The image that rollouts begin in: that of your data directory (TVSNAP_HOME) if it has one of that name.
+
+        Otherwise it is built in `home`, which takes a minute for one that comes with tvsnap.
+        """
+        try:
+            found = ImageStore(resolve_home()).get(str(cls.source))
+        except NotFound:
+            found = ImageStore(home).build(cls.source)
+        return replace(found, environment=cls.environment.name)
 
     @pytest.fixture
     def cache(self, home: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
