@@ -2,7 +2,7 @@
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
 `<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image;
-`<!-- example: suite -->` marks what pytest runs, in sandboxes, and `<!-- example: image -->` a complete image.yaml. What
+`<!-- example: suite -->` marks what pytest runs in sandboxes, and `<!-- example: image -->` a complete image.yaml. What
 needs another program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
 """
 

@@ -42,20 +42,33 @@ class InnerService:
     Attributes:
         name: the name of the program and of its socket.
         socket: the path of the socket at which it listens, inside.
+        look: the request that tells its state; None if nothing does.
     """
 
-    def __init__(self, name: str, program: Callable[[], bytes], arguments: str | Callable[[Image], str] = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        program: Callable[[], bytes],
+        arguments: str | Callable[[Image], str] = "",
+        *,
+        look: Mapping[str, Any] | None = None,
+    ) -> None:
         """
         Args:
             name: the name of the program and of its socket.
             program: a function that returns the program: the source of a Python module, or a zip file of modules.
             arguments: its arguments in the syntax of a shell; or a function that returns them for an image.
+            look: a request that changes nothing, and that it answers with an object of all that its later answers
+                depend on, or a digest of that: two equal answers say that nothing has changed in it. Its key
+                `processes` has the ids, inside, of the service's processes. None if it has no such request: its
+                processes are then observed like any other, and each request to it counts as a change.
         """
         self.name = name
         self.socket = f"{DIRECTORY}/{name}.socket"
         self._path = f"{DIRECTORY}/{name}.pyz"
         self._program = program
         self._arguments = arguments
+        self.look = look
 
     def install(self, sandbox: Sandbox) -> None:
         """Copies the program into a sandbox.

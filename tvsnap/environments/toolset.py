@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, call_function, check_call
 from tvsnap.model.calls import ToolCall, ToolResult, canonical_json
-from tvsnap.model.errors import UsageError
+from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.limits import Limits
-from tvsnap.model.observations import Observation
+from tvsnap.model.observations import Observation, Service
 from tvsnap.sandboxes.protocol import Sandbox
+
+_LOOK_TIMEOUT = 60.0
+"""Seconds within which a service tells its state."""
 
 
 class ToolEnvironment:
@@ -64,8 +69,20 @@ class ToolEnvironment:
         return run_tool(self.tools[call.name], CallContext(call, timeout, limits, sandbox))
 
     def observe(self, sandbox: Sandbox) -> Observation:
-        """See `Environment.observe`: the sandbox observes its shell and its processes, and nothing is added."""
-        return sandbox.observe()
+        """See `Environment.observe`: services that can be looked at are asked, and the sandbox observes the rest."""
+        told: dict[str, Any] = {}
+        processes: set[int] = set()
+        for service in self._services:
+            if service.look is not None:
+                try:
+                    said = service.ask(sandbox, service.look, _LOOK_TIMEOUT)
+                except OSError:  # the next call will find that out
+                    return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
+                processes.update(_own_processes(service.name, said))
+                told[service.name] = said
+        if not told:
+            return sandbox.observe()
+        return replace(sandbox.observe(Service(frozenset(processes))), service=canonical_json(told))
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         return before == after
@@ -74,6 +91,17 @@ class ToolEnvironment:
         # All limits can change an output: with less processor time, more calls time out. One without a limit is left
         # out.
         return canonical_json({name: value for name, value in asdict(limits).items() if name != "cpus" or value})
+
+
+def _own_processes(name: str, said: Mapping[str, Any]) -> list[int]:
+    """Returns the processes that a service says are its own; raises InfrastructureError if it says nothing of them."""
+    ids = said.get("processes")
+    if not isinstance(ids, list) or not ids or not all(type(id) is int for id in ids):
+        raise InfrastructureError(
+            f"the service {name} does not say which processes are its own: its answer to `look` needs the key "
+            '"processes", a list of their ids'
+        )
+    return ids
 
 
 def run_tool(tool: Tool, context: CallContext) -> ToolResult:
