@@ -1,7 +1,8 @@
 "use strict";
 // Collapses branches, and searches. Marks are in the order of the drawing: parents before their children.
 const tree = document.getElementById("tree"), drawing = tree.ownerSVGElement, input = document.getElementById("search");
-const [rowHeight, column, bend, top_, left] = ["row", "column", "bend", "top", "left"].map((name) => Number(tree.dataset[name]));
+const measures = ["row", "column", "bend", "top", "left", "radius"];
+const [rowHeight, column, bend, top_, left, radius] = measures.map((name) => Number(tree.dataset[name]));
 const marks = Array.from(tree.querySelectorAll(".mark"), (element) => ({
   element, parent: null, children: [], closed: false, column: 0, text: element.querySelector("title").textContent.toLowerCase(),
 }));
@@ -30,7 +31,7 @@ function place() {
     mark.element.setAttribute("transform", `translate(${left + column * mark.column} ${top_ + rowHeight * mark.row})`);
     if (mark.parent === null) continue;
     const above = rowHeight * (mark.parent.row - mark.row), start = bend - column;
-    mark.element.querySelector(".edge").setAttribute("d", `M${-column} ${above}C${start} ${above} ${-column} 0 ${start} 0H0`);
+    mark.element.querySelector(".edge").setAttribute("d", `M${radius - column} ${above}C${start} ${above} ${-column} 0 ${start} 0H0`);
   }
   const height = top_ + rowHeight * (row - 1) + 30;
   drawing.setAttribute("height", String(height));

@@ -21,12 +21,12 @@ from .tree_view import FAILED, HASH_DIGITS, Branch, build, choose, failure_of, s
 Colour = Literal["source", "reward"]
 Kind = Literal["root", "kept", "bare", "private", "folded"]
 
-LABEL = 30
+LABEL = 29
 """The width of a label, in characters."""
 CHAIN = 3
 """So many states of a chain, besides its first and its last, are worth folding."""
 SHADES = 5
-LISTED = 12
+LISTED = 30
 """How many calls the text of a mark lists at most."""
 LONGEST = 4000
 """How many characters of a call the text of a mark has at most."""

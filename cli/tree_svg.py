@@ -93,7 +93,8 @@ def _drawn(picture: Picture, title: str, attributes: str, style: str) -> str:
         '<rect class="paper" width="100%" height="100%"/>',
         f'<text class="head" x="16" y="24">{html.escape(title)}</text>',
         *_legend(picture),
-        f'<g id="tree" data-row="{ROW}" data-column="{COLUMN}" data-bend="{BEND}" data-top="{TOP}" data-left="{LEFT}">',
+        f'<g id="tree" data-row="{ROW}" data-column="{COLUMN}" data-bend="{BEND}"'
+        f' data-top="{TOP}" data-left="{LEFT}" data-radius="{RADIUS}">',
         *(_mark(picture, number, mark) for number, mark in enumerate(picture.marks)),
         "</g>",
         "</svg>",
@@ -123,17 +124,17 @@ def _mark(picture: Picture, number: int, mark: Mark) -> str:
         above = ROW * (picture.marks[mark.parent].row - mark.row)
         shade = "" if mark.shade is None else f" s{mark.shade}"
         unshared = "" if mark.shared else " unshared"
-        bend = f"M{-COLUMN} {above:g}C{BEND - COLUMN} {above:g} {-COLUMN} 0 {BEND - COLUMN} 0H0"
+        bend = f"M{RADIUS - COLUMN} {above:g}C{BEND - COLUMN} {above:g} {-COLUMN} 0 {BEND - COLUMN} 0H0"
         edge = f'<path class="edge{shade}{unshared}" stroke-width="{_width(mark.visits):g}" d="{bend}"/>'
     parent = "" if mark.parent is None else f' data-parent="{mark.parent}"'
-    x = BEND + 4 - COLUMN
+    x, anchor = (BEND + 4 - COLUMN, "") if edge else (RADIUS, ' text-anchor="end"')
     lift = _width(mark.visits) / 2 + 3 if edge else 10
     failure = f'<tspan class="failure"> {html.escape(mark.failure)}</tspan>' if mark.failure else ""
-    note = f'<text class="note" x="{x}" y="{lift + 7:g}">{html.escape(mark.note)}</text>' if mark.note else ""
+    note = f'<text class="note" x="{x}" y="{lift + 7:g}"{anchor}>{html.escape(mark.note)}</text>' if mark.note else ""
     return (
         f'<g class="mark" id="m{number}"{parent} transform="translate({LEFT + COLUMN * mark.column} {y:g})">'
         f"<title>{html.escape(mark.title)}</title>{edge}"
-        f'<text x="{x}" y="{-lift:g}">{html.escape(mark.label)}{failure}</text>{note}{_form(mark.kind)}</g>'
+        f'<text x="{x}" y="{-lift:g}"{anchor}>{html.escape(mark.label)}{failure}</text>{note}{_form(mark.kind)}</g>'
     )
 
 
