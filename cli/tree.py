@@ -6,14 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from typer import Argument, Option
 
 from tvsnap.model.errors import NotFound, UsageError
 
 from . import context, options
-from .results import result_file, start_over
-from .text import count, one_line, size
+from .results import write_result
+from .text import count, one_line
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
@@ -135,15 +134,7 @@ def _draw(
     writers = {"svg": tree_svg.svg, "html": tree_svg.page, "dot": tree_dot.dot}
     for kind, path in pictures.items():
         text = writers[kind](picture, title)
-        if str(path) == "-":
-            typer.echo(text.encode(), nl=False)
-            continue
-        with result_file(path) as stream:
-            assert stream is not None
-            start_over(stream)
-            stream.write(text)
-        words = f"{count(picture.states, 'state')}, {size(len(text.encode()))}"
-        context.console(stderr=True, soft_wrap=True).print(f"wrote {one_line(str(path))}: {words}", highlight=False)
+        write_result(path, text, count(picture.states, "state"))
 
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:

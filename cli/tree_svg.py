@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
+from .page import brought
+from .page import page as whole_page
 from .tree_picture import Mark, Picture
 
 COLUMN, ROW = 240, 30
@@ -21,8 +20,6 @@ BEND = 34
 RADIUS = 5
 WIDEST = 12.0
 
-HERE = Path(__file__).parent
-
 
 def svg(picture: Picture, title: str) -> str:
     """Returns a picture as a file of SVG.
@@ -31,7 +28,7 @@ def svg(picture: Picture, title: str) -> str:
         picture: what is drawn.
         title: what it is of.
     """
-    style = f"<style>{_style('tree_svg.css')}</style>"
+    style = f"<style>{brought('tree_svg.css')}</style>"
     return _drawn(picture, title, 'xmlns="http://www.w3.org/2000/svg" ', style) + "\n"
 
 
@@ -42,23 +39,7 @@ def page(picture: Picture, title: str) -> str:
         picture: what is drawn.
         title: what it is of.
     """
-    script = (HERE / "tree_page.js").read_text(encoding="utf-8")
-    style = _style("tree_svg.css") + _style("tree_page.css")
-    policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<meta name="color-scheme" content="light dark">
-<title>{html.escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<header>
+    body = f"""<header>
 <label for="search">Search</label>
 <input id="search" type="search" autocomplete="off" placeholder="calls, states, exit status">
 <output id="found" for="search"></output>
@@ -67,20 +48,8 @@ def page(picture: Picture, title: str) -> str:
 </header>
 <main>
 {_drawn(picture, title, "", "")}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _style(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """Returns what a content security policy names an inline script or style by."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+</main>"""
+    return whole_page(title, body, brought("tree_svg.css") + brought("tree_page.css"), brought("tree_page.js"))
 
 
 def _drawn(picture: Picture, title: str, attributes: str, style: str) -> str:
