@@ -25,6 +25,8 @@ LABEL = 29
 """The width of a label, in characters."""
 CHAIN = 3
 """So many states of a chain, besides its first and its last, are worth folding."""
+ROWS = 150
+"""How many rows a picture has at most; where it would have more, further branches are folded, the least used ones."""
 SHADES = 5
 LISTED = 30
 """How many calls the text of a mark lists at most."""
@@ -146,7 +148,12 @@ def draw(
         everything: whether to fold nothing.
     """
     drawing = _Drawing(roots, rollouts, rewards, colour, everything=everything)
-    drawing.fold(build(nodes))
+    tops = build(nodes)
+    drawing.fold(tops)
+    least = 2
+    while not everything and sum(not mark.children for mark in drawing.marks) > max(ROWS, 2 * len(tops)):
+        drawing.fold(tops, least)
+        least *= 2
     drawing.place()
     return Picture(drawing.marks, drawing.shades(), len(nodes))
 
@@ -195,23 +202,28 @@ class _Drawing:
             return [f"reward {low:.3g}"]
         return [f"{'reward ' if n == 0 else ''}{low + (high - low) * n / (SHADES - 1):.3g}" for n in range(SHADES)]
 
-    def fold(self, tops: Sequence[Branch]) -> None:
-        """Makes all marks, without recursion: trees may be deeper than Python's stack."""
+    def fold(self, tops: Sequence[Branch], least: int = 0) -> None:
+        """Makes all marks, without recursion: trees may be deeper than Python's stack.
+
+        Of several branches, those with fewer than `least` calls and answers are folded.
+        """
+        self.marks = []
         pending = [_Pending([top], None) for top in reversed(tops)]
         while pending:
             item = pending.pop()
             place = len(self.marks)
             if item.fold == "branches":
-                self._add(
-                    self._folded(item.branches, f"… {count(len(item.branches), 'more branch', 'more branches')}"), item
-                )
+                above = item.branches[0].above
+                more = "more " if above is not None and len(above.children) > len(item.branches) else ""
+                words = count(len(item.branches), f"{more}branch", f"{more}branches")
+                self._add(self._folded(item.branches, f"… {words}"), item)
             elif item.fold == "chain":
                 self._add(self._folded(item.branches, f"⋮ {count(len(item.branches), 'call')}"), item)
                 pending.append(_Pending(item.branches[-1].children, place))
             else:
                 (branch,) = item.branches
                 self._add(self._state(branch), item)
-                pending += reversed(self._below(branch, place, top=item.parent is None))
+                pending += reversed(self._below(branch, place, least, top=item.parent is None))
 
     def place(self) -> None:
         """Gives each leaf the next row, and each parent the middle of its first and its last child."""
@@ -230,7 +242,7 @@ class _Drawing:
             self.marks[item.parent].children.append(len(self.marks))
         self.marks.append(mark)
 
-    def _below(self, branch: Branch, place: int, *, top: bool) -> list[_Pending]:
+    def _below(self, branch: Branch, place: int, least: int, *, top: bool) -> list[_Pending]:
         """Returns what follows a state, whose mark stands at `place`."""
         children = branch.children
         if len(children) == 1 and not (top or self._everything):
@@ -239,7 +251,11 @@ class _Drawing:
                 chain.append(chain[-1].children[0])
             if len(chain) > CHAIN:
                 return [_Pending(chain[:-1], place, "chain")]
-        shown, rest = (children, []) if self._everything else choose(children)
+        shown = children if self._everything else choose(children)[0]
+        if len(children) > 1:
+            shown = [child for child in shown if sum(child.weight) + 1 >= least]
+        kept = {id(child) for child in shown}
+        rest = [child for child in children if id(child) not in kept]
         return [*(_Pending([child], place) for child in shown), *([_Pending(rest, place, "branches")] if rest else [])]
 
     def _state(self, branch: Branch) -> Mark:

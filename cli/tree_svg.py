@@ -96,10 +96,14 @@ def _mark(picture: Picture, number: int, mark: Mark) -> str:
         bend = f"M{RADIUS - COLUMN} {above:g}C{BEND - COLUMN} {above:g} {-COLUMN} 0 {BEND - COLUMN} 0H0"
         edge = f'<path class="edge{shade}{unshared}" stroke-width="{_width(mark.visits):g}" d="{bend}"/>'
     parent = "" if mark.parent is None else f' data-parent="{mark.parent}"'
-    x, anchor = (BEND + 4 - COLUMN, "") if edge else (RADIUS, ' text-anchor="end"')
-    lift = _width(mark.visits) / 2 + 3 if edge else 10
+    x, anchor = (BEND + 4 - COLUMN, "") if edge else (-2 * RADIUS, ' text-anchor="end"')
+    lift = _width(mark.visits) / 2 + 3 if edge else -4
     failure = f'<tspan class="failure"> {html.escape(mark.failure)}</tspan>' if mark.failure else ""
-    note = f'<text class="note" x="{x}" y="{lift + 7:g}"{anchor}>{html.escape(mark.note)}</text>' if mark.note else ""
+    note = (
+        f'<text class="note" x="{x}" y="{abs(lift) + (7 if edge else 12):g}"{anchor}>{html.escape(mark.note)}</text>'
+        if mark.note
+        else ""
+    )
     return (
         f'<g class="mark" id="m{number}"{parent} transform="translate({LEFT + COLUMN * mark.column} {y:g})">'
         f"<title>{html.escape(mark.title)}</title>{edge}"

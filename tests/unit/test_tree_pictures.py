@@ -129,6 +129,26 @@ class TestWhatIsDrawn:
             *(f"branch {n}" for n in range(20)),
         ]
 
+    def test_a_thousand_different_rollouts_stay_readable(self, graph: Graph) -> None:
+        root = add_root(graph)
+        for often in range(6):
+            first = step(graph, root, f"often {often}")
+            for some in range(6):
+                second = step(graph, first.next_state, f"some {some}")
+                for seldom in range(28):
+                    edge = step(graph, second.next_state, f"{often} {some} {seldom}")
+                    for _ in range(40 if (often, some, seldom) == (3, 3, 3) else 0):
+                        graph.touch_hit(edge)
+        graph.flush()
+        picture = picture_of(graph)
+        assert picture.states == 1 + 6 + 36 + 6 * 6 * 28
+        assert 6 <= picture.rows <= tree_picture.ROWS
+        labels = [mark.label for mark in picture.marks]
+        assert "3 3 3" in labels, "what is often used is drawn"
+        assert "… 28 branches" in labels
+        assert "… 27 more branches" in labels
+        assert len(picture_of(graph, everything=True).marks) == picture.states
+
     def test_widths_and_colours_tell_of_answers(self, graph: Graph) -> None:
         root = add_root(graph)
         edges = [step(graph, root, name) for name in "abcd"]
