@@ -13,7 +13,7 @@ from .text import count, cut, one_line, percent, seconds, size
 from .tree_view import served, unserved_as
 
 if TYPE_CHECKING:
-    from tvsnap.graph import Edge, Tally, TreeNode
+    from tvsnap.graph import Edge, Step, Tally, TreeNode
 
 WIDTH, HEIGHT = 820, 190
 LEFT, BOTTOM, TOP = 60, 20, 22
@@ -22,11 +22,19 @@ LABELS = 16
 """How many bars of a chart have a label at most."""
 ROWS = 30
 """How many rows a table has at most."""
-SHORTEST, LONGEST = -4, 3
+LATEST = 200
+"""Of how many rollouts the calls are looked at one by one: a server is asked for each."""
+SHORTEST, LONGEST = -5, 3
 """Powers of 10: the shortest and the longest duration that a histogram tells apart, in seconds."""
 
 
-def report(figures: dict[str, Any], epochs: Sequence[Tally], tasks: Sequence[Tally], nodes: Sequence[TreeNode]) -> str:
+def report(
+    figures: dict[str, Any],
+    epochs: Sequence[Tally],
+    tasks: Sequence[Tally],
+    nodes: Sequence[TreeNode],
+    steps: Sequence[Step],
+) -> str:
     """Returns the page.
 
     Args:
@@ -34,6 +42,7 @@ def report(figures: dict[str, Any], epochs: Sequence[Tally], tasks: Sequence[Tal
         epochs: what the rollouts of each epoch came to.
         tasks: the same, of each task.
         nodes: the states, with the calls that are recorded.
+        steps: the calls of the latest `LATEST` rollouts.
     """
     calls = [call for node in nodes for call in ([node.made_by] if node.made_by else []) + list(node.unchanging)]
     title = f"tvsnap: {count(figures['calls'], 'call')} in {count(figures['rollouts'], 'rollout')}"
@@ -41,6 +50,7 @@ def report(figures: dict[str, Any], epochs: Sequence[Tally], tasks: Sequence[Tal
     parts += [
         *_by_epoch(epochs),
         *_by_depth(figures["by_depth"]),
+        *_waits(steps),
         *_durations(calls),
         *_unshared(calls),
         *_tallied(tasks),
@@ -88,17 +98,33 @@ def _by_depth(places: Sequence[dict[str, int]]) -> list[str]:
     return ["<h2>Hit rate by a call's place in its rollout</h2>", _chart(names, [rates], _percent, most=100)]
 
 
-def _durations(calls: Iterable[Edge]) -> list[str]:
-    found = Counter(_bin(call.result.duration) for call in calls)
-    if not found:
+def _waits(steps: Sequence[Step]) -> list[str]:
+    if not steps:
         return []
-    bins = range(min(found), max(found) + 1)
-    names = [f"≥ {seconds(10 ** (one / 2))}" for one in bins]
+    answered, executed = ([step.seconds for step in steps if step.answered is kind] for kind in (True, False))
+    return [
+        "<h2>How long rollouts waited for a call</h2>",
+        f"<p>Of the latest {LATEST} rollouts, how many calls. Blue: answered. Orange: executed.</p>",
+        _histogram(answered, executed),
+    ]
+
+
+def _durations(calls: Sequence[Edge]) -> list[str]:
+    if not calls:
+        return []
     return [
         "<h2>How long the recorded calls take</h2>",
         "<p>Where they are executed; how many calls there are of each duration.</p>",
-        _chart(names, [[float(found[one]) for one in bins]], lambda value: f"{value:,.0f}"),
+        _histogram([call.result.duration for call in calls]),
     ]
+
+
+def _histogram(*series: Iterable[float]) -> str:
+    """Returns a chart of how many durations there are of each half power of 10."""
+    found = [Counter(map(_bin, durations)) for durations in series]
+    bins = range(min(map(min, filter(None, found))), max(map(max, filter(None, found))) + 1)
+    names = [f"≥ {seconds(10 ** (one / 2))}" for one in bins]
+    return _chart(names, [[float(counts[one]) for one in bins] for counts in found], lambda value: f"{value:,.0f}")
 
 
 def _bin(duration: float) -> int:

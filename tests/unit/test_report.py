@@ -74,6 +74,9 @@ def test_a_report_of_a_cache(line: CommandLine, tmp_path: Path) -> None:
     found = texts(page)
     assert "tvsnap: 4 calls in 2 rollouts" in found
     assert {"0: 0 %", "1: 100 %", "Hit rate by epoch", "fix it", "All recorded calls answer others."} <= set(found)
+    start = found.index("How long rollouts waited for a call")
+    waits = found[start : found.index("How long the recorded calls take")]
+    assert sum(int(told[1]) for text in waits if (told := re.fullmatch(r"≥ .*: (\d+)", text))) == 4
     assert line("report", "-").stdout[:15] == "<!DOCTYPE html>"
 
 
@@ -87,7 +90,7 @@ def test_mistakes(line: CommandLine, tmp_path: Path) -> None:
 
 def test_bars_are_as_tall_as_their_values(tmp_path: Path) -> None:
     epochs = [replace(TALLY, key=str(n), hits=n, waited_s=4.0 * n, took_s=8.0) for n in range(4)]
-    page = report_view.report({**FIGURES, "by_depth": []}, epochs, [], [])
+    page = report_view.report({**FIGURES, "by_depth": []}, epochs, [], [], [])
     rates, waited, took = heights(page)[:4], heights(page)[4:], heights(page, 1)
     full = report_view.HEIGHT - report_view.TOP - report_view.BOTTOM
     assert rates == pytest.approx([full * n / 4 for n in range(4)], abs=0.01)
@@ -103,17 +106,17 @@ def test_why_calls_were_not_shared_is_counted(tmp_path: Path) -> None:
             after = next_state(root, made)
             graph.record(root, made, result("", 10.0 ** (number - 9)), next_state=after, reason=reason, shared=False)
         nodes = graph.tree()
-    page = report_view.report(FIGURES, [], [replace(TALLY, key=HOSTILE)], nodes)
+    page = report_view.report(FIGURES, [], [replace(TALLY, key=HOSTILE)], nodes, [])
     found = texts(page)
     place = found.index("not shared: " + HOSTILE.replace("\x1b", "^["))
     assert found[place + 1] == "2"
     assert found[place + 2 : place + 4] == ["not shared: it asked the network", "1"]
     assert "\x1b" not in page
-    assert "not saved" in texts(report_view.report({**FIGURES, "saved_s": -1.0}, [], [], []))
+    assert "not saved" in texts(report_view.report({**FIGURES, "saved_s": -1.0}, [], [], [], []))
 
 
 def test_hundreds_of_epochs_and_tasks_stay_readable() -> None:
     many = [replace(TALLY, key=str(n)) for n in range(500)]
-    page = report_view.report(FIGURES, many, many, [])
+    page = report_view.report(FIGURES, many, many, [], [])
     assert len(re.findall(r'text-anchor="middle"', page)) <= 2 * report_view.LABELS + 2
     assert "and 470 more" in texts(page)
