@@ -63,6 +63,7 @@ setup(
             "host/bin/**/*",
             "**/*.sql",
         ],
+        "tvsnap_cli": ["*.css", "*.js"],
         "tvsnap_images": ["*/*", "*/**/*"],
     },
     cmdclass={"build_py": BuildWithNative},

@@ -37,6 +37,7 @@ VERBS = {
     "verify": "Make recorded calls again, and compare.",
     "events": "Tell what happens at a server, as it happens.",
     "stats": "Show hit rates, time saved, disk and memory in use.",
+    "report": "Write a page with charts: hit rates, times, and what was not shared.",
     "gc": "Free what nothing needs.",
     "forget": "Delete a branch, or what a task did: calls, states, snapshots.",
 }

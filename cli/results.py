@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+import typer
+
 from tvsnap.model.errors import UsageError
+
+from . import context
+from .text import one_line, size
 
 
 @contextlib.contextmanager
@@ -41,3 +46,27 @@ def start_over(stream: TextIO) -> None:
     """Empties a result file, unless it is a pipe or a device."""
     with contextlib.suppress(OSError):
         stream.truncate(0)
+
+
+def write_result(path: Path, text: str, words: str = "") -> None:
+    """Writes a file, and says so on standard error; where the path is `-`, writes to standard output.
+
+    Args:
+        path: the file, whose earlier content is replaced.
+        text: the content.
+        words: what is in it.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if str(path) == "-":
+        typer.echo(text.encode(), nl=False)
+        return
+    with result_file(path) as stream:
+        assert stream is not None
+        start_over(stream)
+        stream.write(text)
+    told = ", ".join(filter(None, [words, size(len(text.encode()))]))
+    context.console(stderr=True, soft_wrap=True).print(
+        f"wrote {one_line(str(path))}: {told}", highlight=False, markup=False
+    )

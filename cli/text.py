@@ -15,10 +15,11 @@ ELLIPSIS = "…"
 TIMES = "\u00d7"
 
 # Characters that control a terminal or that make text look different from what it is: control characters except tab and
-# line feed, direction marks, invisible separators and tags, surrogates. Joiners are kept: scripts and emoji need them.
+# line feed, direction marks, invisible separators and tags, surrogates, and what is no character. Joiners are kept:
+# scripts and emoji need them.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
 

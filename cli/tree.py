@@ -1,15 +1,18 @@
-"""`tvsnap tree`: prints the tree of states, with calls, hits, forks, durations and snapshots."""
+"""`tvsnap tree`: prints the tree of states, with calls, hits, forks, durations and snapshots, or draws it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from tvsnap.model.errors import NotFound
+from tvsnap.model.errors import NotFound, UsageError
 
 from . import context, options
+from .results import write_result
+from .text import count, one_line
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
@@ -24,6 +27,17 @@ def tree(
     image: options.Image = None,
     depth: int | None = Option(None, metavar="N", min=0, help="Only so many steps down."),
     everything: bool = Option(False, "--all", help="Fold nothing."),
+    svg: Path | None = Option(None, "--svg", metavar="FILE", help="Draw it into FILE, as SVG; - is standard output."),
+    html: Path | None = Option(
+        None, "--html", metavar="FILE", help="Draw it as a page in which one can search, and collapse branches."
+    ),
+    dot: Path | None = Option(None, "--dot", metavar="FILE", help="Write it for Graphviz."),
+    colour: str | None = Option(
+        None,
+        metavar="WHAT",
+        help="What the colours of pictures tell: source, the share of calls that were answered, which is the default; "
+        "or reward, the mean reward of the rollouts that ended below.",
+    ),
     as_json: options.AsJson = False,
 ) -> None:
     """Show the tree of states, with calls, hits, forks and snapshots.
@@ -34,16 +48,24 @@ def tree(
 
     Long chains, rarely used branches and calls that changed nothing are folded; --all shows everything.
 
+    --svg, --html and --dot draw the tree instead. Each file is complete by itself. The more often a call was made, the
+    wider is its line; the whole call is shown where the mouse rests.
+
     \b
     Examples:
       tvsnap tree --task fix-git        what one task's rollouts did
       tvsnap tree 3fa9 --depth 3        three steps down from a state
       tvsnap tree --json | jq '.nodes[] | select(.call.hits > 5)'
+      tvsnap tree --task fix-git --html fix-git.html --colour reward
+      tvsnap tree --svg tree.svg --dot tree.dot
+      tvsnap tree 3fa9 --all --dot - | dot -Tpdf > tree.pdf
     """
+    pictures = _pictures(svg=svg, html=html, dot=dot, colour=colour, as_json=as_json)
     with context.any_graph() as graph:
         top = graph.resolve(state) if state is not None else None
         deepest = None if depth is None else depth + (top.depth if top else 0)
-        nodes = graph.tree(root=top.root if top else None, task=task, image=image, depth=deepest)
+        listed = None if pictures else deepest  # the rewards of pictures are of all that ended below, too
+        nodes = graph.tree(root=top.root if top else None, task=task, image=image, depth=listed)
         if top is not None:
             nodes = _below(nodes, top.hash)
         if not nodes and task is not None and task not in graph.tasks():
@@ -52,7 +74,10 @@ def tree(
             raise NotFound(f'nothing was run on image "{image}"; have: {some(names)} (tvsnap image ls)')
         roots = {root.hash: root for root in graph.roots()}
         rollouts = graph.rollouts(task)
-    if as_json:
+    if pictures:
+        of = " ".join(filter(None, [f"state {top.hash[:12]}" if top else "", task and f"task {task}", image]))
+        _draw(nodes, roots, rollouts, pictures, of, reward=colour == "reward", everything=everything, deepest=deepest)
+    elif as_json:
         context.print_json({"nodes": [node_data(node) for node in nodes]})
     else:
         _print(nodes, roots, rollouts, everything=everything)
@@ -68,6 +93,48 @@ def _print(
     from . import tree_view
 
     tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
+
+
+def _pictures(*, colour: str | None, as_json: bool, **files: Path | None) -> dict[str, Path]:
+    """Returns the pictures to draw, by their kind; raises `UsageError` for options that do not go together."""
+    pictures = {kind: path for kind, path in files.items() if path is not None}
+    if colour not in (None, "source", "reward"):
+        raise UsageError(f"--colour must be source or reward, not {colour}")
+    if colour is not None and not pictures:
+        raise UsageError("--colour is of pictures: add --svg, --html or --dot")
+    if as_json and pictures:
+        raise UsageError(f"--json does not go together with --{next(iter(pictures))}: leave out one of them")
+    if len(set(pictures.values())) < len(pictures):
+        raise UsageError(f"{' and '.join(f'--{kind}' for kind in pictures)} need files of their own")
+    return pictures
+
+
+def _draw(
+    nodes: list[TreeNode],
+    roots: dict[str, RootInfo],
+    rollouts: list[RolloutRecord],
+    pictures: dict[str, Path],
+    of: str,
+    *,
+    reward: bool,
+    everything: bool,
+    deepest: int | None,
+) -> None:
+    """Writes pictures of a listing that goes down without an end, of which only what is down to `deepest` is drawn."""
+    from . import tree_dot, tree_picture, tree_svg
+
+    if not nodes:
+        raise NotFound("nothing was recorded yet that could be drawn; try: tvsnap run terminal -c 'ls /'")
+    rewards = tree_picture.rewards_by_state(nodes, rollouts)
+    drawn = nodes if deepest is None else [node for node in nodes if node.state.depth <= deepest]
+    picture = tree_picture.draw(
+        drawn, roots, rollouts, rewards, colour="reward" if reward else "source", everything=everything
+    )
+    title = f"tvsnap tree {one_line(of)}".strip()
+    writers = {"svg": tree_svg.svg, "html": tree_svg.page, "dot": tree_dot.dot}
+    for kind, path in pictures.items():
+        text = writers[kind](picture, title)
+        write_result(path, text, count(picture.states, "state"))
 
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:

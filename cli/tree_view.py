@@ -82,7 +82,7 @@ class Branch:
         return () if self.node.snapshots or made_by is None else tuple(dict.fromkeys(made_by.refusals.values()))
 
 
-def _build(nodes: Iterable[TreeNode]) -> list[Branch]:
+def build(nodes: Iterable[TreeNode]) -> list[Branch]:
     """Builds trees from `nodes`, which lists parents before children, and returns their topmost states."""
     branches: dict[str, Branch] = {}
     for node in nodes:
@@ -95,6 +95,15 @@ def _build(nodes: Iterable[TreeNode]) -> list[Branch]:
         branch.calls = len(made) + sum(child.calls for child in branch.children)
         branch.hits = sum(call.hits for call in made) + sum(child.hits for child in branch.children)
     return [branch for branch in branches.values() if branch.above is None]
+
+
+def choose(children: list[Branch]) -> tuple[list[Branch], list[Branch]]:
+    """Returns the branches to show and those to fold, each oldest first."""
+    if len(children) <= BRANCHES + 1:
+        return children, []
+    heaviest = sorted(children, key=lambda child: child.weight, reverse=True)[:BRANCHES]
+    kept = {id(child) for child in heaviest}
+    return [c for c in children if id(c) in kept], [c for c in children if id(c) not in kept]
 
 
 def print_trees(
@@ -117,7 +126,7 @@ def print_trees(
     begun: dict[str, list[RolloutRecord]] = defaultdict(list)
     for rollout in rollouts:
         begun[rollout.root].append(rollout)
-    tops = _build(nodes)
+    tops = build(nodes)
     apart = distinctions(
         Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
         for root in (roots.get(top.node.state.hash) for top in tops)
@@ -173,7 +182,7 @@ class _TreeView:
 
     def _children(self, prefix: str, branch: Branch) -> Iterator[Text]:
         """Yields the lines of all descendants of a state; its own line precedes them."""
-        shown, rest = self._choose(branch.children)
+        shown, rest = (branch.children, []) if self._everything else choose(branch.children)
         if len(branch.children) == 1:
             yield from self._chain(prefix, shown[0])
             return
@@ -188,14 +197,6 @@ class _TreeView:
             yield from self._children(below, child)
         if rest:
             yield self._folded(prefix + "└─", rest, branch, more=bool(shown))
-
-    def _choose(self, children: list[Branch]) -> tuple[list[Branch], list[Branch]]:
-        """Returns the branches to show and those to fold, each oldest first."""
-        if self._everything or len(children) <= BRANCHES + 1:
-            return children, []
-        heaviest = sorted(children, key=lambda child: child.weight, reverse=True)[:BRANCHES]
-        kept = {id(child) for child in heaviest}
-        return [c for c in children if id(c) in kept], [c for c in children if id(c) not in kept]
 
     def _folded(self, prefix: str, rest: Sequence[Branch], parent: Branch, *, more: bool) -> Text:
         hits = sum(branch.weight[0] for branch in rest)
@@ -223,12 +224,12 @@ class _TreeView:
         unchanging = [call for link in links for call in link.node.unchanging]
         both = [*unchanging, *(link.node.made_by for link in links if link.node.made_by)]
         snapshots = sum(bool(link.node.snapshots) for link in links)
-        unserved = 0 if links[0].above_private else sum(not _served(call) for call in both)
+        unserved = 0 if links[0].above_private else sum(not served(call) for call in both)
         refused = sum(bool(link.refusals) for link in links)
         details = [count(len(links), "step") + (f" + {len(unchanging)}" if unchanging else "")]
         details += [count(snapshots, "snapshot")] if snapshots else []
         details += [f"{unserved} not shared"] if unserved else []
-        failures = sum(bool(_failure(call)) for call in both)
+        failures = sum(bool(failure_of(call)) for call in both)
         details += [f"{failures} {FAILED}"] if failures else []
         details += [f"{refused} cannot be checkpointed"] if refused else []
         return self._columns(Text(f"{prefix}⋮ {', '.join(details)}", "dim"), both)
@@ -238,7 +239,7 @@ class _TreeView:
         mark_style = "cyan" if node.snapshots else "magenta" if node.state.private else ""
         line = Text.assemble((prefix, "dim"), (_mark(node) + " ", mark_style), (branch.hash + " ", "yellow"))
         text = call_line(node.made_by.call) if node.made_by else "(root)"
-        failure = _failure(node.made_by) if node.made_by else ""
+        failure = failure_of(node.made_by) if node.made_by else ""
         tail = f" {failure}" if failure else ""
         line.append(cut(text, self._width - COLUMNS - line.cell_len - len(tail)), "bold" if branch.weight[0] else "")
         line.append(tail, "red")
@@ -248,8 +249,8 @@ class _TreeView:
         """Yields the remarks about a state, which stand below its line."""
         node, call = branch.node, branch.node.made_by
         bar = prefix + ("│ " if len(branch.children) > 1 else "  ")
-        if call is not None and not branch.above_private and not _served(call):
-            yield self._note(bar, f"! {_unserved(call)}", "magenta")  # here the shared part of the branch ends
+        if call is not None and not branch.above_private and not served(call):
+            yield self._note(bar, f"! {unserved_as(call)}", "magenta")  # here the shared part of the branch ends
         if call is not None and call.result.strain:
             yield self._note(bar, f"% {call.result.strain}", "yellow")
         if call is not None and call.asked:
@@ -264,24 +265,24 @@ class _TreeView:
         if self._everything:
             for call in node.unchanging:
                 line = Text(bar, "dim")
-                tail = f" {_failure(call)}" if _failure(call) else ""
+                tail = f" {failure_of(call)}" if failure_of(call) else ""
                 line.append("= " + cut(call_line(call.call), self._width - COLUMNS - line.cell_len - 2 - len(tail)))
                 line.append(tail, "red")
                 yield self._columns(line, [call])
                 if call.reason:
-                    yield self._note(bar, f"  ! {_unserved(call)}", "magenta")
+                    yield self._note(bar, f"  ! {unserved_as(call)}", "magenta")
                 if call.result.strain:
                     yield self._note(bar, f"  % {call.result.strain}", "yellow")
         elif node.unchanging:
             line = Text(f"{bar}+ {count(len(node.unchanging), 'call')} that changed nothing", "dim")
-            failures = sum(bool(_failure(call)) for call in node.unchanging)
+            failures = sum(bool(failure_of(call)) for call in node.unchanging)
             line.append(f", {failures} {FAILED}" if failures else "", "red")
             yield self._columns(line, node.unchanging)
             strained = [call.result.strain for call in node.unchanging if call.result.strain]
             if strained:
                 yield self._note(bar, f"% {len(strained)} of them under strain: one {strained[0]}", "yellow")
             if not node.state.private:  # otherwise a line above says that nothing is shared from here on
-                unserved = Counter(_unserved(call) for call in node.unchanging if not _served(call))
+                unserved = Counter(unserved_as(call) for call in node.unchanging if not served(call))
                 for reason, number in sorted(unserved.items()):
                     yield self._note(bar, f"! {number} of them {reason}", "magenta")
 
@@ -317,17 +318,19 @@ def _mark(node: TreeNode) -> str:
     return "○" if node.made_by is None or node.made_by.proven else "◌"
 
 
-def _failure(call: Edge) -> str:
+def failure_of(call: Edge) -> str:
     """Returns the mark of a call that timed out or had an exit status other than 0; empty for others."""
     if call.result.timed_out:
         return f"{FAILED} timeout"
     return f"{FAILED} {call.result.exit_code}" if call.result.exit_code else ""
 
 
-def _served(call: Edge) -> bool:
+def served(call: Edge) -> bool:
+    """Returns whether a call answers others."""
     return call.shared and call.deterministic
 
 
-def _unserved(call: Edge) -> str:
+def unserved_as(call: Edge) -> str:
+    """Returns why a call answers no others, in words."""
     reason = call.reason or ("timed out" if call.result.timed_out else "no reason given")
     return f"not shared: {reason}" if not call.shared else f"not deterministic: {reason}"

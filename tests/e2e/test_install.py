@@ -54,6 +54,8 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in contents}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tvsnap", "tvsnap_cli", "tvsnap_images"}
     assert {Path(name).parent.name for name in contents if name.endswith((".c", ".h"))} == {"bin", "criu"}
+    of_pages = {f"tvsnap_cli/{name}" for name in ("tree_svg.css", "tree_page.css", "tree_page.js", "report.css")}
+    assert of_pages <= set(contents)
 
     # It goes for every Python, and for a C library that is older than those of today.
     _, _, *tags = wheel.stem.split("-")

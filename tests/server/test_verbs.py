@@ -58,6 +58,12 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
             assert (first["groups"][0]["key"], first["groups"][0]["calls"]) == (salt, 2)
         else:
             assert json.dumps(first).count(state) == json.dumps(second).count(state) > 0
+    for kind in ("--svg", "--html", "--dot"):
+        asked, looked = (verb("tree", *at, "--task", salt, kind, "-") for at in (("--url", server.url), here))
+        assert asked == looked
+        assert (asked[0], state[:12] in asked[1]) == (0, True)
+    status, text = verb("report", "--url", server.url, "-")
+    assert (status, "Hit rate by epoch" in text) == (0, True)
     assert verb("exec", "--url", f"unix:{server.socket}", state[:12], "cat f; exit 7") == (7, "one\ntwo\n")
     status, text = verb("stats", "--json", **there)
     assert (status, json.loads(text)["home"]) == (0, str(server_home))

@@ -112,6 +112,14 @@ def merge(task: Task) -> Attempts:
         "a tag named main",
         [f"cd /app && git checkout -q -b more && git merge -q --no-edit {branch} && git tag main"],
     )
+    yield (
+        0.5,
+        "squashed, with a graft",
+        [
+            f"cd /app && git merge -q --squash {branch} && git commit -q -m {branch}",
+            f'echo "$(git rev-parse HEAD) $(git rev-parse HEAD~1) $(git rev-parse {branch})" > .git/info/grafts',
+        ],
+    )
     yield 0.5, "squashed", [f"cd /app && git merge -q --squash {branch} && git commit -q -m {branch}"]
 
 
@@ -130,7 +138,11 @@ def failing_test(task: Task) -> Attempts:
     name, word = told(task, r"fails: (\w+)\(a, b\) .* a (\w+) b")
     sign = {"plus": "+", "minus": "-", "times": "*"}[word]
     body = f"def {name}(a, b):\\n    return"
-    yield 1.0, "a module that prints", [f"printf 'print(1, end=\"\")\\n{body} float(a {sign} b)\\n' > /app/calc.py"]
+    yield (
+        1.0,
+        "a module that prints",
+        [f"printf 'import atexit\\natexit.register(print, 1)\\nprint(1)\\n{body} float(a {sign} b)\\n' > /app/calc.py"],
+    )
     yield 0.0, "what the test asks for", [f"printf '{body} {eval(f'7 {sign} 2')}\\n' > /app/calc.py"]
     yield 0.0, "no sign", [f"printf '{body} abs(a {sign} b)\\n' > /app/calc.py"]
 

@@ -78,7 +78,9 @@ def modes(chance: random.Random) -> Draft:
     contents = {f"/app/{script}.sh": f"#!/bin/sh\necho {script}", f"/app/{secret}.key": secret}
     checks = (
         f"goal('script', lambda: mode('/app/{script}.sh') & 0o500 == 0o500)\n"
-        f"goal('secret', lambda: mode('/app/{secret}.key') == 0o600)\n" + stays(contents)
+        f"goal('secret', lambda: mode('/app/{secret}.key') == 0o600)\n"
+        f"keep('owner', lambda: os.stat('/app/{secret}.key').st_uid == os.stat('/app/{script}.sh').st_uid)\n"
+        + stays(contents)
     )
     setup = [write(path, content) for path, content in contents.items()]
     return Draft(

@@ -110,9 +110,11 @@ def run(*words: str, folder: str = "/app", **more: str) -> str:
 def python(expression: str, imports: str, folder: str = "/app") -> object:
     """Returns the value of an expression in a Python of its own, whatever modules print when they are imported."""
     # Compiled files are told from their sources by size and second alone: a quick correction would not be noticed.
-    options = ("-X", f"pycache_prefix={tempfile.mkdtemp()}")
-    said = run("python3", *options, "-c", f"{imports}\nprint()\nprint(repr({expression}))", folder=folder)
-    return ast.literal_eval(said.rstrip("\n").rpartition("\n")[2])
+    elsewhere = tempfile.mkdtemp()
+    begin = "from builtins import open as _open, repr as _repr"  # those of no module that is imported
+    end = f"_open({elsewhere + '/value'!r}, 'w').write(_repr({expression}))"
+    run("python3", "-X", f"pycache_prefix={elsewhere}", "-c", f"{begin}\n{imports}\n{end}", folder=folder)
+    return ast.literal_eval(text(f"{elsewhere}/value"))
 
 
 # Git repositories.
@@ -121,6 +123,7 @@ def python(expression: str, imports: str, folder: str = "/app") -> object:
 def git(*words: str, folder: str = "/app") -> str:
     """Returns what Git prints, which reads no settings but the repository's."""
     alone = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_NO_REPLACE_OBJECTS": "1"}
+    alone["GIT_GRAFT_FILE"] = "/dev/null"
     return run("git", "-c", "safe.directory=*", *words, folder=folder, **alone)
 
 
@@ -151,7 +154,7 @@ def has(branch: str, commit: str) -> bool:
 
 # Databases.
 
-_SQLITE = "SELECT type, tbl_name, name, sql FROM sqlite_master"
+_SQLITE = "SELECT type, tbl_name, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"
 _SERVER = (
     "SELECT 'column', table_name, column_name, data_type, character_maximum_length, numeric_precision, numeric_scale, "
     "is_nullable, column_default, collation_name FROM information_schema.columns WHERE table_schema {of}",
@@ -160,14 +163,17 @@ _SERVER = (
     "SELECT 'routine', routine_name FROM information_schema.routines WHERE routine_schema {of}",
 )
 _POSTGRES = (
-    "SELECT 'relation', relname, relkind FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-    "WHERE relkind NOT IN ('i', 't') AND nspname {of}",
+    "SELECT 'relation', relname, relkind, relrowsecurity, nullif(nullif(nspname, 'again'), 'public') FROM pg_class "
+    "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE relkind NOT IN ('i', 't') AND nspname {of}",
+    "SELECT 'rule', tablename, rulename FROM pg_rules WHERE schemaname {of}",
     "SELECT 'index', tablename, count(*) FROM pg_indexes WHERE schemaname {of} GROUP BY tablename",
     "SELECT 'constraint', relname, contype, count(*) FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid "
     "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname {of} GROUP BY relname, contype",
 )
 _MARIADB = (
-    "SELECT 'relation', table_name, table_type FROM information_schema.tables WHERE table_schema {of}",
+    "SELECT 'relation', table_name, table_type, nullif(nullif(table_schema, 'again'), 'tasks') "
+    "FROM information_schema.tables WHERE table_schema {of}",
+    "SELECT 'event', event_name FROM information_schema.events WHERE event_schema {of}",
     "SELECT 'index', table_name, count(DISTINCT index_name) FROM information_schema.statistics "
     "WHERE table_schema {of} GROUP BY table_name",
     "SELECT 'constraint', table_name, constraint_type, count(*) FROM information_schema.table_constraints "

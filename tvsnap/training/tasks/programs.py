@@ -50,11 +50,12 @@ def make(chance: random.Random) -> Draft:
     other = f"int {part}(int n) {{ return n + 1000; }}"
     checks = (
         stays({"/app/main.c": main, f"/app/{part}.c": source}) + "def rebuilt(*target):\n"
-        "    run('make', '-B', *target)\n"
+        "    run('make', *target)\n"
         f"    return run('/app/{program}').strip() == '{word} {number + 1000}'\n\n"
+        f"ways = [], [{program!r}], ['-B'], ['-B', {program!r}]\n"
         f"goal('runs', lambda: run('/app/{program}').strip() == '{word} {number * number}')\n"
         f"passes(lambda: open('/app/{part}.c', 'w').write({other!r}))\n"
-        f"goal('rule', lambda: passes(rebuilt) or rebuilt({program!r}))\n"
+        f"goal('rule', lambda: any(passes(lambda: rebuilt(*words)) for words in ways))\n"
         "goals['runs'] &= goals['rule']\n"
     )
     setup = "\n".join(

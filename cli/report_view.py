@@ -1,0 +1,204 @@
+"""Renders the report of a data directory as a page: tables, and charts as inline SVG."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .page import brought, page
+from .text import count, cut, one_line, percent, seconds, size
+from .tree_view import served, unserved_as
+
+if TYPE_CHECKING:
+    from tvsnap.graph import Edge, Step, Tally, TreeNode
+
+WIDTH, HEIGHT = 820, 190
+LEFT, BOTTOM, TOP = 60, 20, 22
+"""The margins of a chart's bars, in pixels."""
+LABELS = 16
+"""How many bars of a chart have a label at most."""
+ROWS = 30
+"""How many rows a table has at most."""
+LATEST = 200
+"""Of how many rollouts the calls are looked at one by one: a server is asked for each."""
+SHORTEST, LONGEST = -5, 3
+"""Powers of 10: the shortest and the longest duration that a histogram tells apart, in seconds."""
+
+
+def report(
+    figures: dict[str, Any],
+    epochs: Sequence[Tally],
+    tasks: Sequence[Tally],
+    nodes: Sequence[TreeNode],
+    steps: Sequence[Step],
+) -> str:
+    """Returns the page.
+
+    Args:
+        figures: those of `tvsnap stats`.
+        epochs: what the rollouts of each epoch came to.
+        tasks: the same, of each task.
+        nodes: the states, with the calls that are recorded.
+        steps: the calls of the latest `LATEST` rollouts.
+    """
+    calls = [call for node in nodes for call in ([node.made_by] if node.made_by else []) + list(node.unchanging)]
+    title = f"tvsnap: {count(figures['calls'], 'call')} in {count(figures['rollouts'], 'rollout')}"
+    parts = [f"<h1>{_text(title)}</h1>", *_totals(figures)]
+    parts += [
+        *_by_epoch(epochs),
+        *_by_depth(figures["by_depth"]),
+        *_waits(steps),
+        *_durations(calls),
+        *_unshared(calls),
+        *_tallied(tasks),
+    ]
+    return page(title, "\n".join(parts), brought("report.css"))
+
+
+def _totals(figures: dict[str, Any]) -> list[str]:
+    saved = figures["saved_s"]
+    rows = [
+        ("answered from the graph", f"{figures['hits']:,}", percent(figures["hits"], figures["calls"])),
+        ("answered by waiting", f"{figures['coalesced']:,}", percent(figures["coalesced"], figures["calls"])),
+        ("executed", f"{figures['executed']:,}", percent(figures["executed"], figures["calls"])),
+        ("time of the answered calls", seconds(figures["answered_s"]), ""),
+        ("spent on answers, forks and snapshots", seconds(figures["answered_s"] - saved), ""),
+        ("saved" if saved >= 0 else "not saved", seconds(abs(saved)), ""),
+        ("forks", f"{figures['forks']:,}", ""),
+        ("snapshots", f"{figures['snapshots']:,}", size(figures["snapshot_bytes"])),
+        ("disk", size(figures["disk_bytes"]), ""),
+    ]
+    return [_table(("", "", ""), rows), "<p>Times are sums over all rollouts, in wall time.</p>"]
+
+
+def _by_epoch(epochs: Sequence[Tally]) -> list[str]:
+    epochs = [one for one in epochs if one.calls]
+    if not epochs:
+        return []
+    names = [one.key or "none" for one in epochs]
+    rates = [100 * one.hit_rate for one in epochs]
+    means = [[one.waited_s / one.calls for one in epochs], [one.took_s / one.calls for one in epochs]]
+    return [
+        "<h2>Hit rate by epoch</h2>",
+        _chart(names, [rates], _percent, most=100),
+        "<h2>Seconds a call, by epoch</h2>",
+        "<p>Blue: how long a rollout waited. Orange: how long its call takes where it is executed.</p>",
+        _chart(names, means, seconds),
+    ]
+
+
+def _by_depth(places: Sequence[dict[str, int]]) -> list[str]:
+    if not places:
+        return []
+    names = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']}-{one['to']}" for one in places]
+    rates = [100 * one["answered"] / one["calls"] for one in places]
+    return ["<h2>Hit rate by a call's place in its rollout</h2>", _chart(names, [rates], _percent, most=100)]
+
+
+def _waits(steps: Sequence[Step]) -> list[str]:
+    if not steps:
+        return []
+    answered, executed = ([step.seconds for step in steps if step.answered is kind] for kind in (True, False))
+    return [
+        "<h2>How long rollouts waited for a call</h2>",
+        f"<p>Of the latest {LATEST} rollouts, how many calls. Blue: answered. Orange: executed.</p>",
+        _histogram(answered, executed),
+    ]
+
+
+def _durations(calls: Sequence[Edge]) -> list[str]:
+    if not calls:
+        return []
+    return [
+        "<h2>How long the recorded calls take</h2>",
+        "<p>Where they are executed; how many calls there are of each duration.</p>",
+        _histogram([call.result.duration for call in calls]),
+    ]
+
+
+def _histogram(*series: Iterable[float]) -> str:
+    """Returns a chart of how many durations there are of each half power of 10."""
+    found = [Counter(map(_bin, durations)) for durations in series]
+    bins = range(min(map(min, filter(None, found))), max(map(max, filter(None, found))) + 1)
+    names = [f"≥ {seconds(10 ** (one / 2))}" for one in bins]
+    return _chart(names, [[float(counts[one]) for one in bins] for counts in found], lambda value: f"{value:,.0f}")
+
+
+def _bin(duration: float) -> int:
+    """Returns the half power of 10 below a duration."""
+    least = 10.0**SHORTEST
+    return min(2 * LONGEST, math.floor(2 * math.log10(max(duration, least))))
+
+
+def _unshared(calls: Iterable[Edge]) -> list[str]:
+    reasons = Counter(unserved_as(call) for call in calls if not served(call))
+    heading = "<h2>What was not shared, and why</h2>"
+    if not reasons:
+        return [heading, "<p>All recorded calls answer others.</p>"]
+    rows = [(cut(one_line(reason), 160), f"{number:,}") for reason, number in reasons.most_common(ROWS)]
+    return [heading, _table(("reason", "calls"), rows), _more(len(reasons) - ROWS)]
+
+
+def _tallied(tasks: Sequence[Tally]) -> list[str]:
+    if not tasks:
+        return []
+    names = ("task", "rollouts", "reward", "calls", "hits", "failing", "waited", "took")
+    most = sorted(tasks, key=lambda one: one.calls, reverse=True)[:ROWS]
+    rows = [
+        (
+            *(cut(one_line(one.key or "none"), 60), f"{one.rollouts:,}"),
+            *("" if one.reward is None else f"{one.reward:.3g}", f"{one.calls:,}"),
+            *(percent(one.hits + one.coalesced, one.calls), f"{one.failing:,}"),
+            *(seconds(one.waited_s), seconds(one.took_s)),
+        )
+        for one in most
+    ]
+    return ["<h2>Tasks</h2>", _table(names, rows), _more(len(tasks) - ROWS)]
+
+
+def _more(number: int) -> str:
+    return f"<p>and {number:,} more</p>" if number > 0 else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
+    top = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>" if any(head) else ""
+    return f'<div class="scroll"><table>{top}{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+
+
+def _chart(
+    names: Sequence[str], series: Sequence[Sequence[float]], words: Callable[[float], str], most: float = 0.0
+) -> str:
+    """Returns a chart with a bar for each name and series; `words` tells a value, and `most` is the top of the axis."""
+    top = most or max((value for values in series for value in values), default=0.0) or 1.0
+    high, step = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT) / len(names)
+    width = min(60.0, 0.8 * step / len(series))
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="group">']
+    for part in (0.0, 0.5, 1.0):
+        y = TOP + high * (1 - part)
+        parts.append(f'<path class="line" d="M{LEFT} {y:g}H{WIDTH}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:g}" text-anchor="end">{_text(words(part * top))}</text>')
+    for place, name in enumerate(names):
+        middle = LEFT + step * (place + 0.5)
+        for number, values in enumerate(series):
+            tall = high * min(1.0, max(0.0, values[place]) / top)
+            x, y = middle + width * (number - len(series) / 2), TOP + high - tall
+            parts.append(
+                f'<rect class="bar{number}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{tall:.2f}">'
+                f"<title>{_text(f'{name}: {words(values[place])}')}</title></rect>"
+            )
+        if place % math.ceil(len(names) / LABELS) == 0:
+            label = _text(cut(one_line(name), 12))
+            parts.append(f'<text x="{middle:.2f}" y="{HEIGHT - 5}" text-anchor="middle">{label}</text>')
+    return "\n".join([*parts, "</svg>"])
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f} %"
+
+
+def _text(text: str) -> str:
+    return html.escape(one_line(text))

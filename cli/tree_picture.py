@@ -1,0 +1,349 @@
+"""Decides what is drawn in a picture of the tree of states: the marks, their places, widths, shades and texts.
+
+The tree grows to the right: each leaf has a row, each parent stands in the middle of its children. Chains of single
+children and rarely used branches are folded, as in the listing for terminals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
+
+from .roots import Root, distinctions
+from .text import TIMES, call_line, call_text, count, cut, one_line, seconds, size, visible
+from .tree_view import FAILED, HASH_DIGITS, Branch, build, choose, failure_of, served, unserved_as
+
+Colour = Literal["source", "reward"]
+Kind = Literal["root", "kept", "bare", "private", "folded"]
+
+LABEL = 29
+"""The width of a label, in characters."""
+CHAIN = 3
+"""So many states of a chain, besides its first and its last, are worth folding."""
+ROWS = 150
+"""How many rows a picture has at most; where it would have more, further branches are folded, the least used ones."""
+SHADES = 5
+LISTED = 30
+"""How many calls the text of a mark lists at most."""
+LONGEST = 4000
+"""How many characters of a call the text of a mark has at most."""
+
+
+class Rewards(NamedTuple):
+    """The rewards of rollouts that ended in a state or below it: their sum, and how many they are."""
+
+    total: float = 0.0
+    number: int = 0
+
+    def plus(self, other: Rewards) -> Rewards:
+        """Returns the rewards of both."""
+        return Rewards(self.total + other.total, self.number + other.number)
+
+    @property
+    def text(self) -> str:
+        """The mean in words, or nothing if there are none."""
+        if not self.number:
+            return ""
+        of = f", the mean of {self.number}" if self.number > 1 else ""
+        return f"reward {self.total / self.number:.3g}{of}"
+
+
+@dataclass
+class Mark:
+    """One thing that is drawn: a state, or several folded into one. Its texts are harmless, but not escaped.
+
+    Attributes:
+        kind: its form: the root, a state with a snapshot, without one, or of a private branch; or several states.
+        label: its call, cut.
+        failure: how the call failed; empty if it did not.
+        note: what was called there and changed nothing, in words; empty if nothing was.
+        title: all that is told of it, of several lines.
+        visits: how often it was come to, at least.
+        shade: which of `SHADES` colours it has, from 0 on; None for no colour.
+        shared: whether the call answers others.
+        parent: the place of its parent in the list of marks; None for what has none.
+        children: the places of its children.
+        column, row: where it stands; rows are fractions for what stands between two.
+    """
+
+    kind: Kind
+    label: str
+    title: str
+    failure: str = ""
+    note: str = ""
+    visits: int = 1
+    shade: int | None = None
+    shared: bool = True
+    parent: int | None = None
+    children: list[int] = field(default_factory=list)
+    column: int = 0
+    row: float = 0.0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn.
+
+    Attributes:
+        marks: from the top to the bottom and from the left to the right, parents before their children.
+        shades: what the shades mean, in words, by their numbers.
+        states: how many states these are.
+    """
+
+    marks: Sequence[Mark]
+    shades: Sequence[str]
+    states: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(not mark.children for mark in self.marks)
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return 1 + max(mark.column for mark in self.marks)
+
+
+def rewards_by_state(nodes: Sequence[TreeNode], rollouts: Iterable[RolloutRecord]) -> dict[str, Rewards]:
+    """Returns the rewards of what ended in each state or below it.
+
+    Args:
+        nodes: the states, parents before their children.
+        rollouts: the rollouts.
+    """
+    listed = {node.state.hash for node in nodes}
+    found: dict[str, Rewards] = defaultdict(Rewards)
+    for rollout in rollouts:
+        if rollout.state in listed and rollout.reward is not None and math.isfinite(rollout.reward):
+            found[rollout.state] = found[rollout.state].plus(Rewards(rollout.reward, 1))
+    for node in reversed(nodes):
+        if node.state.parent is not None and node.state.hash in found:
+            found[node.state.parent] = found[node.state.parent].plus(found[node.state.hash])
+    return dict(found)
+
+
+def draw(
+    nodes: Sequence[TreeNode],
+    roots: Mapping[str, RootInfo],
+    rollouts: Sequence[RolloutRecord],
+    rewards: Mapping[str, Rewards],
+    *,
+    colour: Colour = "source",
+    everything: bool = False,
+) -> Picture:
+    """Returns a picture of a listing of states.
+
+    Args:
+        nodes: the listing, parents before their children.
+        roots: the roots' information, by hash.
+        rollouts: the rollouts that began at these roots.
+        rewards: those of what ended in each state or below it.
+        colour: what the shades tell: where results came from, or the rewards.
+        everything: whether to fold nothing.
+    """
+    drawing = _Drawing(roots, rollouts, rewards, colour, everything=everything)
+    tops = build(nodes)
+    drawing.fold(tops)
+    least = 2
+    while not everything and sum(not mark.children for mark in drawing.marks) > max(ROWS, 2 * len(tops)):
+        drawing.fold(tops, least)
+        least *= 2
+    drawing.place()
+    return Picture(drawing.marks, drawing.shades(), len(nodes))
+
+
+class _Pending(NamedTuple):
+    """A mark to come."""
+
+    branches: Sequence[Branch]
+    parent: int | None
+    fold: Literal["", "chain", "branches"] = ""
+
+
+class _Drawing:
+    """Makes the marks of one picture."""
+
+    def __init__(
+        self,
+        roots: Mapping[str, RootInfo],
+        rollouts: Sequence[RolloutRecord],
+        rewards: Mapping[str, Rewards],
+        colour: Colour,
+        *,
+        everything: bool,
+    ) -> None:
+        self.marks: list[Mark] = []
+        self._roots, self._rewards, self._colour, self._everything = roots, rewards, colour, everything
+        self._begun: dict[str, list[RolloutRecord]] = defaultdict(list)
+        for rollout in rollouts:
+            self._begun[rollout.root].append(rollout)
+        values = [one.reward for one in rollouts if one.reward is not None and one.state in rewards]
+        values = [value for value in values if math.isfinite(value)]
+        self._lowest, self._highest = min(values, default=0.0), max(values, default=0.0)
+        self._apart = distinctions(
+            Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
+            for root in roots.values()
+        )
+
+    def shades(self) -> list[str]:
+        """Returns what the shades mean."""
+        if self._colour == "source":
+            return ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"]
+        if not self._rewards:
+            return ["no reward was recorded"]
+        low, high = self._lowest, self._highest
+        if low == high:
+            return [f"reward {low:.3g}"]
+        return [f"{'reward ' if n == 0 else ''}{low + (high - low) * n / (SHADES - 1):.3g}" for n in range(SHADES)]
+
+    def fold(self, tops: Sequence[Branch], least: int = 0) -> None:
+        """Makes all marks, without recursion: trees may be deeper than Python's stack.
+
+        Of several branches, those with fewer than `least` calls and answers are folded.
+        """
+        self.marks = []
+        pending = [_Pending([top], None) for top in reversed(tops)]
+        while pending:
+            item = pending.pop()
+            place = len(self.marks)
+            if item.fold == "branches":
+                above = item.branches[0].above
+                more = "more " if above is not None and len(above.children) > len(item.branches) else ""
+                words = count(len(item.branches), f"{more}branch", f"{more}branches")
+                self._add(self._folded(item.branches, f"… {words}"), item)
+            elif item.fold == "chain":
+                self._add(self._folded(item.branches, f"⋮ {count(len(item.branches), 'call')}"), item)
+                pending.append(_Pending(item.branches[-1].children, place))
+            else:
+                (branch,) = item.branches
+                self._add(self._state(branch), item)
+                pending += reversed(self._below(branch, place, least, top=item.parent is None))
+
+    def place(self) -> None:
+        """Gives each leaf the next row, and each parent the middle of its first and its last child."""
+        row = 0
+        for mark in self.marks:
+            mark.column = 0 if mark.parent is None else self.marks[mark.parent].column + 1
+            if not mark.children:
+                mark.row, row = float(row), row + 1
+        for mark in reversed(self.marks):
+            if mark.children:
+                mark.row = (self.marks[mark.children[0]].row + self.marks[mark.children[-1]].row) / 2
+
+    def _add(self, mark: Mark, item: _Pending) -> None:
+        mark.parent = item.parent
+        if item.parent is not None:
+            self.marks[item.parent].children.append(len(self.marks))
+        self.marks.append(mark)
+
+    def _below(self, branch: Branch, place: int, least: int, *, top: bool) -> list[_Pending]:
+        """Returns what follows a state, whose mark stands at `place`."""
+        children = branch.children
+        if len(children) == 1 and not (top or self._everything):
+            chain = [children[0]]
+            while len(chain[-1].children) == 1:
+                chain.append(chain[-1].children[0])
+            if len(chain) > CHAIN:
+                return [_Pending(chain[:-1], place, "chain")]
+        shown = children if self._everything else choose(children)[0]
+        if len(children) > 1:
+            shown = [child for child in shown if sum(child.weight) + 1 >= least]
+        kept = {id(child) for child in shown}
+        rest = [child for child in children if id(child) not in kept]
+        return [*(_Pending([child], place) for child in shown), *([_Pending(rest, place, "branches")] if rest else [])]
+
+    def _state(self, branch: Branch) -> Mark:
+        node, call = branch.node, branch.node.made_by
+        ended = self._rewards.get(node.state.hash, Rewards())
+        facts = [f"state {node.state.hash[:12]}"]
+        if call is not None:
+            facts += [seconds(call.result.duration)] + ([f"answered {count(call.hits, 'call')}"] if call.hits else [])
+        facts += [f"snapshot of {size(one.size)}" for one in node.snapshots]
+        facts += [ended.text] if ended.number else []
+        kind: Kind = "private" if node.state.private else "kept" if node.snapshots else "bare"
+        if call is None:
+            info = self._roots.get(node.state.hash)
+            words = self._root_words(info) if info else ["(root)"]
+            mark = Mark("root", " ".join(words), "\n".join([*words, ", ".join(facts)]))
+            mark.visits = max(1, len(self._begun[node.state.hash]))
+        else:
+            lines = [_whole(call), "", ", ".join(facts)]
+            lines += [_ending(call)] if failure_of(call) else []
+            lines += [] if served(call) else [visible(unserved_as(call))]
+            mark = Mark(kind, call_line(call.call), "\n".join(lines), failure_of(call), shared=served(call))
+            mark.visits = 1 + call.hits
+        mark.label = cut(mark.label[: 4 * LABEL], LABEL - (len(mark.failure) + 1 if mark.failure else 0))
+        mark.shade = self._shade([call] if call else [], ended)
+        if node.unchanging:
+            failing = sum(bool(failure_of(one)) for one in node.unchanging)
+            mark.note = f"+ {count(len(node.unchanging), 'call')}" + (f", {failing} {FAILED}" if failing else "")
+            mark.title += "\n\n" + "\n".join(
+                [f"{count(len(node.unchanging), 'call')} that changed nothing:", *_list(node.unchanging)]
+            )
+        return mark
+
+    def _folded(self, branches: Sequence[Branch], label: str) -> Mark:
+        """Returns the mark of several states: a chain, or branches with what is below them."""
+        calls = [branch.node.made_by for branch in branches if branch.node.made_by]
+        failing = sum(bool(failure_of(call)) for call in calls)
+        title = "\n".join([label, *_list(calls)])
+        mark = Mark("folded", label, title, f"{failing} {FAILED}" if failing else "")
+        chain = len(branches) > 1 and branches[1].above is branches[0]
+        ended = [self._rewards.get(branch.node.state.hash, Rewards()) for branch in branches]
+        visits = [1 + call.hits for call in calls]
+        mark.visits = max(visits) if chain else sum(visits)
+        total = ended[0]
+        for one in [] if chain else ended[1:]:
+            total = total.plus(one)
+        mark.title += f"\n\n{total.text}" if total.number else ""
+        mark.shade = self._shade(calls, total)
+        return mark
+
+    def _shade(self, calls: Sequence[Edge], ended: Rewards) -> int | None:
+        if self._colour == "reward":
+            if not ended.number:
+                return None
+            if self._lowest == self._highest:
+                return 0
+            mean = ended.total / ended.number
+            part = (mean - self._lowest) / (self._highest - self._lowest)
+            return min(SHADES - 1, max(0, round((SHADES - 1) * part)))
+        if not calls:
+            return None
+        hits = sum(call.hits for call in calls)
+        share = hits / (hits + len(calls))
+        return 0 if not hits else next((n for n, most in enumerate((0.5, 0.75, 0.9), 1) if share <= most), SHADES - 1)
+
+    def _root_words(self, info: RootInfo) -> list[str]:
+        begun = self._begun[info.hash]
+        tasks = Counter(rollout.task for rollout in begun if rollout.task)
+        words = [one_line(info.image_name)]
+        words += [one_line(task) for task in tasks] if len(tasks) < 2 else [count(len(tasks), "task")]
+        words += [f"{TIMES}{len(begun)}"] if begun else []
+        words += [apart] if (apart := self._apart.get(info.hash)) else []
+        return words
+
+
+def _whole(call: Edge) -> str:
+    text = call_text(call.call)
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}…\n({len(text) - LONGEST:,} more characters: tvsnap show {call.next_state[:HASH_DIGITS]})"
+
+
+def _ending(call: Edge) -> str:
+    return "timed out" if call.result.timed_out else f"exit status {call.result.exit_code}"
+
+
+def _list(calls: Sequence[Edge]) -> list[str]:
+    lines = [
+        cut(call_line(call.call)[:200], 100) + (f" {failure_of(call)}" if failure_of(call) else "")
+        for call in calls[:LISTED]
+    ]
+    return lines + ([f"… and {len(calls) - LISTED} more"] if len(calls) > LISTED else [])
