@@ -82,7 +82,7 @@ class Budget:
         parked_memory: how many bytes of memory the parked sandboxes, and those that were made ahead of time, may take
             together.
         reserve: how many bytes are left free on the file system of the data directory: with less, no snapshots are
-            taken. None for a tenth of the file system.
+            taken. None for a tenth of the file system, and 8 GiB at most.
 
     Raises:
         UsageError: a number is out of its range.

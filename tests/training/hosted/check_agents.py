@@ -240,13 +240,15 @@ def test_commands(text: str, command: str | None) -> None:
 
 
 def test_what_a_command_prints_ends_no_turn(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
-    """The tokenizer's token for the end of a turn is text there."""
-    agents = Agents(Scripted(tokenizer, ("printf 'a\\174DONE\\174b'",)), tokenizer)
+    """What the tokenizer has a token of its own for is text there."""
+    tokenizer.add_special_tokens({"additional_special_tokens": ["@END@"]})
+    special = tokenizer.convert_tokens_to_ids("@END@")
+    assert tokenizer.encode("a@END@", add_special_tokens=False)[-1] == special
+    agents = Agents(Scripted(tokenizer, ("printf 'a\\100END\\100b'",)), tokenizer)
     (one, *_), *_ = play(agents, tmp_path, images, 2)
-    assert one.calls[0].shown == "a|DONE|b"
-    end = tokenizer.eos_token_id
-    first, last = one.turns[0][1], one.turns[1][0]
-    assert end not in one.tokens[first:last]
+    assert one.calls[0].shown == "a@END@b"
+    assert special not in one.tokens
+    assert "a@END@b" in tokenizer.decode(one.tokens)
 
 
 @pytest.mark.parametrize("options", [{"turns": 0}, {"turns": -1}, {"turns": 1.5}, {"shown": -1}])

@@ -28,7 +28,7 @@ from tvsnap.sandboxes.protocol import Backend
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
 SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and that time is not recorded
-LEFT_FREE = 10  # this part of the disk is no snapshot's
+LEFT_FREE, MOST_LEFT = 10, 8192 * MIB  # one part of so many of a disk is no snapshot's, and at most so much
 REFUSING = 5.0  # seconds for which snapshots worth no more than a refused one are refused without a look at the others
 
 
@@ -48,7 +48,7 @@ def fitted(budget: Budget, home: Path, used: int) -> Budget:
 def free_and_reserve(budget: Budget, home: Path) -> tuple[int, int]:
     """Returns the bytes that are free on the file system of a data directory, and those that must be left free."""
     disk = DiskSpace.on(home, home)
-    return disk.free, disk.total // LEFT_FREE if budget.reserve is None else budget.reserve
+    return disk.free, min(disk.total // LEFT_FREE, MOST_LEFT) if budget.reserve is None else budget.reserve
 
 
 def shortage(budget: Budget, home: Path) -> str | None:
