@@ -15,6 +15,7 @@ _CHANGES = (
     (r"^ *@in_order\n", ""),  # threads wait for each other as they see fit
     (r"^ *@awaited_or_entered\n", ""),
     (r"\b(async|await) ", ""),
+    (r"\banext\(", "next("),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\basync(?=contextmanager)", ""),
     (r"\basync_(?=[a-z])", ""),  # modules

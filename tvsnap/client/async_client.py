@@ -233,6 +233,7 @@ class AsyncClient(AsyncClientBase):
         """
         async with self.transport.stream("GET", target("events")) as pieces:
             parser = EventParser()
+            parser.take(await anext(pieces, b""))  # a comment, once nothing is missed
             yield (event async for piece in pieces for event in parser.take(piece))
 
     async def reexecute(self, edge: Edge) -> Remade:

@@ -227,6 +227,7 @@ class Client(ClientBase):
         """
         with self.transport.stream("GET", target("events")) as pieces:
             parser = EventParser()
+            parser.take(next(pieces, b""))  # a comment, once nothing is missed
             yield (event for piece in pieces for event in parser.take(piece))
 
     def reexecute(self, edge: Edge) -> Remade:

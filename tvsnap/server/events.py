@@ -13,6 +13,8 @@ from tvsnap.server.tenants import Tenant
 MEDIA_TYPE = "text/event-stream"
 MOST_WAITING = 1000
 """Events that wait for a client that does not take them; beyond that, the newest are dropped and counted."""
+LISTENING = b": events\n\n"
+"""The comment by which a client knows that it misses nothing from then on."""
 HEARTBEAT = 15.0
 """Seconds without an event after which a comment is sent: a connection is to be seen to live."""
 
@@ -52,7 +54,7 @@ class Events:
         listener = _Listener(tenant)
         self._listeners.add(listener)
         try:
-            yield b": events\n\n"  # by this, a client knows that it misses nothing from now on
+            yield LISTENING
             while not self._closed:
                 yield await listener.next()
         finally:

@@ -20,6 +20,7 @@ from tvsnap.client.async_transport import AsyncConnection
 from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.wire import LONGEST_HEAD, parse_head
 from tvsnap.model.errors import TvsnapError
+from tvsnap.server.events import LISTENING
 from tvsnap.server.http import KEY_HEADER, SECRET_HEADER, end_of_server, error_response, json_response
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.workers import Worker
@@ -219,7 +220,17 @@ class Passing:
         return merge(answers)
 
     async def _join_events(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the events of all workers as they come; of one that dies, what it tells once it was started again."""
+        """Sends the events of all workers as they come; of one that dies, what it tells once it was started again.
+
+        The comment by which a client knows that it misses nothing from then on comes once all workers have joined.
+        """
+        missing = set(range(len(self._worker.names)))
+
+        async def joined(number: int) -> None:
+            if number in missing:
+                missing.discard(number)
+                if not missing:
+                    await send({"type": "http.response.body", "body": LISTENING, "more_body": True})
 
         async def ask() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -230,12 +241,15 @@ class Passing:
             async def forward(message: Message) -> None:
                 nonlocal status
                 status = message.get("status", status)
-                if status == 200 and message.get("body"):  # a whole event, or a comment
+                if status == 200 and message.get("body") == LISTENING:
+                    await joined(number)
+                elif status == 200 and message.get("body"):  # a whole event, or a comment
                     await send({"type": "http.response.body", "body": message["body"], "more_body": True})
 
             while not self._stopping():
                 with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                     await self._pass(number, dict(scope), ask, forward, Busy("a worker has died", LISTEN_AGAIN))
+                await joined(number)  # it has died: what it does not tell is not waited for
                 await asyncio.sleep(LISTEN_AGAIN)
 
         async def left() -> None:
