@@ -12,7 +12,7 @@ from tvsnap.model.network import NO_NETWORK, Network
 from tvsnap.model.observations import Observation, SnapshotInfo
 from tvsnap.sandboxes.protocol import Sandbox, Staged
 
-_BACK_TO_SLEEP, _PAUSE = 0.5, 0.002  # seconds: the longest that is waited for it, and between two looks
+_BACK_TO_SLEEP, _PAUSE = 0.5, 0.002  # seconds: the longest that is waited for it, and between the first two looks
 
 
 class Origin(NamedTuple):
@@ -99,9 +99,10 @@ class LiveSandbox:
         before, self.disturbed = self.observation if self.disturbed else None, False
         if before is None:
             return
-        found, deadline = look(self.sandbox), time.monotonic() + _BACK_TO_SLEEP
-        while found.quiet_s == 0 < before.quiet_s and time.monotonic() < deadline:
-            time.sleep(_PAUSE)
+        found, deadline, pause = look(self.sandbox), time.monotonic() + _BACK_TO_SLEEP, _PAUSE
+        while found.quiet_s == 0 and self.age() < before.quiet_s and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause *= 2  # a look takes processor time
             found = look(self.sandbox)
         alike = (found.files, found.data, found.shell, found.service) == (
             before.files, before.data, before.shell, before.service

@@ -76,8 +76,7 @@ def kl(p: Sequence[float], q: Sequence[float]) -> float:
     Raises:
         UsageError: they are of different lengths.
     """
-    if len(p) != len(q):
-        raise UsageError(f"the distributions are over {len(p)} and {len(q)} actions; compare those over the same ones")
+    _check_same_actions(p, q)
     if any(a > 0.0 and b <= 0.0 for a, b in zip(p, q, strict=True)):
         return math.inf
     terms = (a * (math.log(a) - math.log(b)) for a, b in zip(p, q, strict=True) if a > 0.0)
@@ -94,7 +93,12 @@ def js(p: Sequence[float], q: Sequence[float]) -> float:
     Raises:
         UsageError: they are of different lengths.
     """
-    if len(p) != len(q):
-        raise UsageError(f"the distributions are over {len(p)} and {len(q)} actions; compare those over the same ones")
+    _check_same_actions(p, q)
     middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
     return min(LARGEST_JS, (kl(p, middle) + kl(q, middle)) / 2)
+
+
+def _check_same_actions(p: Sequence[float], q: Sequence[float]) -> None:
+    """Raises UsageError where two distributions are of different lengths."""
+    if len(p) != len(q):
+        raise UsageError(f"the distributions are over {len(p)} and {len(q)} actions; compare those over the same ones")

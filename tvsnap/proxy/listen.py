@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import socket
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +12,7 @@ from tvsnap.proxy.app import Proxy, make_app
 from tvsnap.server.http import AtMost
 from tvsnap.server.patience import Patient
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.signals import StoppedBySignals
 from tvsnap.server.tls import server_context
 
 KEEP_ALIVE = 3600
@@ -44,19 +42,5 @@ async def serve(proxy: Proxy, settings: ServerSettings, sockets: list[socket.soc
     )
     config.load()
     config.ssl = server_context(settings)
-    server = _Server(config)
+    server = StoppedBySignals(config)
     await server.serve(sockets)
-
-
-class _Server(uvicorn.Server):
-    """Stops at a signal, which it does not raise again: that is no failure."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

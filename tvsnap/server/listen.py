@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from functools import partial
 from types import FrameType
 from typing import Any, cast
@@ -20,6 +18,7 @@ from tvsnap.server.http import AtMost
 from tvsnap.server.patience import Patient, PatientSocket
 from tvsnap.server.service import Service
 from tvsnap.server.settings import ServerSettings
+from tvsnap.server.signals import StoppedBySignals
 from tvsnap.server.tls import HANDSHAKE_PATIENCE, server_context
 from tvsnap.server.tvcache.targets import LongTargets, QueryInPlace
 from tvsnap.server.workers import Worker
@@ -74,8 +73,8 @@ async def serve(
     await server.serve(sockets)
 
 
-class _Server(uvicorn.Server):
-    """Has TLS at TCP ports alone. Ends in order at a signal, which it does not raise again: that is no failure."""
+class _Server(StoppedBySignals):
+    """Has TLS at TCP ports alone, and ends what is under way in order."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -117,13 +116,3 @@ class _Server(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return protocol
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
