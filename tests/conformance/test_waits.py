@@ -43,8 +43,8 @@ def test_a_job_that_is_polled_ends(cache: Cache, request: pytest.FixtureRequest)
     """The same question, asked again and again: each rollout sees the end of it."""
     for number in range(2):
         with begin(cache, request) as rollout:
-            ask(rollout, BUILD)
             began, polls = time.monotonic(), 0
+            ask(rollout, BUILD)
             while ask(rollout, "cat /tmp/f 2>/dev/null || echo none")[0] != "done":
                 polls += 1
                 assert time.monotonic() - began < 30, "stuck"

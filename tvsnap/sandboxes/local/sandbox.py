@@ -319,9 +319,10 @@ class LocalSandbox(Networked, Rewindable):
         """Returns the connection to PID 1, which is made if there is none; raises SandboxDied if PID 1 has ended."""
         if self._closed:
             raise SandboxDied(f"sandbox {self.id} is closed")
-        if self._guest is None:
-            self._guest = self._connect()
-        return self._guest
+        guest = self._guest  # another thread may be closing the sandbox
+        if guest is None:
+            guest = self._guest = self._connect()
+        return guest
 
     def _own_pids(self) -> list[int]:
         guest = self.guest()  # PID 1 must have its connection, which a checkpoint closes, when it is noted
@@ -341,8 +342,9 @@ class LocalSandbox(Networked, Rewindable):
                 return
             self._closed = True
         self.time_waits.close()
-        if self._guest is not None:
-            self._guest.abandon()
+        guest, self._guest = self._guest, None  # it refers back to the sandbox
+        if guest is not None:
+            guest.abandon()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.init, 9)
         self.cgroup.thaw()  # another thread may be archiving the sandbox
