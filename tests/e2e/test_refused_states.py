@@ -103,7 +103,8 @@ UNTIL_ALL_HAVE_BEGUN = (
 def let_go_on(cache: Cache) -> bool:
     """Ends the calls of `UNTIL_ALL_HAVE_BEGUN` once all rollouts are executing one."""
     found = [Path(f"/proc/{sandbox.init}/root/tmp") for sandbox in inside.sandboxes(cache.pool)]
-    executing = [tmp for tmp in found if (tmp / "begun").exists()]
+    # The sandboxes of rollouts that have ended may not be gone yet.
+    executing = [tmp for tmp in found if (tmp / "begun").exists() and not (tmp / "go").exists()]
     if len(executing) == AT_ONCE:
         for tmp in executing:
             owner = (tmp / "begun").stat()
