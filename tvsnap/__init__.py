@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tvsnap.host.load import Load
     from tvsnap.host.trees import TreeItem
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
+    from tvsnap.integrations.tool_schemas import tool_schemas
     from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.errors import (
         CallCancelled,
@@ -95,6 +96,7 @@ _NAMES = {
     "tvsnap.host.load": "Load",
     "tvsnap.host.trees": "TreeItem",
     "tvsnap.images": "BuildProgress ImageBuildError ImageNotFound ImageSpecError ImageStore",
+    "tvsnap.integrations.tool_schemas": "tool_schemas",
     "tvsnap.model.calls": "Part ToolCall ToolResult",
     "tvsnap.model.errors": (
         "CallCancelled CheckpointFailed ForkFailed GradingFailed InfrastructureError MachineLacks NotCheckpointable "
@@ -201,6 +203,7 @@ __all__ = [
     "Verifier",
     "connect",
     "tool",
+    "tool_schemas",
 ]
 
 
