@@ -170,7 +170,8 @@ def troubled(harbor: Harbor, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Trials of which people must be told something, started as people start them."""
     folder = tmp_path_factory.mktemp("troubled")
     write_troubled_tasks(folder)
-    options: list[str | Path] = ["--env", ENVIRONMENT, "--ek", f"home={harbor.home}", "--ek", f"salt={folder}"]
+    settings = (f"home={harbor.home}", f"salt={folder}", "policy=record-all")  # their calls are short
+    options: list[str | Path] = ["--env", ENVIRONMENT, *(word for one in settings for word in ("--ek", one))]
     with model_server({}) as url:
         harbor.variables["TVSNAP_NETWORK_HOSTS"] = f"files.example={urlsplit(url).netloc}"
         arguments: list[str | Path] = [

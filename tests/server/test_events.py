@@ -64,7 +64,8 @@ def test_rollouts_and_calls_are_told(request: pytest.FixtureRequest, place: str)
         assert [call["source"] for call in calls] == [SOURCES[name] for name in names]
         assert {call["tool"] for call in calls} == {"bash"}
         assert all(0 < call["seconds"] < 60 for call in calls)
-        assert client.graph.resolve(calls[-1]["state"]).depth == 1
+        known = filter(None, (call["state"] for call in calls))  # where an executed call led may be known only later
+        assert {client.graph.resolve(state).depth for state in known} <= {1}
 
 
 def test_grades_are_told(server: Server) -> None:
