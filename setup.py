@@ -54,7 +54,7 @@ class PlatformDistribution(Distribution):
 
 
 setup(
-    packages=[*find_packages(include=["tvsnap", "tvsnap.*"]), *RENAMED],
+    packages=[*find_packages(include=["tvsnap", "tvsnap.*"]), *RENAMED, "tvsnap_cli.screens"],
     package_dir=RENAMED,
     package_data={
         "tvsnap": [

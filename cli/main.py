@@ -26,6 +26,7 @@ VERBS = {
     "replay": "Run rollout files through the cache: the main job.",
     "run": "Make tool calls by hand, as one rollout.",
     "tree": "Show the tree of states, with calls, hits, forks and snapshots.",
+    "browse": "Walk through the tree of states on a screen.",
     "rollouts": "List the rollouts that were made, newest first.",
     "show": "Show a rollout's calls, or a state: how it came about.",
     "diff": "Show how two states differ: files, processes, shell.",

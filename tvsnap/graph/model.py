@@ -414,6 +414,34 @@ class TreeNode:
     snapshots: tuple[Snapshot, ...]
 
 
+class Outlined(NamedTuple):
+    """A recorded call in an outline of the tree, which has no texts: it is read at once, however large the graph is.
+
+    Attributes:
+        id: of the edge.
+        state: where the call was made.
+        next_state: the state that it led to; None where nothing changed.
+        exit_code, timed_out, duration: as in `ToolResult`.
+        hits: how often it answered a call.
+        served: whether it answers others.
+        proven: as in `Edge`.
+        private: whether the state that it led to is private to one rollout.
+        kept: whether that state has a snapshot.
+    """
+
+    id: int
+    state: str
+    next_state: str | None
+    exit_code: int | None
+    timed_out: bool
+    duration: float
+    hits: int
+    served: bool
+    proven: bool
+    private: bool
+    kept: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """What was deleted from the graph, or would be.
