@@ -33,12 +33,12 @@ def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
     """
     sizes = {"": 0, "parent/": 0}
     found: dict[str, dict[str, str]] = {"": {}, "parent/": {}}
-    for path, stamp in stamps.items():
+    for path, (_, size, *_) in stamps.items():
         if image := _IMAGE.fullmatch(path):
             kind = image["lent"] or ""
             found[kind][image["name"]] = path
             if image["pages"]:
-                sizes[kind] += stamp.size
+                sizes[kind] += size
     if found["parent/"]:
         return found["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
     return found[""] if sizes[""] >= WORTH_COMPARING else {}

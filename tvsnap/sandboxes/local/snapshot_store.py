@@ -48,6 +48,7 @@ from tvsnap.sandboxes.sealing import (
     Stamp,
     checksum,
     from_sealed_json,
+    is_of_same,
     open_regular,
     reading,
     seal,
@@ -365,7 +366,9 @@ class Snapshots:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
         known = self._sound.get(snapshot)
         with reading(snapshot), paths.directory(self.path / snapshot) as directory:
-            if known is not None and all(stamp(name, directory).is_of_same(s) for name, s in known.stamps.items()):
+            if known is not None and _are_of_same(
+                known.stamps, {name: stamp(name, directory) for name in known.stamps}
+            ):
                 self._check_layer(snapshot, known.seal, seen_before=True)
                 return known.processes
             manifest = self.manifest(snapshot)
@@ -466,6 +469,10 @@ class Snapshots:
         shutil.rmtree(directory, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.unlink(directory)
+
+
+def _are_of_same(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> bool:
+    return before == now or all(is_of_same(stamp, now[name]) for name, stamp in before.items())
 
 
 def size_of(upper: Path) -> int:
