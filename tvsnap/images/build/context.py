@@ -21,7 +21,8 @@ _IGNORE = ".dockerignore"
 def context_signature(base: DockerfileBase) -> str:
     """Returns a hash of what a build may read: the Dockerfile, and the context's files.
 
-    These count by name, mode, content and link target, so that a copy of a context has the same hash. Raises OSError if something is unreadable.
+    These count by name, mode, content and link target, so that a copy of a context has the same hash.
+    Raises OSError if something is unreadable.
     """
     signature = hashlib.sha256(read_small(base.path) if base.text is None else base.text.encode())
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):

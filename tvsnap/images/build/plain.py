@@ -1,7 +1,7 @@
 """Rewrites a Dockerfile for builders that lack the newest syntax: without here-documents and `--link`.
 
-What is left means the same (Dockerfile reference, "Here-Documents"): the commands of a here-document become an argument of
-the shell, its files are copied from a build context of their own.
+What is left means the same (Dockerfile reference, "Here-Documents"): the commands of a here-document become an argument
+of the shell, its files are copied from a build context of their own.
 """
 
 from __future__ import annotations
