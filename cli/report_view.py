@@ -152,7 +152,7 @@ def _totals(figures: dict[str, Any]) -> list[str]:
         ("snapshots", f"{figures['snapshots']:,}", size(figures["snapshot_bytes"])),
     ]
     rows += [("disk", size(figures["disk_bytes"]), "")] if "disk_bytes" in figures else []
-    return [_table(("", "", ""), rows), "<p>Times are sums over all rollouts, in wall time.</p>"]
+    return [table(("", "", ""), rows), "<p>Times are sums over all rollouts, in wall time.</p>"]
 
 
 def _by_epoch(epochs: Sequence[Tally]) -> list[str]:
@@ -220,7 +220,7 @@ def _unshared(calls: Iterable[Edge]) -> list[str]:
     if not reasons:
         return [heading, "<p>All recorded calls answer others.</p>"]
     rows = [(cut(one_line(reason), 160), f"{number:,}") for reason, number in reasons.most_common(ROWS)]
-    return [heading, _table(("reason", "calls"), rows), _more(len(reasons) - ROWS)]
+    return [heading, table(("reason", "calls"), rows), _more(len(reasons) - ROWS)]
 
 
 def _tallied(tasks: Sequence[Tally]) -> list[str]:
@@ -237,14 +237,15 @@ def _tallied(tasks: Sequence[Tally]) -> list[str]:
         )
         for one in most
     ]
-    return ["<h2>Tasks</h2>", _table(names, rows), _more(len(tasks) - ROWS)]
+    return ["<h2>Tasks</h2>", table(names, rows), _more(len(tasks) - ROWS)]
 
 
 def _more(number: int) -> str:
     return f"<p>and {number:,} more</p>" if number > 0 else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table as HTML, with all texts escaped; an empty `head` is left out."""
     lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
     top = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>" if any(head) else ""
     return f'<div class="scroll"><table>{top}{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'

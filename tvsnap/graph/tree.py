@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import Edge, Outlined, Snapshot, State, TreeNode
+from tvsnap.graph.model import Edge, Listing, Outlined, Snapshot, State, TreeNode
 from tvsnap.graph.rows import (
     EDGE_COLUMNS,
     EDGE_WIDTH,
@@ -91,7 +91,7 @@ class Tree(GraphPart):
 
     def tree(
         self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
-    ) -> list[TreeNode]:
+    ) -> Listing:
         """Returns states with the calls made in them and their snapshots; parents come before their children.
 
         Hits and forks that a process has not flushed yet are not counted.
@@ -130,11 +130,11 @@ class Tree(GraphPart):
         snapshots: dict[str, list[Snapshot]] = defaultdict(list)
         for snapshot in map(to_snapshot, snapshot_rows):
             snapshots[snapshot.state].append(snapshot)
-        return [
+        return Listing(
             TreeNode(state, call, tuple(unchanging.get(state.hash, ())), tuple(snapshots.get(state.hash, ())))
             for state, call in [*((root, None) for root in roots), *made]
             if state.root in listed_roots
-        ]
+        )
 
     def calls_of(self, tools: Collection[str]) -> list[Edge]:
         """Returns all recorded calls of some tools, except those whose records are damaged.
