@@ -22,6 +22,7 @@ from tvsnap.model.network import NO_NETWORK, Traffic, is_host_name, is_private_n
 from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network import addresses, relay
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
+from tvsnap.sandboxes.network.attach import WayOut
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.network.relay import Way
@@ -232,10 +233,13 @@ def test_what_is_under_way() -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as tcp,
         closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as dns,
+        closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as udp,
+        closing(socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as tcp6,
         closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asker,
     ):
         dns.bind(("127.0.0.1", 0))
-        way = Way(Network(public=True), tcp, dns, -1)
+        tcp6.listen()
+        way = Way(Network(public=True), WayOut(tcp, tcp6, udp, dns, udp, -1, -1, -1))
         assert way.under_way() == 0
         with closing(socket.create_connection(tcp.getsockname())):
             assert way.under_way() == 1
