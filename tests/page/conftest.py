@@ -18,7 +18,11 @@ from tests.server.conftest import Server, server_home, start
 __all__ = ["server_home"]
 
 TOKEN = "the-token-of-these-tests"
-HOSTILE = "printf '<script>window.broken = 1</script><img src=x onerror=window.broken=1>\\033[31mred\\033[0m\\033]0;title\\007 end'"
+HOSTILE = (
+    "printf '<script>window.broken = 1</script><img src=x onerror=window.broken=1>"
+    "\\033[31mred\\033[0m\\033]0;title\\007 end'"
+)
+NOTES = "printf 'one\\ntwo\\n' > notes.txt"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PICTURES = os.environ.get("TVSNAP_PICTURES")
 """A folder for pictures of what the tests see; none are taken without it."""
@@ -53,7 +57,7 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             client,
             [
                 "cd /tmp",
-                "printf 'one\\ntwo\\n' > notes.txt",
+                NOTES,
                 HOSTILE,
                 "echo three >> notes.txt",
                 "mkdir -p deep/er",
@@ -61,7 +65,7 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             ],
             reward=1.0,
         )
-        other = _rollout(client, ["cd /tmp", "printf 'one\\ntwo\\n' > notes.txt", "echo four >> notes.txt"], reward=0.0)
+        other = _rollout(client, ["cd /tmp", NOTES, "echo four >> notes.txt"], reward=0.0)
         for number in range(12):
             _rollout(client, ["cd /tmp", f"echo {number} > other-{number}.txt"], reward=0.5)
         _rollout(client, [f"echo {number} > step-{number}" for number in range(7)], task="a chain", epoch=2)
