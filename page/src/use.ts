@@ -36,6 +36,7 @@ export function usePath(): string {
   useEffect(() => {
     const changed = () => set(location.hash.slice(1) || "/");
     window.addEventListener("hashchange", changed);
+    changed();  // it may have changed before anybody listened
     return () => window.removeEventListener("hashchange", changed);
   }, []);
   return path;

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 import tvsnap
 from tests.server.conftest import Server, server_home, start
@@ -92,6 +92,7 @@ def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         # As root it has no sandbox of its own; a container may have a small /dev/shm.
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
