@@ -105,6 +105,13 @@ add_ours() { # DIRECTORY of our sources
         replace criu/mount.c 'openat(pfd, "root", O_RDONLY | O_DIRECTORY, 0)' 'openat(pfd, "root", O_PATH | O_DIRECTORY)' &&
         replace criu/mount.c 'open_proc(PROC_SELF, "root")' 'open_proc_path(PROC_SELF, "root")' &&
         replace criu/mount-v2.c 'open_proc(PROC_SELF, "root")' 'open_proc_path(PROC_SELF, "root")' || return
+    replace criu/mem.c '^static int task_reset_dirty_track(int pid)$' \
+        'static int begin_comparing(struct pstree_item *);\nstatic void end_comparing(void);\nstatic bool is_same_page(pmc_t *, unsigned long);\n\n&' &&
+        replace criu/mem.c '^static int detect_pid_reuse' 'static __maybe_unused int detect_pid_reuse' &&
+        replace criu/mem.c 'detect_pid_reuse(item, mdc->stat, mdc->parent_ie);' 'begin_comparing(item);' &&
+        replace criu/mem.c 'page_in_parent(page_info.softdirty)' 'is_same_page(pmc, vaddr)' &&
+        replace criu/mem.c '^out_xfer:$' '&\n\tend_comparing();' || return
+    cat "$1/pages.c" >>criu/mem.c
     # A fork's files are a copy of those at the dump, so their size will do; it would read each program and library, as
     # root, for an id that says whether it is the same one.
     replace criu/include/cr_options.h 'FILE_VALIDATION_DEFAULT FILE_VALIDATION_BUILD_ID' \

@@ -18,7 +18,7 @@
 
 /* Tells tvsnap that this CRIU has them, and those of owners.c, queues.c, roots.c and watches.c. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches, pages";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)

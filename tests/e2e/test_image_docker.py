@@ -277,8 +277,61 @@ def test_an_image_that_is_not_there(tmp_path: Path, store: ImageStore, docker_en
 def test_what_only_buildkit_can(tmp_path: Path, store: ImageStore, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path / "kit", Dockerfile=f"FROM {BASE}\nRUN --mount=type=cache,target=/c true\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MachineLacks, match=r"the Dockerfile needs BuildKit \(line 2: RUN --mount\)"):
+    with pytest.raises(MachineLacks, match=r"the Dockerfile needs BuildKit \(line 2: RUN --mount\) or buildah"):
         store.build(folder)
+
+
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+@pytest.mark.parametrize("tool", ["engine", "buildah"])
+def test_buildah_knows_the_newest_syntax(
+    tmp_path: Path,
+    store: ImageStore,
+    engine: Engine,
+    tree: Path,
+    base: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+) -> None:
+    """Where the docker command has no buildx, what an engine builds on and what it builds stay in the engine."""
+    reference = BASE
+    monkeypatch.setattr("tvsnap.docker.builds._has_buildkit", lambda: False)
+    if tool == "buildah":
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+        reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
+        BuildahTool().load(tree, reference, lambda line: None)
+    folder = write(
+        tmp_path / "kit",
+        Dockerfile=f"""# syntax=docker/dockerfile:1
+FROM {reference}
+ENV WORD=said
+RUN --mount=type=cache,target=/c <<EOF
+echo "$WORD"   'twice' > /first
+echo 'and   more' >> /first
+EOF
+RUN cat <<END > /second
+$WORD
+END
+RUN --mount=type=bind,source=f,target=/bound cat /bound > /third
+COPY --link --chmod=700 f <<'FILE' /dir/
+$WORD stays
+FILE
+RUN echo "\x1b[31mred\x1b[0m"
+""",
+        f="x",
+    )
+    try:
+        progress = Recorder()
+        image = store.build(folder, progress=progress)
+        assert (image.rootfs / "first").read_text() == "said twice\nand   more\n"
+        assert (image.rootfs / "second").read_text() == "said\n"
+        assert (image.rootfs / "third").read_text() == "x"
+        assert (image.rootfs / "dir/FILE").read_text() == "$WORD stays\n"
+        assert (image.rootfs / "dir/f").stat().st_mode & 0o777 == 0o700
+        assert "red" in progress.lines
+        assert leftovers(engine, tmp_path / "home", base) == []
+    finally:
+        if tool == "buildah":
+            subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
 
 
 def test_no_engine_and_no_buildah(tmp_path: Path, store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:

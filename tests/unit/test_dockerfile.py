@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tvsnap.images import ImageSpecError, ImageStore, load_source
 from tvsnap.images.build.context import context_signature, pack_context
+from tvsnap.images.build.plain import plain_dockerfile
 from tvsnap.images.descriptions.config import keeps_alive, read_config, unused_command
 from tvsnap.images.descriptions.dockerfile import Dockerfile, read_dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase
 from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.errors import BuildStepFailed
 from tvsnap.model.images import ImageLimits, Timeouts
 
 
@@ -132,6 +135,18 @@ class TestContext:
             member = tar.extractfile(name)
             assert member is not None
             assert member.read() == b"Dockerfile"
+
+    def test_a_fresh_copy_counts_the_same(self, tmp_path: Path) -> None:
+        (tmp_path / "one").mkdir()
+        base = self.base(tmp_path / "one")
+        (tmp_path / "one/link").symlink_to("kept")
+        shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
+        os.utime(tmp_path / "two/kept", (1, 1))
+        copy = DockerfileBase(tmp_path / "two/Dockerfile", tmp_path / "two")
+        assert context_signature(copy) == context_signature(base)
+        (tmp_path / "two/link").unlink()
+        (tmp_path / "two/link").symlink_to("left")
+        assert context_signature(copy) != context_signature(base)
 
     def test_modes_and_the_dockerfile_count(self, tmp_path: Path) -> None:
         base = self.base(tmp_path)
@@ -263,3 +278,54 @@ class TestSpec:
     def test_complaints(self, tmp_path: Path, text: str, complaint: str) -> None:
         with pytest.raises(ImageSpecError, match=complaint):
             load_source(self.spec(tmp_path, text))
+
+
+class TestPlain:
+    """Dockerfiles for builders without here-documents."""
+
+    def test_here_documents_become_arguments_and_files(self) -> None:
+        text = r"""# syntax=docker/dockerfile:1
+FROM a
+RUN --mount=type=cache,target=/c <<EOF
+echo "$A"   'two'
+exit 0
+EOF
+RUN cat <<'END'  >  "/x y"
+  $B
+END
+SHELL ["/bin/bash", "-ec"]
+RUN <<-EOF
+	echo tabs
+	EOF
+COPY --link --chmod=755 one <<'TWO' <<THREE /dir/
+$kept
+TWO
+three
+THREE
+COPY --link \
+    b /b
+RUN make \
+    all
+"""
+        plain = plain_dockerfile(text)
+        assert (
+            plain.text
+            == r"""# syntax=docker/dockerfile:1
+FROM a
+RUN --mount=type=cache,target=/c ["/bin/sh", "-c", "echo \"$A\"   'two'\nexit 0\n"]
+RUN ["/bin/sh", "-c", "cat <<'END'  >  \"/x y\"\n  $B\nEND\n"]
+SHELL ["/bin/bash", "-ec"]
+RUN ["/bin/bash", "-ec", "echo tabs\n"]
+COPY --chmod=755 one /dir/
+COPY --from=tvsnap-here-documents --chmod=755 0/TWO /dir/
+COPY --from=tvsnap-here-documents --chmod=755 1/THREE /dir/
+COPY b /b
+RUN make \
+    all
+"""
+        )
+        assert plain.files == {"0/TWO": "$kept\n", "1/THREE": "three\n"}
+
+    def test_variables_of_a_file(self) -> None:
+        with pytest.raises(BuildStepFailed, match="line 2: the here-document EOF refers to variables"):
+            plain_dockerfile("FROM a\nCOPY <<EOF /x\n$A\nEOF\n")

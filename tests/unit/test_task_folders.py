@@ -190,6 +190,15 @@ mem_limit: 1g
         spec = service(tmp_path, "env_file: vars\nenvironment: {WHO: compose}", **files)
         assert spec.env == {"CACHE": "/srv/cache", "WHO": "compose", "SAID": "1"}
 
+    def test_files_of_variables_that_need_not_be_there_and_raw_ones(self, tmp_path: Path) -> None:
+        text = "env_file: [{path: gone, required: false}, {path: vars, required: true}, {path: raw, format: raw}]"
+        files = {"vars": 'A="a"\n', "raw": '# no\n\nB="b $A" # kept\nA=last\n'}
+        assert service(tmp_path, text, **files).env == {"A": "last", "B": '"b $A" # kept'}
+        with pytest.raises(ImageSpecError, match=r"env_file\[0\].path: .*gone does not exist"):
+            service(tmp_path, "env_file: [{path: gone}]")
+        with pytest.raises(ImageSpecError, match=r"env_file: needs a path"):
+            service(tmp_path, "env_file: {required: false}")
+
     def test_a_dockerfile_may_stand_in_the_compose_file(self, tmp_path: Path) -> None:
         text = "FROM a\\nRUN echo $$X\\n"
         base = terminal_bench(

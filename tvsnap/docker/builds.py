@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ import docker.errors
 from tvsnap.docker.engine import LABEL_HOME, LABEL_OWNER, Engine, home_tag
 from tvsnap.host.owners import Owner, is_alive
 from tvsnap.images.build.bootstrap import PATH
+from tvsnap.images.build.buildah_tool import BuildahTool
 from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
 from tvsnap.images.build.context import pack_context
 from tvsnap.images.build.extract import extract_chunks
@@ -44,6 +47,8 @@ _RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
 _CACHED = " ---> Using cache"
 _BUILDKIT_IN_CLIENT = range(18, 23)
 """Versions of the `docker` command that drive BuildKit without the plug-in buildx."""
+_TEMPORARY = "tvsnap-build"
+"""The name of what buildah has built, while it is in the engine."""
 _GONE = 10.0
 """Seconds to wait for an engine to end a build whose client has gone."""
 
@@ -102,7 +107,8 @@ class EngineTool:
         self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
     ) -> Iterator[str]:
         if dockerfile.buildkit:
-            with self._built_by_buildkit(base, dockerfile, output) as image:
+            build_with = self._built_by_buildkit if _has_buildkit() else self._built_by_buildah
+            with build_with(base, dockerfile, output) as image:
                 yield image
             return
         build = _ClassicBuild(output, fraction)
@@ -157,7 +163,7 @@ class EngineTool:
     @contextlib.contextmanager
     def _built_by_buildkit(self, base: DockerfileBase, dockerfile: Dockerfile, output: Output) -> Iterator[str]:
         """Builds with the `docker` command, as the SDK does not support BuildKit."""
-        command, env = _buildkit_command(dockerfile)
+        command, env = _buildkit_command()
         command += ["--progress=plain", *(f"--label={name}={value}" for name, value in self.labels(BUILD).items())]
         command += [f"--network={network}"] if (network := self._network()) else []
         image = run_build(command, base, output, env)
@@ -165,6 +171,40 @@ class EngineTool:
             yield image
         finally:
             self._remove_images([image])
+
+    @contextlib.contextmanager
+    def _built_by_buildah(self, base: DockerfileBase, dockerfile: Dockerfile, output: Output) -> Iterator[str]:
+        """Builds with buildah, from the engine's images and in a storage of its own, as a `docker` without BuildKit."""
+        if shutil.which("buildah") is None:
+            raise MachineLacks(
+                f"the Dockerfile needs BuildKit ({'; '.join(dockerfile.buildkit)}) or buildah: install docker-buildx "
+                "or buildah, or write these lines without it"
+            )
+        output("no docker buildx here: buildah builds")
+        labels = [f"--label={name}={value}" for name, value in self.labels(BUILD).items()]
+        with tempfile.TemporaryDirectory(prefix="tvsnap-buildah-") as scratch:
+            place = Path(scratch)
+            buildah = BuildahTool([f"--root={place / 'storage'}", f"--runroot={place / 'run'}"], labels)
+            for index, reference in enumerate(dockerfile.images):
+                self._save(reference, archive := place / f"{index}.tar")
+                buildah.bring(archive, reference)
+                archive.unlink()
+            name = f"{_TEMPORARY}:{secrets.token_hex(8)}"
+            with buildah.built(base, dockerfile, False, output, lambda done: None) as image:
+                buildah.save(image, place / "built.tar", name)
+            with self.engine.turn("an import"), (place / "built.tar").open("rb") as archive_of_built:
+                for _ in self._api.load_image(archive_of_built):
+                    pass
+        try:
+            yield name
+        finally:
+            self._remove_images([name])
+
+    def _save(self, reference: str, archive: Path) -> None:
+        """Writes an image into an archive, as `docker save` does."""
+        with self.engine.turn(f"the export of {reference}"), archive.open("wb") as stream:
+            for part in self._api.get_image(reference):
+                stream.write(part)
 
     def unpack(self, image: str, root: Path, fraction: Fraction) -> BaseConfig:
         about = self.engine.do("looking at an image", self._api.inspect_image, image)
@@ -300,17 +340,13 @@ class _ClassicBuild:
                 self.made.append(layer[1])
 
 
-def _buildkit_command(dockerfile: Dockerfile) -> tuple[list[str], dict[str, str] | None]:
-    """Returns the command that builds with BuildKit, without its arguments, and its environment.
+def _has_buildkit() -> bool:
+    """Whether the `docker` command here can build with BuildKit."""
+    return shutil.which("docker") is not None and bool(_buildkit_command()[0])
 
-    Raises:
-        MachineLacks: this machine has none.
-    """
-    uses = "; ".join(dockerfile.buildkit)
-    if shutil.which("docker") is None:
-        raise MachineLacks(
-            f"the Dockerfile needs BuildKit ({uses}), and so the docker command: install Docker's client"
-        )
+
+def _buildkit_command() -> tuple[list[str], dict[str, str] | None]:
+    """Returns the command that builds with BuildKit, without its arguments, and its environment; empty if it cannot."""
     if subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0:
         return ["docker", "buildx", "build", "--load"], None
     version = subprocess.run(
@@ -319,7 +355,4 @@ def _buildkit_command(dockerfile: Dockerfile) -> tuple[list[str], dict[str, str]
     major = version.partition(".")[0]
     if major.isdigit() and int(major) in _BUILDKIT_IN_CLIENT:
         return ["docker", "build"], {**os.environ, "DOCKER_BUILDKIT": "1"}
-    raise MachineLacks(
-        f"the Dockerfile needs BuildKit ({uses}), and the docker command here has no buildx; install the plug-in "
-        "docker-buildx, or write these lines without it"
-    )
+    return [], None

@@ -34,14 +34,22 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.ESTALE}
 """Among these, EIO is what a file system reports for contents whose checksum does not match."""
 
-Stamp = tuple[int, int, int, int]
-"""Inode, size, and modification and change time (ns) of a file: changes whenever its contents do."""
+Stamp = tuple[int, int, int, int, int]
+"""Inode, size, modification and change time (ns), and number of names of a file: changes whenever its contents do.
+
+A plain tuple, since a fork takes and compares dozens.
+"""
+
+
+def is_of_same(one: Stamp, other: Stamp) -> bool:
+    """Whether two stamps are of the same contents: a file that got or lost a name has changed in that only."""
+    return one == other or (one[:3] == other[:3] and one[4] != other[4])
 
 
 def stamp(path: str | Path, directory: int | None = None) -> Stamp:
     """Returns the stamp of a file, or of a link itself; `path` may be relative to `directory`, a descriptor."""
     about = os.stat(path, dir_fd=directory, follow_symlinks=False)
-    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_nlink
 
 
 def open_regular(path: str | Path) -> io.FileIO:

@@ -10,18 +10,21 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tvsnap.host.native import INIT
 from tvsnap.images.build.bootstrap import PATH
 from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
 from tvsnap.images.build.derived import COPY
+from tvsnap.images.build.plain import FILES, plain_dockerfile
 from tvsnap.images.build.references import with_registry
 from tvsnap.images.build.runner import run_beside, run_build, run_client
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.descriptions.dockerfile import Dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase
 from tvsnap.images.errors import BuildStepFailed
+from tvsnap.images.small_files import read_small_text
 from tvsnap.model.errors import MachineLacks
 
 _RUNTIMES = ("runc", "crun")
@@ -97,13 +100,29 @@ def steps_complaint() -> str:
         return ""
 
 
+def _plain(base: DockerfileBase, scratch: Path) -> tuple[DockerfileBase, Path]:
+    """Returns a base with a Dockerfile that any version understands, and the folder of files that it copies."""
+    text = read_small_text(base.path, "replace") if base.text is None else base.text
+    plain = plain_dockerfile(text)
+    for name, content in plain.files.items():
+        (scratch / name).parent.mkdir()
+        (scratch / name).write_text(content, encoding="utf-8", newline="")
+        (scratch / name).chmod(0o644)
+    return replace(base, text=plain.text), scratch
+
+
 class BuildahTool:
-    """A `ContainerTool` with this user's storage of buildah."""
+    """A `ContainerTool` with a storage of buildah."""
 
     place = "buildah's storage"
 
+    def __init__(self, storage: Sequence[str] = (), options: Sequence[str] = ()) -> None:
+        """Takes options for another storage than this user's, and further options for builds."""
+        self._buildah = ["buildah", *storage]
+        self._options = options
+
     def image_id(self, reference: str) -> str | None:
-        command = ["buildah", "inspect", "--type=image", "--format={{.FromImageID}}", reference]
+        command = [*self._buildah, "inspect", "--type=image", "--format={{.FromImageID}}", reference]
         try:
             found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         except FileNotFoundError:
@@ -111,7 +130,7 @@ class BuildahTool:
         return found.stdout.strip() if found.returncode == 0 else None
 
     def pull(self, reference: str, output: Output) -> None:
-        run_client(["buildah", "pull", with_registry(reference)], output)
+        run_client([*self._buildah, "pull", with_registry(reference)], output)
 
     @contextlib.contextmanager
     def built(
@@ -120,39 +139,52 @@ class BuildahTool:
         layers = f"--layers={str(keep_layers).lower()}"
         options = ["--network=host", "--pull=false", "--format=docker", layers, "--force-rm"]
         # The label makes the result differ from the base itself, and from images that others built of the same steps.
-        options += [f"--label={LABEL_PURPOSE}=build"]
-        image = _build(base, options, output)
+        options += [f"--label={LABEL_PURPOSE}=build", *self._options]
+        with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
+            if dockerfile.buildkit:  # older versions know neither here-documents nor --link
+                base, files = _plain(base, Path(scratch))
+                options += [f"--build-context={FILES}={files}"]
+            image = _build(base, options, output, self._buildah[1:])
         try:
             yield image
         finally:
-            run_client(["buildah", "rmi", image], _ignored)
+            run_client([*self._buildah, "rmi", image], _ignored)
+
+    def bring(self, archive: Path, reference: str) -> None:
+        """Takes over an image from an archive of `docker save`."""
+        image = run_client([*self._buildah, "pull", f"docker-archive:{archive}"], _ignored).strip()
+        run_client([*self._buildah, "tag", image, with_registry(reference)], _ignored)
+
+    def save(self, image: str, archive: Path, reference: str) -> None:
+        """Writes an image into an archive for `docker load`, under a name."""
+        run_client([*self._buildah, "push", image, f"docker-archive:{archive}:{reference}"], _ignored)
 
     def unpack(self, image: str, root: Path, fraction: Fraction) -> BaseConfig:
-        about = json.loads(run_client(["buildah", "inspect", "--type=image", image], _ignored))
-        container = run_client(["buildah", "from", "--pull-never", image], _ignored).strip()
+        about = json.loads(run_client([*self._buildah, "inspect", "--type=image", image], _ignored))
+        container = run_client([*self._buildah, "from", "--pull-never", image], _ignored).strip()
         try:
-            mounted = run_client(["buildah", "mount", container], _ignored).strip()
+            mounted = run_client([*self._buildah, "mount", container], _ignored).strip()
             run_beside([*COPY, mounted, str(root)], os.environ, _ignored)
         finally:
-            run_client(["buildah", "rm", container], _ignored)
+            run_client([*self._buildah, "rm", container], _ignored)
         return read_config((about.get("Docker") or {}).get("config") or {})
 
     def stand_in(self, reference: str) -> str:
-        about = json.loads(run_client(["buildah", "inspect", "--type=image", reference], _ignored))
+        about = json.loads(run_client([*self._buildah, "inspect", "--type=image", reference], _ignored))
         config = (about.get("Docker") or {}).get("config") or {}
         return str((config.get("Labels") or {}).get(LABEL_STAND_IN, ""))
 
     def load(self, tree: Path, reference: str, output: Output, stand_in: str = "") -> None:
-        container = run_client(["buildah", "from", "scratch"], output).strip()
+        container = run_client([*self._buildah, "from", "scratch"], output).strip()
         try:
-            mounted = run_client(["buildah", "mount", container], output).strip()
+            mounted = run_client([*self._buildah, "mount", container], output).strip()
             run_beside([*COPY, str(tree), mounted], os.environ, output)
             labels = [f"--label={LABEL_PURPOSE}=image"]
             labels += [f"--label={LABEL_STAND_IN}={stand_in}"] if stand_in else []
-            run_client(["buildah", "config", "--cmd=bash", f"--env=PATH={PATH}", *labels, container], output)
-            run_client(["buildah", "commit", "--quiet", container, with_registry(reference)], output)
+            run_client([*self._buildah, "config", "--cmd=bash", f"--env=PATH={PATH}", *labels, container], output)
+            run_client([*self._buildah, "commit", "--quiet", container, with_registry(reference)], output)
         finally:
-            run_client(["buildah", "rm", container], _ignored)
+            run_client([*self._buildah, "rm", container], _ignored)
 
     def close(self) -> None:
         """Does nothing, since there is no connection."""

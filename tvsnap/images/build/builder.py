@@ -79,9 +79,8 @@ class BuiltTree:
 def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[BuiltService] = ()) -> str:
     """Returns a hash of all that a build depends on: the spec, the files that it names, this machine's architecture.
 
-    Files in `files` count by content and mode; bases and the contexts of Dockerfiles, which may be large, by name, size
-    and times (as for `make`, but including the ctime, which no program can set back). So a base that was touched is
-    built again, with the same digest as the result. Container images count by their ids, other images of tvsnap by
+    Files count by name, mode, content and link target, those of a base by their owners as well, and never by inodes and
+    times: a fresh copy of a folder is the same image. Container images count by their ids, other images of tvsnap by
     their digests, data by its loader's signature. Raises ImageSpecError if one of the files is unreadable.
     """
     try:
@@ -95,7 +94,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
     said = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
-        "base": [type(spec.base).__name__, {key: str(value) for key, value in asdict(spec.base).items()}],
+        "base": [type(spec.base).__name__, {key: _told(value, spec) for key, value in asdict(spec.base).items()}],
         "inputs": origin.signature() if origin else _base_signature(spec),
         "packages": sorted(spec.packages),
         "files": [[_file_signature(entry), entry.dest, entry.mode, entry.owner] for entry in spec.files],
@@ -115,6 +114,11 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
+def _told(value: object, spec: ImageSpec) -> str:
+    """Returns a value as text; a path as seen from the description's folder, which may be a copy of another."""
+    return os.path.relpath(value, spec.folder) if isinstance(value, Path) else str(value)
+
+
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
     """Returns an image's rarely used settings in a form to be hashed: clock, seed, limits, network, ..."""
     said = {
@@ -131,28 +135,29 @@ def _asked_for(spec: ImageSpec) -> dict[str, object]:
 def _base_signature(spec: ImageSpec) -> str | None:
     if not isinstance(spec.base, (DirectoryBase, TarBase, OciBase)):
         return None
-    top = spec.base.path
-    signature = hashlib.sha256()
-    for path, info in walk(top.resolve()):
-        fields = (path, info.st_mode, info.st_uid, info.st_gid, info.st_size, info.st_ino, info.st_mtime_ns)
-        # A directory's own times change when something is added to it, which its entries show; and merely
-        # using it must not count.
-        times = () if stat.S_ISDIR(info.st_mode) else (info.st_ctime_ns,)
-        signature.update(os.fsencode(repr(fields + times)))
-    return signature.hexdigest()
+    return _tree_signature(spec.base.path, owners=True)
 
 
 def _file_signature(entry: FileCopy) -> object:
     if entry.source is None:
         return entry.content
+    return _tree_signature(entry.source)
+
+
+def _tree_signature(path: Path, owners: bool = False) -> str:
+    """Returns a hash of a file or a tree: names, modes, contents, link targets and, if asked for, owners."""
     signature = hashlib.sha256()
-    top = entry.source.resolve()
-    for path, info in walk(top):
-        fields: list[object] = [os.path.relpath(path, top), info.st_mode]
+    top = path.resolve()
+    for name, info in walk(top):
+        fields: list[object] = [os.path.relpath(name, top), info.st_mode]
+        if owners:
+            fields += [info.st_uid, info.st_gid]
         if stat.S_ISREG(info.st_mode):
-            fields.append(file_digest(path))
+            fields.append(file_digest(name))
         elif stat.S_ISLNK(info.st_mode):
-            fields.append(os.readlink(path))
+            fields.append(os.readlink(name))
+        elif not stat.S_ISDIR(info.st_mode):
+            fields.append(info.st_rdev)
         signature.update(os.fsencode(repr(fields)))
     return signature.hexdigest()
 

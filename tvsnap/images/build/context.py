@@ -12,22 +12,26 @@ from typing import IO, cast
 from docker.utils.build import exclude_paths, tar
 
 from tvsnap.images.descriptions.spec import DockerfileBase
+from tvsnap.images.rootfs import file_digest
 from tvsnap.images.small_files import read_small, read_small_text
 
 _IGNORE = ".dockerignore"
 
 
 def context_signature(base: DockerfileBase) -> str:
-    """Returns a hash of what a build may read: the Dockerfile's content; the context's files by name, size and times.
+    """Returns a hash of what a build may read: the Dockerfile, and the context's files.
 
+    These count by name, mode, content and link target, so that a copy of a context has the same hash.
     Raises OSError if something is unreadable.
     """
     signature = hashlib.sha256(read_small(base.path) if base.text is None else base.text.encode())
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):
         info = (base.context / name).lstat()
         fields: tuple[object, ...] = (name, info.st_mode)
-        if not stat.S_ISDIR(info.st_mode):
-            fields += (info.st_size, info.st_ino, info.st_mtime_ns, info.st_ctime_ns)
+        if stat.S_ISREG(info.st_mode):
+            fields += (file_digest(base.context / name),)
+        elif stat.S_ISLNK(info.st_mode):
+            fields += (os.readlink(base.context / name),)
         signature.update(os.fsencode(repr(fields)))
     return signature.hexdigest()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections import deque
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from tvsnap.images.progress import BuildProgress
 
 _TAIL = 40
 """Lines of a failed step's output that are shown."""
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_=>]|[()][0-9A-B])")
+"""Codes for terminals (ECMA-48): colours, movements of the cursor, titles."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,8 @@ class Steps:
             raise ImageBuildError(f"image {self.image}: {where}", reason, "\n".join(self._tail)) from error
 
     def output(self, line: str) -> None:
-        """Reports a line that the step printed."""
+        """Reports a line that the step printed, without codes for colours and the cursor."""
+        line = _TERMINAL.sub("", line)
         self._tail.append(line)
         self._write(line)
         self.progress.output(line)

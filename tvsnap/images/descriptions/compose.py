@@ -79,12 +79,12 @@ def _strings(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, (str, dict)) else value
+
+
 def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
-
-
-def _path_of(value: Any) -> object:
-    return value.get("path") if isinstance(value, dict) else value
 
 
 def _variables(value: object, info: ValidationInfo) -> dict[str, str]:
@@ -143,6 +143,28 @@ class _Volume(values.Loose):
         return value
 
 
+class _EnvFile(values.Loose):
+    """A file of environment variables; one that need not be there has no path if it is not."""
+
+    path: Annotated[Path, values.existing("a file", Path.is_file)] | None = None
+    format: Annotated[str, values.word("raw", "raw, or left out")] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def take_apart(cls, value: Any, info: ValidationInfo) -> Any:
+        """Parses the short form."""
+        value = value if isinstance(value, dict) else {"path": value}
+        if not value.get("path"):
+            raise ValueError("needs a path")
+        if value.get("required") is False and not (values.place_of(info).here / str(value["path"])).is_file():
+            return {}
+        return value
+
+    def variables(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Returns what the file says."""
+        return read_env_file(self.path, known, raw=self.format == "raw") if self.path else {}
+
+
 class _Limits(values.Loose):
     memory: values.Size | None = None
     cpus: values.Processors | None = None
@@ -167,10 +189,7 @@ class Service(values.Loose):
     entrypoint: Words = ()
     command: Words = ()
     environment: Variables = Field(default={})
-    env_file: Annotated[
-        values.Many[Annotated[Path, values.existing("a file", Path.is_file), BeforeValidator(_path_of)]],
-        BeforeValidator(_strings),
-    ] = ()
+    env_file: Annotated[values.Many[_EnvFile], BeforeValidator(_listed)] = ()
     volumes: values.Many[_Volume] = ()
     tmpfs: Strings = ()
     working_dir: values.InsidePath | None = None
@@ -196,7 +215,7 @@ class Service(values.Loose):
 
     def variables(self, place: values.Place) -> dict[str, str]:
         """Returns its environment: that of its files, and its own, which takes precedence."""
-        found = {name: value for file in self.env_file for name, value in read_env_file(file, place.variables).items()}
+        found = {name: value for file in self.env_file for name, value in file.variables(place.variables).items()}
         return {**found, **self.environment}
 
     @property

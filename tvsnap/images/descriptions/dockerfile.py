@@ -14,7 +14,8 @@ from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.small_files import read_small_text
 
 _DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)\s*")
-_HEREDOC = re.compile(r"<<(-?)([\"']?)([A-Za-z_]\w*)\2")
+HEREDOC = re.compile(r"<<(-?)([\"']?)([A-Za-z_]\w*)\2")
+_FLAG = re.compile(r"--(\S+)\s*")
 _BUILDKIT_FLAGS = {
     "RUN": ("mount", "network", "security"),
     "COPY": ("chmod", "link", "parents", "exclude"),
@@ -39,12 +40,41 @@ class Dockerfile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Instruction:
+class HereDocument:
+    """A here-document of an instruction.
+
+    Attributes:
+        name: the word that ends it.
+        quoted: no variables are replaced in it.
+        body: its content, without the tabs that `<<-` removes.
+        raw: its content as it stands in the Dockerfile.
+    """
+
+    name: str
+    quoted: bool
+    body: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction of a Dockerfile.
+
+    Attributes:
+        line: where it begins, from 1.
+        end: its last line, here-documents included.
+        name: in upper case.
+        flags: its options, without the two dashes.
+        rest: what follows, in one line.
+        heredocs: its here-documents.
+    """
+
     line: int
+    end: int
     name: str
     flags: tuple[str, ...]
     rest: str
-    heredoc: bool
+    heredocs: tuple[HereDocument, ...]
 
 
 def read_dockerfile(path: Path, args: Mapping[str, str], target: str | None = None) -> Dockerfile:
@@ -66,11 +96,11 @@ def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None = No
     base = ""
     images: list[str] = []
     buildkit: list[str] = []
-    for instruction in _instructions(text.splitlines()):
+    for instruction in instructions(text.splitlines()):
         where = f"line {instruction.line}: {instruction.name}"
         names = _BUILDKIT_FLAGS.get(instruction.name, ())
         buildkit += [f"{where} --{flag.split('=')[0]}" for flag in instruction.flags if flag.split("=")[0] in names]
-        if instruction.heredoc:
+        if instruction.heredocs:
             buildkit.append(f"{where} <<")
         if instruction.name == "ARG" and not stages:
             for word in instruction.rest.split():
@@ -96,14 +126,15 @@ def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None = No
     return Dockerfile(tuple(dict.fromkeys(images)), tuple(buildkit), base)
 
 
-def _taken_from(instruction: _Instruction) -> Iterator[str]:
+def _taken_from(instruction: Instruction) -> Iterator[str]:
     for flag in instruction.flags:
         name, _, value = flag.partition("=")
         options = value.split(",") if name == "mount" else [flag]
         yield from (option.removeprefix("from=") for option in options if option.startswith("from="))
 
 
-def _instructions(lines: list[str]) -> Iterator[_Instruction]:
+def instructions(lines: list[str]) -> Iterator[Instruction]:
+    """Yields the instructions of a Dockerfile, given its lines."""
     escape = "\\"
     number = 0
     for line in lines:
@@ -121,22 +152,25 @@ def _instructions(lines: list[str]) -> Iterator[_Instruction]:
             number += 1
             if line.startswith("#") or (not line and text):
                 continue
+            start = start if text else number
             continues = line.endswith(escape)
             text += (line.removesuffix(escape) + " ") if continues else line
-        name, *rest = text.split(maxsplit=1) or [""]
-        words = rest[0].split() if rest else []
+        name, rest = (*text.strip().split(maxsplit=1), "", "")[:2]
         flags = []
-        while words and words[0].startswith("--"):
-            flags.append(words.pop(0)[2:])
-        heredoc = False
+        while flag := _FLAG.match(rest):
+            flags.append(flag[1])
+            rest = rest[flag.end() :]
+        heredocs = []
         if name.upper() in _BUILDKIT_FLAGS:
-            for dash, _, word in _HEREDOC.findall(" ".join(words)):
+            for dash, quote, word in HEREDOC.findall(rest):
                 ends = (index for index in range(number, len(lines)) if _ended(lines[index], dash) == word)
                 if (end := next(ends, None)) is not None:
-                    heredoc = True
+                    within = lines[number:end]
+                    raw, body = ("".join(f"{_ended(line, cut)}\n" for line in within) for cut in ("", dash))
+                    heredocs.append(HereDocument(word, bool(quote), body, raw))
                     number = end + 1
         if name:
-            yield _Instruction(start, name.upper(), tuple(flags), " ".join(words), heredoc)
+            yield Instruction(start, number, name.upper(), tuple(flags), rest, tuple(heredocs))
 
 
 def _ended(line: str, dash: str) -> str:

@@ -27,11 +27,12 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 """An escaped dollar does not begin a variable; `$$` stands for one."""
 
 
-def read_env_file(path: Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
+def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
     """Reads the variables of a file; a missing file has none.
 
     Values may refer to variables in `known` and to earlier ones in the file; other variables are empty. This machine's
-    environment is not used, since images must not depend on it. Raises ImageSpecError, with the line in the message, if
+    environment is not used, since images must not depend on it. With `raw`, values are what stands after the `=`, with
+    quotes and dollars (`format: raw`). Raises ImageSpecError, with the line in the message, if
     the file is unreadable or invalid.
     """
     if not path.is_file():
@@ -40,6 +41,9 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None) -> dict[st
         text = read_small_text(path, "replace").replace("\r\n", "\n")
     except OSError as error:
         raise ImageSpecError(f"{path}: {error.strerror}") from None
+    if raw:
+        lines = (line for line in map(str.lstrip, text.splitlines()) if "=" in line and not line.startswith("#"))
+        return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
     found: dict[str, str] = {}
     position = _end(_BLANK, text, 0)
     while position < len(text):

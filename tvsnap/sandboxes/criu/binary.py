@@ -64,8 +64,8 @@ def additions(binary: Path) -> frozenset[str]:
     "terminals": restores the controlling terminals of processes that are no session leaders. "owners": maps a fork's
     users to other users of this machine than those of its origin. "queues": restores /dev/tty, packet mode, and data
     queued at a terminal whose slave no process has open. "roots": restores Unix sockets of processes with their own
-    root directory. "watches": leaves inotify watches to the caller of a dump. The files in `native/criu` implement
-    them, and mark the binary.
+    root directory. "watches": leaves inotify watches to the caller of a dump. "pages": writes only pages that an
+    earlier dump does not have. The files in `native/criu` implement them, and mark the binary.
     """
     with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
         found = _ADDITIONS.search(program)

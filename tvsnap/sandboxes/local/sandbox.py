@@ -121,6 +121,7 @@ class LocalSandbox(Networked, Rewindable):
         self.cgroup = resources.cgroup
         self.own_users = resources.own_users
         self.origin = resources.origin
+        self.dumped = resources.origin  # the last snapshot of its processes, or of those that they were forked from
         self.errors = resources.errors
         self.init = init
         self.contents = contents

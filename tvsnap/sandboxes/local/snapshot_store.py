@@ -2,6 +2,7 @@
 
 A snapshot is a directory with `files`, a copy of the sandbox's writable layer; `criu`, CRIU's dump, or `shell.json`, an
 idle shell; and `manifest.json`, which exists only if all else does. It is written under another name, then renamed.
+`criu/parent` has links to pages of an earlier dump which are the same in this one.
 
 The manifest holds a checksum of each file except those in `files`, a seal over the latter, and its own checksum. They
 are verified before the first fork in each process, and again if a file's inode, size or time has changed since. `files`
@@ -17,9 +18,10 @@ import shutil
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tvsnap.host import native
@@ -30,7 +32,7 @@ from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckp
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes import looks, paths
-from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity
+from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity, pages
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.criu.excess import refuse_excess
@@ -46,6 +48,7 @@ from tvsnap.sandboxes.sealing import (
     Stamp,
     checksum,
     from_sealed_json,
+    is_of_same,
     open_regular,
     reading,
     seal,
@@ -199,6 +202,7 @@ class Snapshots:
                     self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
+                lent = self._lend(sandbox.dumped, unfinished / "criu") if pages.ADDITION in criu.additions else {}
                 refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
                 fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
                 if keeps_watches:
@@ -223,9 +227,10 @@ class Snapshots:
                     )
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
-                for name in os.listdir(images):
-                    os.chmod(name, 0o644, dir_fd=images)  # the restored root, unprivileged here, reads them too
-            return finish(Captures(processes=True, shell=True), frozen, processes, noted)
+            names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
+            info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted, lent)
+            sandbox.dumped = info.id
+            return info
 
     def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell; raises the same errors as `take_processes`.
@@ -245,7 +250,33 @@ class Snapshots:
             (unfinished / _SHELL).write_bytes(image.to_bytes())
             noted = Noted(closed=tuple(sandbox.time_waits.note(sandbox.cgroup.pids())))
             noted.clock = sandbox.clock.stop() if sandbox.clock else None
-            return finish(Captures(shell=True), 0.0, (), noted)
+            return finish([_SHELL], Captures(shell=True), 0.0, (), noted)
+
+    def _lend(self, earlier: str, images: Path) -> dict[str, list[int]]:
+        """Links the pages of an earlier dump into the directory of a new one, if it then need not write all of them.
+
+        Args:
+            earlier: the snapshot of the same processes, or of those that they were forked from; may be gone, or empty.
+            images: the directory.
+
+        Returns:
+            Size and checksum of each linked file, by path in the snapshot.
+        """
+        known = self._sound.get(earlier)
+        lent = pages.to_lend(known.stamps) if known else {}
+        if not lent:
+            return {}
+        directory = images / pages.DIRECTORY
+        try:
+            checksums = self.manifest(earlier)["checksums"]
+            directory.mkdir()
+            directory.chmod(0o755)
+            for name, path in lent.items():
+                os.link(self.path / earlier / path, directory / name)
+            return {f"criu/{pages.DIRECTORY}/{name}": checksums[path] for name, path in lent.items()}
+        except (OSError, InfrastructureError):  # it is being deleted, or has as many names as a file can have
+            shutil.rmtree(directory, ignore_errors=True)
+            return {}
 
     @contextlib.contextmanager
     def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
@@ -258,11 +289,17 @@ class Snapshots:
         id = f"{self._owner}.{secrets.token_hex(8)}"
         unfinished = self.temporary / id
 
-        def finish(captures: Captures, frozen: float, processes: tuple[str, ...], noted: Noted) -> SnapshotInfo:
+        def finish(
+            names: Sequence[str],
+            captures: Captures,
+            frozen: float,
+            processes: tuple[str, ...],
+            noted: Noted,
+            lent: Mapping[str, list[int]] = MappingProxyType({}),
+        ) -> SnapshotInfo:
             # A descriptor and plain names, since operations on pathlib's paths would take most of the time.
-            names = [f"criu/{name}" for name in os.listdir(unfinished / "criu")] if captures.processes else [_SHELL]
             with paths.directory(unfinished) as directory:
-                checksums = {name: checksum(name, directory) for name in names}
+                checksums = {**lent, **{name: checksum(name, directory) for name in names}}
             layer, sealed = seal(unfinished / "files" / "upper")
             info = SnapshotInfo(
                 id=id,
@@ -284,7 +321,7 @@ class Snapshots:
             }
             (unfinished / _MANIFEST).write_text(to_sealed_json(manifest))
             with paths.directory(unfinished) as directory:
-                stamps = {name: stamp(name, directory) for name in (*names, *_ALWAYS)}
+                stamps = {name: stamp(name, directory) for name in (*checksums, *_ALWAYS)}
             unfinished.rename(self.path / id)
             self._remember(id, _Sound(captures.processes, stamps, sealed, changes, noted))
             return info
@@ -329,7 +366,9 @@ class Snapshots:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
         known = self._sound.get(snapshot)
         with reading(snapshot), paths.directory(self.path / snapshot) as directory:
-            if known is not None and known.stamps == {name: stamp(name, directory) for name in known.stamps}:
+            if known is not None and _are_of_same(
+                known.stamps, {name: stamp(name, directory) for name in known.stamps}
+            ):
                 self._check_layer(snapshot, known.seal, seen_before=True)
                 return known.processes
             manifest = self.manifest(snapshot)
@@ -430,6 +469,10 @@ class Snapshots:
         shutil.rmtree(directory, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.unlink(directory)
+
+
+def _are_of_same(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> bool:
+    return before == now or all(is_of_same(stamp, now[name]) for name, stamp in before.items())
 
 
 def size_of(upper: Path) -> int:

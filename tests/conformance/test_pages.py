@@ -1,0 +1,136 @@
+"""A second dump of a large process writes only its new pages, and forks of it have all of them."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from tests.conformance.helpers import Lab, sh
+from tvsnap.model.errors import SnapshotUnusable
+from tvsnap.sandboxes.criu import binary, pages
+from tvsnap.sandboxes.local.backend import LocalBackend
+from tvsnap.sandboxes.protocol import Sandbox
+
+MIB = 1 << 20
+SIZE = 24 * MIB
+HOLDER = """
+import hashlib, mmap, os, random, signal, sys
+data = mmap.mmap(-1, {size}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+data[:] = random.Random(1).randbytes({size})
+orders = os.open("orders", os.O_RDWR)
+open("ready", "w").close()
+while True:
+    for order in os.read(orders, 4096).decode().splitlines():
+        exec(order)
+        with open("answer.new", "w") as answer:
+            answer.write(hashlib.sha256(data).hexdigest() + "\\n")
+        os.rename("answer.new", "answer")
+"""
+
+
+@pytest.fixture
+def local(local_lab: Lab) -> LocalBackend:
+    backend = local_lab.backend
+    assert isinstance(backend, LocalBackend)
+    found = binary.find_criu()
+    assert found is not None
+    if pages.ADDITION not in binary.additions(found):
+        pytest.skip("this CRIU does not compare pages (tvsnap setup builds one that does)")
+    return backend
+
+
+@pytest.fixture
+def holder(local_lab: Lab) -> Sandbox:
+    """A sandbox with a process that holds random pages and does what it is told through a pipe."""
+    sandbox = local_lab.start()
+    sandbox.write_file("holder.py", HOLDER.format(size=SIZE).encode())
+    sh(sandbox, "mkfifo orders; python3 holder.py > log 2>&1 & until [ -e ready ]; do sleep 0.05; done", timeout=120)
+    return sandbox
+
+
+def do(sandbox: Sandbox, order: str = "pass") -> str:
+    """Has the process execute a line; returns the digest of its pages afterwards."""
+    told = f"rm -f answer; echo {shlex.quote(order)} > orders; until [ -e answer ]; do sleep 0.02; done; cat answer"
+    return sh(sandbox, told)
+
+
+def sizes(local: LocalBackend, snapshot: str) -> tuple[int, int]:
+    """Returns the bytes of pages that a snapshot's dump wrote, and of those that were lent to it."""
+    images = local._snapshots.path / snapshot / "criu"
+    own = sum(file.stat().st_size for file in images.glob("pages-*.img"))
+    return own, sum(file.stat().st_size for file in (images / pages.DIRECTORY).glob("pages-*.img"))
+
+
+def test_only_new_pages_are_written(local_lab: Lab, local: LocalBackend, holder: Sandbox) -> None:
+    """Also by a fork of that dump; and each has all pages, whichever other dump is deleted."""
+    first = local_lab.checkpoint(holder)
+    assert sizes(local, first.id)[0] >= SIZE
+    changed = do(holder, "data[5000:5010] = b'0123456789'; data[-1:] = b'x'")
+    second = local_lab.checkpoint(holder)
+    own, lent = sizes(local, second.id)
+    assert own < SIZE / 4
+    assert lent >= SIZE
+    fork = local_lab.fork(second)
+    assert do(fork) == changed
+    further = do(fork, "data[9 * 4096] = data[9 * 4096] ^ 1")
+    third = local_lab.checkpoint(fork)
+    assert sizes(local, third.id)[0] < SIZE / 4
+    local.delete_snapshot(first.id)
+    local.delete_snapshot(second.id)
+    assert do(local_lab.fork(third)) == further
+    assert do(local_lab.fork(third)) == further
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "data.madvise(mmap.MADV_DONTNEED)",
+        "data.madvise(mmap.MADV_DONTNEED, 4096 * 100, 4096 * 1000)",
+        "data.close(); data = mmap.mmap(-1, 4096 * 3)",
+        "data.resize(len(data) * 2); data[-4096:] = b'r' * 4096",
+        "data[:] = data[4096:] + data[:4096]",
+        "data[4096 * 50:4096 * 60] = bytes(4096 * 10)",
+        "other = data; data = mmap.mmap(-1, len(other), flags=mmap.MAP_PRIVATE); data[:] = other[:]",
+        "os.fork() or signal.pause()",
+        "bytes(200 << 20)",
+    ],
+)
+def test_memory_is_as_it_was(local_lab: Lab, local: LocalBackend, holder: Sandbox, order: str) -> None:
+    """Pages that are gone, moved, zero, mapped anew, or another process' since the dump before."""
+    local_lab.checkpoint(holder)
+    changed = do(holder, order)
+    second = local_lab.checkpoint(holder)
+    assert do(local_lab.fork(second)) == changed
+    assert do(holder) == changed
+
+
+def test_a_dump_is_whole_again(local_lab: Lab, local: LocalBackend, holder: Sandbox) -> None:
+    """Once most pages are new: the next dump after that is one that others are compared with."""
+    local_lab.checkpoint(holder)
+    do(holder, "data[:] = random.Random(2).randbytes(len(data)); further = [random.Random(3).randbytes(len(data))]")
+    second = local_lab.checkpoint(holder)
+    assert sizes(local, second.id)[0] > SIZE / 2
+    changed = do(holder, "data[:1] = b'y'")
+    third = local_lab.checkpoint(holder)
+    own, lent = sizes(local, third.id)
+    assert own >= SIZE
+    assert not lent
+    assert do(local_lab.fork(third)) == changed
+
+
+def test_damage_to_lent_pages_is_noticed(local_lab: Lab, local: LocalBackend, holder: Sandbox) -> None:
+    first = local_lab.checkpoint(holder)
+    do(holder, "data[:1] = b'z'")
+    second = local_lab.checkpoint(holder)
+    assert do(local_lab.fork(second))
+    images = local._snapshots.path / first.id / "criu"
+    largest = max(images.glob("pages-*.img"), key=lambda file: file.stat().st_size)
+    with open(largest, "r+b") as file:
+        file.seek(largest.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 1]))
+    for snapshot in (first, second):
+        with pytest.raises(SnapshotUnusable, match="damaged"):
+            local_lab.fork(snapshot)

@@ -1,0 +1,44 @@
+"""Has CRIU write only those pages of memory that are new since an earlier dump (see native/criu/pages.c).
+
+CRIU finds the earlier pages in the directory `parent` of the new dump, to which they are linked, so that each dump is
+complete however many others are deleted. Such a dump's parent is always a whole one: a fork reads from two at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tvsnap.sandboxes.sealing import Stamp
+
+DIRECTORY = "parent"
+"""Where CRIU looks for the earlier dump, in the directory of the new one."""
+ADDITION = "pages"
+"""What a CRIU is called that compares pages, in `binary.additions`."""
+WORTH_COMPARING = 16 << 20
+"""Bytes of pages from which on they are compared. Below that, links and a second directory cost what they save."""
+_MOST_NEW = 0.5
+"""Once this part of the pages is new, the next dump is a whole one."""
+_IMAGE = re.compile(r"criu/(?P<lent>parent/)?(?P<name>pagemap-\d+\.img|(?P<pages>pages)-\d+\.img)")
+
+
+def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
+    """Returns which files of a snapshot to link into the directory `parent` of the next dump of the same processes.
+
+    Args:
+        stamps: the snapshot's files, by path in the snapshot.
+
+    Returns:
+        Their paths by the names that they get; nothing where a whole dump is as cheap.
+    """
+    sizes = {"": 0, "parent/": 0}
+    found: dict[str, dict[str, str]] = {"": {}, "parent/": {}}
+    for path, (_, size, *_) in stamps.items():
+        if image := _IMAGE.fullmatch(path):
+            kind = image["lent"] or ""
+            found[kind][image["name"]] = path
+            if image["pages"]:
+                sizes[kind] += size
+    if found["parent/"]:
+        return found["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
+    return found[""] if sizes[""] >= WORTH_COMPARING else {}
