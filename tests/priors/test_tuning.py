@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def test_divergence_counts_beyond_chance_and_for_the_share_of_lookups_that_are_s
         with PriorCache(tmp_path / path, delta=0.9, refresh=0.5, embedder=circle, seed=1) as cache:
             tuner = Tuner(cache, Bounds(delta=(0.9, 0.9), refresh=(0.5, 0.5)), weights, rollouts=1)
             for degrees in states:
-                cache.prior("turn", ACTIONS, ask if by_chance else lambda at=degrees: right(at), text=str(degrees))
+                cache.prior("turn", ACTIONS, ask if by_chance else partial(right, degrees), text=str(degrees))
             tuner.record(1.0)
             return tuner.windows[0]
 
