@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 # The package's name -> its folder in the source tree.
 RENAMED = {
     name: folder
-    for name, folder in {"tvsnap_cli": "cli", "tvsnap_images": "images"}.items()
+    for name, folder in {"tvsnap_cli": "cli", "tvsnap_cli.screens": "cli/screens", "tvsnap_images": "images"}.items()
     if (HERE / folder).is_dir()
 }
 
@@ -54,7 +54,7 @@ class PlatformDistribution(Distribution):
 
 
 setup(
-    packages=[*find_packages(include=["tvsnap", "tvsnap.*"]), *RENAMED, "tvsnap_cli.screens"],
+    packages=[*find_packages(include=["tvsnap", "tvsnap.*"]), *RENAMED],
     package_dir=RENAMED,
     package_data={
         "tvsnap": [

@@ -20,7 +20,7 @@ def browse(
     ),
     task: options.Task = None,
 ) -> None:
-    """Walk through the tree of states on a screen, as rollouts make it grow.
+    """Walk through the tree of states on a screen. It grows while rollouts run.
 
     Keys go along a rollout, to the sibling where another one diverged, and to the next failure, hit or state without a
     snapshot. Beside the tree are the call, its output with its colours, and, from a fork, processes, shell and files.

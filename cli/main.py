@@ -38,7 +38,7 @@ VERBS = {
     "mcp": "Serve the tools of a sandbox to an agent over MCP.",
     "verify": "Make recorded calls again, and compare.",
     "events": "Tell what happens at a server, as it happens.",
-    "watch": "Watch what rollouts do, what is answered and what is used.",
+    "watch": "Watch what happens while rollouts run.",
     "stats": "Show hit rates, time saved, disk and memory in use.",
     "report": "Write a page with charts: hit rates, times, and what was not shared.",
     "gc": "Free what nothing needs.",

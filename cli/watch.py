@@ -48,7 +48,7 @@ def watch(
     plain: bool = Option(False, "--plain", help="Print a line for each look, as where there is no terminal."),
     as_json: bool = Option(False, "--json", help="Print one sample as JSON, of two looks, and end."),
 ) -> None:
-    """Watch a data directory or a server while rollouts run: what they do, what is answered, and what is used.
+    """Watch what happens while rollouts run, in a data directory or at a server.
 
     It tells how many rollouts execute a call, wait or think, the hit rate so far and of late, calls and forks a second,
     sandboxes with their memory, snapshots and free disk, and the last refusals: why calls answer no others, why states

@@ -21,7 +21,21 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks, NotFound
 from tvsnap.model.images import Image
 
 ROOT = Path(__file__).parents[2]
-OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo", "mcp", "serve", "web")
+OPEN_A_CACHE = (
+    "replay",
+    "run",
+    "diff",
+    "shell",
+    "browse",
+    "exec",
+    "verify",
+    "gc",
+    "forget",
+    "demo",
+    "mcp",
+    "serve",
+    "web",
+)
 
 
 @pytest.fixture
