@@ -521,7 +521,7 @@ class Browser(App[None]):
     def _step_through(self, rollout: RolloutRecord) -> None:
         def read(steps: list[Step]) -> None:
             if not steps:
-                self._tell(f"the calls of rollout {rollout.id[:8]} are not written yet, or were deleted")
+                self._tell(f"rollout {rollout.id[:8]} made no calls, or they were deleted")
                 return
             self._steps, self._rollout = steps, rollout
             self._tree.display = False

@@ -195,7 +195,7 @@ def test_a_filter_shows_what_fits_as_it_is_typed(graph: Graph) -> None:
                 ("tool:bash HELLO", first.next_state),
             ):
                 field.value = text
-                for _ in range(100):
+                for _ in range(600):
                     await screen.pilot.pause(0.05)
                     if screen.browser._matching == {fits}:
                         break
