@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tvsnap.graph import served, unserved_as
+
 from .page import brought, page
 from .text import count, cut, one_line, percent, seconds, size
-from .tree_view import served, unserved_as
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, Step, Tally, TreeNode

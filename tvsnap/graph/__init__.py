@@ -17,6 +17,8 @@ from tvsnap.graph.model import (
     StepSource,
     Tally,
     TreeNode,
+    served,
+    unserved_as,
 )
 from tvsnap.graph.store import Graph
 
@@ -38,4 +40,6 @@ __all__ = [
     "StepSource",
     "Tally",
     "TreeNode",
+    "served",
+    "unserved_as",
 ]
