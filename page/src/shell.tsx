@@ -17,7 +17,7 @@ export function Shell({ state }: { state: string }) {
   return (
     <>
       <p class="group"><span role="status">{words}</span> <button type="button" onClick={() => { tell("Opening a fork of the state…"); setTurn(turn + 1); }}>In a new fork</button></p>
-      <div class="terminal" ref={frame} key={turn} />
+      <div class="shell" ref={frame} key={turn} />
     </>
   );
 }

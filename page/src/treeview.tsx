@@ -83,7 +83,7 @@ export function TreeView({ nodes, roots, rollouts, state, search }: Props) {
     setOpen(folds);
   };
   const zoom = (factor: number, at = { x: seen.width / 2, y: seen.height / 2 }) => {
-    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(seen.width / width, seen.height / height)));
+    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(seen.width / width, (0.62 * window.innerHeight) / height)));
     const part = next / scale;
     setScale(next);
     requestAnimationFrame(() => {
