@@ -1,7 +1,7 @@
 """How many calls could have been guessed that no other rollout has made in the same state.
 
-`python -m benchmarks.guessing FILE...` reads rollouts as `tvsnap replay` does. Each fifth of them, by rollout or by task, is
-guessed from the other four. A call counts as answered where another rollout has made it after the same calls; of the
+`python -m benchmarks.guessing FILE...` reads rollouts as `tvsnap replay` does. Each fifth of them, by rollout or by
+task, is guessed from the other four. A call counts as answered where another rollout has made it after the same calls; of the
 rest, the table says which share was among the first 1, 2 or 4 guesses, and how many of such guesses are right.
 """
 
@@ -97,10 +97,9 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=600, help="read no more rollouts of each file (default: 600)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    print(
-        "| rollouts | held out by | guesses | least chance | calls not answered | guessed | guesses made | of them right |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    columns = ("rollouts", "held out by", "guesses", "least chance", "not answered", "guessed", "made", "of them right")
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
     for file in options.files:
         rollouts = read(file)[: options.most]
         for by in ("rollout", "task"):
