@@ -61,6 +61,7 @@ setup(
             "py.typed",
             "guest/rc",
             "host/bin/**/*",
+            "server/page/*",
             "**/*.sql",
         ],
         "tvsnap_cli": ["*.css", "*.js"],

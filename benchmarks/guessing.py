@@ -1,8 +1,8 @@
 """How many calls could have been guessed that no other rollout has made in the same state.
 
 `python -m benchmarks.guessing FILE...` reads rollouts as `tvsnap replay` does. Each fifth of them, by rollout or by
-task, is guessed from the other four. A call counts as answered where another rollout has made it after the same calls; of the
-rest, the table says which share was among the first 1, 2 or 4 guesses, and how many of such guesses are right.
+task, is guessed from the other four. A call counts as answered where another rollout has made it after the same calls;
+of the rest, the table says which share was among the first 1, 2 or 4 guesses, and how many of such guesses are right.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ VERBS = {
     "shell": "Open an interactive shell in a fork of a state.",
     "exec": "Run one command in a throw-away fork of a state.",
     "serve": "Serve rollouts, states and images to clients over HTTP.",
+    "web": "Look at a data directory in a browser.",
     "proxy": "Cache the answers of a model's server, in front of it.",
     "mcp": "Serve the tools of a sandbox to an agent over MCP.",
     "verify": "Make recorded calls again, and compare.",
