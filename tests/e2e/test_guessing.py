@@ -36,7 +36,7 @@ def teach(cache: Cache, guesser: Guesser, *commands: str) -> None:
 
 
 def test_a_right_guess_hides_the_call(home: Path) -> None:
-    with Cache(home) as cache, Guesser(cache, even_if_busy=True) as guesser:
+    with Cache(home, policy="record-all") as cache, Guesser(cache, even_if_busy=True) as guesser:
         teach(cache, guesser, "echo 1 > f", SLOW, "cat f")
         with guesser.rollout("terminal", "t") as rollout:
             run(rollout, "echo 2 > f")
@@ -55,7 +55,7 @@ def test_a_wrong_guess_changes_nothing(home: Path) -> None:
     known = NextCalls()
     first = ToolCall("bash", {"command": "echo 2 > f"})
     known.learn("t", [first], ToolCall("bash", {"command": "echo wrong > f; sleep 60"}), 60.0)
-    with Cache(home) as cache:
+    with Cache(home, policy="record-all") as cache:
         with (
             Guesser(cache, next_calls=known, even_if_busy=True) as guesser,
             guesser.rollout("terminal", "t") as rollout,
@@ -69,7 +69,7 @@ def test_a_wrong_guess_changes_nothing(home: Path) -> None:
 
 
 def test_what_was_recorded_before_is_known(home: Path) -> None:
-    with Cache(home) as cache:
+    with Cache(home, policy="record-all") as cache:
         with cache.rollout("terminal", "t") as rollout:
             for command in ("echo 1 > f", SLOW):
                 rollout.call("bash", {"command": command})
@@ -80,7 +80,7 @@ def test_what_was_recorded_before_is_known(home: Path) -> None:
 
 @pytest.mark.parametrize("network", ["public", ["example.org"]])
 def test_nothing_is_guessed_where_there_is_a_network(home: Path, network: str | list[str]) -> None:
-    with Cache(home) as cache, Guesser(cache, even_if_busy=True) as guesser:
+    with Cache(home, policy="record-all") as cache, Guesser(cache, even_if_busy=True) as guesser:
         teach(cache, guesser, "echo 1 > f", SLOW)
         with guesser.rollout("terminal", "t", network=network) as rollout:
             run(rollout, "echo 2 > f")
@@ -88,7 +88,7 @@ def test_nothing_is_guessed_where_there_is_a_network(home: Path, network: str | 
 
 
 def test_short_calls_are_not_worth_a_fork(home: Path) -> None:
-    with Cache(home) as cache, Guesser(cache, worth=30.0, even_if_busy=True) as guesser:
+    with Cache(home, policy="record-all") as cache, Guesser(cache, worth=30.0, even_if_busy=True) as guesser:
         teach(cache, guesser, "echo 1 > f", SLOW)
         with guesser.rollout("terminal", "t") as rollout:
             run(rollout, "echo 2 > f")
@@ -96,7 +96,7 @@ def test_short_calls_are_not_worth_a_fork(home: Path) -> None:
 
 
 def test_a_closed_guesser_guesses_no_more(home: Path) -> None:
-    with Cache(home) as cache:
+    with Cache(home, policy="record-all") as cache:
         guesser = Guesser(cache, even_if_busy=True)
         teach(cache, guesser, "echo 1 > f", SLOW)
         with guesser.rollout("terminal", "t") as rollout:
@@ -109,7 +109,7 @@ def test_a_closed_guesser_guesses_no_more(home: Path) -> None:
 
 @pytest.mark.parametrize("bad", [{"guesses": 0}, {"at_once": 1.5}, {"worth": -1.0}, {"worth": float("nan")}])
 def test_bad_numbers_are_refused(home: Path, bad: dict[str, Any]) -> None:
-    with Cache(home) as cache, pytest.raises(UsageError, match=next(iter(bad))):
+    with Cache(home, policy="record-all") as cache, pytest.raises(UsageError, match=next(iter(bad))):
         Guesser(cache, **bad)
 
 
