@@ -1,12 +1,8 @@
-"""Would guessing the next call while the model thinks hide misses? `python -m benchmarks.guessing ROLLOUTS...`
+"""How many calls could have been guessed that no other rollout has made in the same state.
 
-A simulation; no sandbox runs. The rollouts come one after the other, in random order. A call that was recorded at the
-state before is a hit; at every other, the question is whether it is among the calls that were guessed. What is recorded
-at a state needs no guess, so guesses come from other states: what followed the last three calls elsewhere, else the
-last two, else the last one, most frequent first. Where nothing followed it, nothing is guessed.
-
-States are told apart by the calls that led to them; a SQL statement that only reads leads nowhere. Guesses learn from
-all rollouts before (`by rollout`), or from those of other tasks only (`by task`).
+`python -m benchmarks.guessing FILE...` reads rollouts as `tvsnap replay` does. Each fifth of them, by rollout or by
+task, is guessed from the other four. A call counts as answered where another rollout has made it after the same calls;
+of the rest, the table says which share was among the first 1, 2 or 4 guesses, and how many of such guesses are right.
 """
 
 from __future__ import annotations
@@ -14,171 +10,109 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
-from tvsnap.model.errors import TvsnapError
-from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
+from tvsnap import ToolCall
+from tvsnap.guessing import NextCalls
 
 BUDGETS = (1, 2, 4)
-ORDER = 3
-SEEDS = 5
-READS = ("select", "show", "desc", "explain", "with")
-Context = tuple[str, ...]
+FOLDS = 5
+CHANCES = (0.0, 0.1, 0.2, 0.3, 0.5)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What guessing came to, the mean over orders.
-
-    Attributes:
-        held_out: what the guesses did not learn from: `rollout` (the one that runs) or `task` (all of its task).
-        budget: how many guesses are made for a call at most.
-        calls: of all rollouts.
-        misses: the share of calls that were not recorded at their state.
-        hidden: the share of misses that were guessed.
-        guesses: how many guesses are executed for each miss that is hidden; None where none is.
-    """
-
-    held_out: str
-    budget: int
-    calls: int
-    misses: float
-    hidden: float
-    guesses: float | None
+class Recorded(NamedTuple):
+    task: str
+    calls: list[ToolCall]
 
 
-class Counts:
-    """What followed the last calls, by task."""
+class Share(NamedTuple):
+    """What guessing came to: calls that nothing answered, those of them that were guessed, and all guesses."""
 
-    def __init__(self) -> None:
-        self._all: defaultdict[Context, Counter[str]] = defaultdict(Counter)
-        self._of: defaultdict[str, defaultdict[Context, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-
-    def learn(self, task: str, calls: Sequence[str]) -> None:
-        """Counts a rollout."""
-        for place, call in enumerate(calls):
-            for context in _contexts(calls[:place]):
-                self._all[context][call] += 1
-                self._of[task][context][call] += 1
-
-    def likeliest(self, before: Sequence[str], without: str | None) -> Iterator[str]:
-        """Yields calls, the likeliest first, each once.
-
-        Args:
-            before: the calls that were made.
-            without: the task whose rollouts do not count; None for none.
-        """
-        told: set[str] = set()
-        for context in _contexts(before):
-            counts = self._all.get(context)
-            if counts is None:
-                continue
-            own = self._of[without].get(context, Counter()) if without is not None else Counter[str]()
-            for call, _ in (counts - own).most_common():
-                if call not in told:
-                    told.add(call)
-                    yield call
+    missed: int
+    guessed: int
+    made: int
 
 
-def _contexts(before: Sequence[str]) -> Iterator[Context]:
-    """Yields the last calls, most of them first; what begins a rollout has a context of its own."""
-    for length in range(min(ORDER, len(before)), 0, -1):
-        yield tuple(before[-length:])
-    if not before:
-        yield ()
+def read(file: Path) -> list[Recorded]:
+    """Returns the rollouts of a file."""
+    rollouts = map(json.loads, file.read_text().splitlines())
+    return [
+        Recorded(one["task"], [ToolCall(call["name"], call["arguments"]) for call in one["calls"]]) for one in rollouts
+    ]
 
 
-def simulate(rollouts: Sequence[PlannedRollout], seed: int) -> dict[tuple[str, int], tuple[int, int, int, int]]:
-    """Returns calls, misses, misses that were guessed, and guesses, by what is held out and budget."""
-    ordered = list(rollouts)
-    random.Random(seed).shuffle(ordered)
-    counts = Counts()
-    recorded: defaultdict[tuple[str, Context], set[str]] = defaultdict(set)
-    found = {(held_out, budget): [0, 0, 0, 0] for held_out in ("rollout", "task") for budget in BUDGETS}
-    for rollout in ordered:
-        start = str(rollout.extra.get("database", rollout.image or ""))
-        made = [rollout.made(step) for step in rollout.calls]
-        calls = [json.dumps([call.name, call.arguments], sort_keys=True) for call in made]
-        state: Context = ()
-        for place, call in enumerate(calls):
-            known = recorded[start, state]
-            for held_out in ("rollout", "task"):
-                likely = counts.likeliest(calls[:place], rollout.task if held_out == "task" else None)
-                guesses = _first((each for each in likely if each not in known), max(BUDGETS))
-                for budget in BUDGETS:
-                    row = found[held_out, budget]
-                    row[0] += 1
-                    row[1] += call not in known
-                    row[2] += call not in known and call in guesses[:budget]
-                    row[3] += len(guesses[:budget])
-            known.add(call)
-            query = str(made[place].arguments.get("query", "")).strip().lower()
-            if not query.startswith(READS):
-                state = (*state, call)
-        counts.learn(rollout.task, calls)
-    return {key: (row[0], row[1], row[2], row[3]) for key, row in found.items()}
-
-
-def _first(calls: Iterator[str], count: int) -> list[str]:
-    return [call for call, _ in zip(calls, range(count), strict=False)]
-
-
-def measure(rollouts: Sequence[PlannedRollout], seeds: int) -> list[Row]:
-    """Returns a row for each way to hold out and each budget."""
-    runs = [simulate(rollouts, seed) for seed in range(seeds)]
-    rows = []
-    for key in runs[0]:
-        calls, misses, hidden, guesses = (sum(run[key][column] for run in runs) for column in range(4))
-        rows.append(
-            Row(
-                *key,
-                calls // seeds,
-                misses / calls,
-                hidden / misses if misses else 0.0,
-                guesses / hidden if hidden else None,
-            )
+def folds(rollouts: Sequence[Recorded], by: str, seed: int) -> Iterator[tuple[list[Recorded], list[Recorded]]]:
+    """Yields rollouts to learn from and those to guess."""
+    keys = [one.task if by == "task" else str(number) for number, one in enumerate(rollouts)]
+    names = sorted(set(keys))
+    random.Random(seed).shuffle(names)
+    for fold in range(FOLDS):
+        held = set(names[fold::FOLDS])
+        yield (
+            [one for key, one in zip(keys, rollouts, strict=True) if key not in held],
+            [one for key, one in zip(keys, rollouts, strict=True) if key in held],
         )
-    return rows
 
 
-def main() -> int:
-    """Simulates; returns the exit status: 0 done, 2 bad usage."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.guessing",
-        description="Says how many misses would be hidden by executing guesses while the model thinks.",
-        epilog="example: python -m benchmarks.guessing rollouts.jsonl --seeds 3 --json",
-    )
-    parser.add_argument("rollouts", nargs="+", help="rollout files (JSON Lines)")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many orders of the rollouts ({SEEDS})")
-    parser.add_argument("--json", action="store_true", help="write the rows as JSON")
+def measure(rollouts: Sequence[Recorded], by: str, budget: int, chance: float, seed: int) -> Share:
+    """Returns what `budget` guesses of at least `chance` come to."""
+    states = Counter(prefix for one in rollouts for prefix in set(_prefixes(one)))
+    missed = guessed = made = 0
+    for known, held in folds(rollouts, by, seed):
+        next_calls = NextCalls()
+        answered: dict[int, dict[str, ToolCall]] = {}
+        for one in known:
+            for place, call in enumerate(one.calls):
+                next_calls.learn(one.task, one.calls[:place], call, 1.0)
+            for before, call in zip((hash(one.task), *_prefixes(one)), one.calls, strict=False):
+                answered.setdefault(before, {})[call.canonical] = call
+        for one in held:
+            before = hash(one.task)
+            for place, (call, prefix) in enumerate(zip(one.calls, _prefixes(one), strict=True)):
+                there = answered.get(before, {}).values()
+                likely = next_calls.likely(one.task, one.calls[:place], budget, there)
+                before = prefix
+                guesses = [guess.call.canonical for guess in likely if guess.chance >= chance]
+                made += len(guesses)
+                if states[prefix] == 1:
+                    missed += 1
+                    guessed += call.canonical in guesses
+    return Share(missed, guessed, made)
+
+
+def _prefixes(one: Recorded) -> Iterable[int]:
+    """Returns a number for each state of a rollout: the same for the same task and calls."""
+    so_far = hash(one.task)
+    for call in one.calls:
+        so_far = hash((so_far, call.canonical))
+        yield so_far
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="rollouts, one JSON object a line")
+    parser.add_argument("--most", type=int, default=600, help="read no more rollouts of each file (default: 600)")
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if options.seeds < 1:
-        parser.error("--seeds must be at least 1")
-    try:
-        planned, _ = read_rollouts(Path(each) for each in options.rollouts)
-    except TvsnapError as error:
-        Console(stderr=True).print(f"error: {error}", highlight=False)
-        return error.exit_status
-    rows = measure(planned, options.seeds)
-    if options.json:
-        sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
-        return 0
-    table = Table(box=None, pad_edge=False)
-    for title in ("held out", "guesses at most", "calls", "misses", "of these hidden", "guesses for each"):
-        table.add_column(title, justify="right" if title != "held out" else "left")
-    for row in rows:
-        each = "" if row.guesses is None else f"{row.guesses:.1f}"
-        table.add_row(row.held_out, f"{row.budget}", f"{row.calls:,}", f"{row.misses:.0%}", f"{row.hidden:.1%}", each)
-    Console(highlight=False).print(table)
-    return 0
+    columns = ("rollouts", "held out by", "guesses", "least chance", "not answered", "guessed", "made", "of them right")
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
+    for file in options.files:
+        rollouts = read(file)[: options.most]
+        for by in ("rollout", "task"):
+            for budget in BUDGETS:
+                for chance in CHANCES if budget == 1 else CHANCES[:1]:
+                    found = measure(rollouts, by, budget, chance, options.seed)
+                    print(
+                        f"| {file.stem} | {by} | {budget} | {chance:g} | {found.missed:,} "
+                        f"| {found.guessed / found.missed:.1%} | {found.made:,} "
+                        f"| {found.guessed / max(found.made, 1):.1%} |",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
