@@ -7,8 +7,8 @@ import dataclasses
 import json
 import statistics
 import sys
+import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from benchmarks.priors import report
 from benchmarks.priors.models import Model, Oracle, SmolLM2
 from benchmarks.priors.report import Row
 from benchmarks.priors.runs import FIXED, GRID, Outcome, Variant, run, variants
-from benchmarks.priors.tasks import TASKS, examples, make
+from benchmarks.priors.tasks import TASKS, examples, make, make_games
 from tvsnap import UsageError
 
 TUNED_ON = (1001, 1002)
@@ -45,6 +45,7 @@ class Part:
         seeds: of the runs.
         compared: for each seed.
         rollouts: of each run.
+        games: the folder with those of TextWorld.
     """
 
     task: str
@@ -53,23 +54,29 @@ class Part:
     seeds: tuple[int, ...]
     compared: tuple[tuple[Variant, ...], ...]
     rollouts: int
+    games: Path
 
 
 def carry_out(part: Part) -> list[tuple[int, str, Outcome]]:
     """Returns the outcomes, each with its seed and the name that its variant began with."""
-    task = make(part.task)
+    task = make(part.task, part.games)
     language = SmolLM2(examples(task, part.shots)) if part.model == "smollm2" else None
     found = []
     for seed, compared in zip(part.seeds, part.compared, strict=True):
         for variant in compared:
             model: Model = Oracle(seed=seed) if language is None else language
             found.append((seed, variant.name, run(task, model, variant, part.rollouts, seed)))
+        print(f"{part.task}, {part.model}: seed {seed} done", file=sys.stderr, flush=True)
     return found
 
 
-def best_of_grid(tasks: Sequence[str], rollouts: int, pool: ProcessPoolExecutor) -> dict[str, Variant]:
+def best_of_grid(options: argparse.Namespace, games: Path, pool: ProcessPoolExecutor) -> dict[str, Variant]:
     """Returns the parameters of the grid with the largest mean surrogate, by task."""
-    parts = [Part(task, "oracle", 0, (seed,), (tuple(GRID),), rollouts) for task in tasks for seed in TUNED_ON]
+    parts = [
+        Part(task, "oracle", 0, (seed,), (tuple(GRID),), options.rollouts, games)
+        for task in options.tasks
+        for seed in TUNED_ON
+    ]
     best = {}
     found: defaultdict[str, dict[Variant, list[float]]] = defaultdict(lambda: defaultdict(list))
     for part, outcomes in zip(parts, pool.map(carry_out, parts), strict=True):
@@ -83,13 +90,19 @@ def best_of_grid(tasks: Sequence[str], rollouts: int, pool: ProcessPoolExecutor)
 def measure(options: argparse.Namespace) -> list[Row]:
     """Runs everything; returns a row for each task, model and variant."""
     seeds = tuple(range(1, options.seeds + 1))
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="tvsnap-textworld-") as folder,
+        ProcessPoolExecutor(options.jobs) as pool,
+    ):
+        games = Path(folder)
+        if "textworld" in options.tasks:
+            make_games(games)
         parts = []
         if "oracle" in options.models:
-            best = best_of_grid(options.tasks, options.rollouts, pool)
+            best = best_of_grid(options, games, pool)
             for task in options.tasks:
                 parts += [
-                    Part(task, "oracle", 0, (seed,), (tuple(variants(seed, best[task])),), options.rollouts)
+                    Part(task, "oracle", 0, (seed,), (tuple(variants(seed, best[task])),), options.rollouts, games)
                     for seed in seeds
                 ]
         if "smollm2" in options.models:
@@ -98,7 +111,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
             ]
             compared = (tuple(few),) * len(seeds)
             parts += [
-                Part(task, "smollm2", shots, seeds, compared, options.rollouts)
+                Part(task, "smollm2", shots, seeds, compared, options.rollouts, games)
                 for task in options.tasks
                 for shots in options.shots
             ]
@@ -122,7 +135,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=("oracle", "smollm2"), default=("oracle",), help="oracle")
     parser.add_argument("--shots", nargs="+", type=int, default=SHOTS, help="examples for the language model: 0 5 10")
     parser.add_argument("--seeds", type=int, default=5, help="how many (5)")
-    parser.add_argument("--rollouts", type=int, default=300, help="of each run (300)")
+    parser.add_argument("--rollouts", type=int, default=60, help="of each run (60)")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once (2)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--report", metavar="FOLDER", type=Path, help="write report.md, figures.json and plots there")

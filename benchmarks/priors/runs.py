@@ -47,7 +47,7 @@ class Variant:
     name: str
     delta: float = 0.98
     refresh: float = 0.02
-    capacity: int = 200
+    capacity: int = 100
     evicts: Literal["worth", "least recently used", "least frequently used"] = "worth"
     cached: bool = True
     adapts: bool = False
@@ -56,7 +56,7 @@ class Variant:
 FIXED = Variant("fixed")
 GRID = [
     Variant("best of a grid", delta=delta, refresh=refresh, capacity=capacity)
-    for delta, refresh, capacity in itertools.product((0.90, 0.98, 0.998), (0.005, 0.05), (200, 4000))
+    for delta, refresh, capacity in itertools.product((0.90, 0.98, 0.998), (0.005, 0.05), (100, 4000))
 ]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,8 +137,13 @@ class TextWorld:
     GAMES = 12
     EXAMPLES = 3
 
-    def __init__(self) -> None:
-        self._games = _games(self.GAMES + self.EXAMPLES)
+    def __init__(self, folder: Path) -> None:
+        import textworld
+
+        told = textworld.EnvInfos(
+            admissible_commands=True, policy_commands=True, description=True, inventory=True, objective=True, won=True
+        )
+        self._games = [textworld.start(str(file), told) for file in sorted(folder.glob("*.z8"))]
         self._environment: Any = None
         self._left = 0
 
@@ -166,23 +169,15 @@ def _told(state: Any) -> View:
     return View(" ".join(state["objective"].split()), text, actions, best or frozenset(actions))
 
 
-@cache
-def _games(count: int) -> list[Any]:
-    import textworld
+def make_games(folder: Path) -> None:
+    """Has TextWorld generate its games into a folder; it takes a second for each."""
     import textworld.generator
 
-    told = textworld.EnvInfos(
-        admissible_commands=True, policy_commands=True, description=True, inventory=True, objective=True, won=True
-    )
-    folder = Path(tempfile.mkdtemp(prefix="tvsnap-textworld-"))
-    games = []
-    for number in range(count):
+    for number in range(TextWorld.GAMES + TextWorld.EXAMPLES):
         options = textworld.GameOptions()
         options.seeds, options.nb_rooms, options.nb_objects, options.quest_length = number, 6, 8, 4
-        options.path = str(folder / f"{number}.z8")
-        file = textworld.generator.compile_game(textworld.generator.make_game(options), options)
-        games.append(textworld.start(file, told))
-    return games
+        options.path = str(folder / f"{number:02}.z8")
+        textworld.generator.compile_game(textworld.generator.make_game(options), options)
 
 
 def examples(task: Task, count: int) -> list[tuple[View, str]]:
@@ -199,10 +194,10 @@ def examples(task: Task, count: int) -> list[tuple[View, str]]:
     return found
 
 
-def make(name: str) -> Task:
-    """Returns a task by its name."""
+def make(name: str, games: Path) -> Task:
+    """Returns a task by its name; the games of TextWorld lie in a folder."""
     if name == "textworld":
-        return TextWorld()
+        return TextWorld(games)
     level, picks_up = LEVELS[name]
     return BabyAI(level, picks_up=picks_up)
 
