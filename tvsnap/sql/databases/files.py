@@ -19,13 +19,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_$-]{0,62}")
 _NAME_RULE = "at most 63 letters, digits and _ $ -, not $ or - first"
 _FORMATS: dict[str, Format] = {
     ".sql": "sql",
-    ".dump": "sql",
-    ".backup": "sql",
     ".csv": "csv",
     ".tsv": "csv",
     ".sqlite": "sqlite",
     ".sqlite3": "sqlite",
     ".db": "sqlite",
+    ".dump": "sql",
+    ".backup": "sql",
 }
 _DIALECTS = {".dump": "postgres", ".backup": "postgres"}
 """Endings that are usual for what `pg_dump` writes, mostly archives."""
