@@ -1,4 +1,4 @@
-"""SWE-ReX's deployment and runtime on tvsnap: `TvsnapDeployment(image="terminal")`.
+"""SWE-ReX's deployment and runtime on tvsnap: `tvsnap.integrations.swe_rex.TvsnapDeployment(image="terminal")`.
 
 A deployment is one rollout. Its session is the tool `bash`, and what is executed beside it the tool `exec`: recorded,
 and answered if possible.
@@ -326,10 +326,7 @@ class TvsnapRuntime(AbstractRuntime):
         result = self._bash(action.command, action.timeout)
         output = _ESCAPES.sub("", result.output)
         if action.check == "raise" and result.exit_code != 0:
-            said = (
-                f"Command {action.command!r} failed with exit code {result.exit_code}. Here is the output:\n{output!r}"
-            )
-            raise NonZeroExitCodeError(f"{action.error_msg}: {said}" if action.error_msg else said)
+            raise _failed(action, result, f"Here is the output:\n{output!r}")
         return BashObservation(output=output, exit_code=None if action.check == "ignore" else result.exit_code)
 
     def _check_session(self, name: str) -> None:
@@ -395,11 +392,7 @@ class TvsnapRuntime(AbstractRuntime):
             raise CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
         errors = result.stderr or ""
         if command.check and result.exit_code != 0:
-            said = (
-                f"Command {command.command!r} failed with exit code {result.exit_code}. "
-                f"Stdout:\n{result.output!r}\nStderr:\n{errors!r}"
-            )
-            raise NonZeroExitCodeError(f"{command.error_msg}: {said}" if command.error_msg else said)
+            raise _failed(command, result, f"Stdout:\n{result.output!r}\nStderr:\n{errors!r}")
         return CommandResponse(stdout=result.output, stderr=errors, exit_code=result.exit_code)
 
     async def read_file(self, request: ReadFileRequest) -> ReadFileResponse:
@@ -507,6 +500,13 @@ class TvsnapRuntime(AbstractRuntime):
 
     def _path(self, path: str) -> str:
         return posixpath.join(self._workdir, path)
+
+
+def _failed(asked: BashAction | Command, result: ToolResult, said: str) -> Exception:
+    """Returns the error of a command that failed and was to be checked, in SWE-ReX's words."""
+    message = f"Command {asked.command!r} failed with exit code {result.exit_code}. {said}"
+    failed: Exception = NonZeroExitCodeError(f"{asked.error_msg}: {message}" if asked.error_msg else message)
+    return failed
 
 
 def _error(said: str, path: str) -> OSError:

@@ -102,7 +102,7 @@ def swe_agent(deployment: AbstractDeployment, bundle: Path) -> list[Any]:
             asyncio.run(runtime.run_in_session(BashInterruptAction()))
             return ""
         said.append((observation.output, observation.exit_code))
-        return observation.output
+        return str(observation.output)
 
     async def install() -> None:
         upload = UploadRequest(source_path=str(bundle), target_path="/root/tools/show")
