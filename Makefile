@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines harbor harnesses training constraints twins native demo train-demo unit test budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines page browser harbor harnesses training constraints twins native demo train-demo unit test budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,12 @@ setup: ## install whatever is missing: system packages, CRIU, .venv
 
 engines: ## install the container engines that tests and benchmarks use; start none
 	@scripts/install_engines.sh
+
+page: ## build the page that the server has from page/, with npm; the result is committed
+	@cd page && npm ci --ignore-scripts --no-audit --no-fund --silent && npx tsc && node build.mjs
+
+browser: setup ## install what tests of the page use: the distribution's Chromium, and packages of npm where npm is there
+	@scripts/install_browser.sh
 
 harbor: setup ## install Harbor beside .venv, for the tests of its plug-in, where there is Python 3.12 or newer
 	@scripts/install_harbor.sh
@@ -107,7 +113,7 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 unit: ## the tests that need neither root nor images nor an engine, in a minute
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes tests/priors
 
-test: lint engines harbor harnesses training ## lint, type-check and run the test suite
+test: lint engines browser harbor harnesses training ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
 	rm -f .pytest_cache/v/cache/lastfailed && \
 	{ $(PY) -m pytest -rs -n 4 || { [ $$? = 1 ] && $(PY) -m tests.second_attempt; }; }

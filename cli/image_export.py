@@ -121,6 +121,25 @@ def export(
         context.answer(data, as_json=as_json, show=lambda: _print(target, data, format))
 
 
+def export_state(cache: AnyCache, state: State, target: str) -> int:
+    """Writes the files of a state as an archive that `docker load` takes; returns its bytes.
+
+    Args:
+        cache: where the state is.
+        state: the state.
+        target: the file, which must not be there yet.
+
+    Raises:
+        UsageError: the file is there already, or cannot be written.
+    """
+    with layout.opened(target, False) as place, _started(cache, state) as sandbox:
+        about = _describe(sandbox, state)
+        with sandbox.archive() as files:
+            tag = Tag("tvsnap", state.hash[:12])
+            write_image(place, files, about, format="docker", tag=tag, compress=False, progress=lambda _: None)
+    return _bytes(target)
+
+
 def _print(target: str, data: dict[str, Any], format: Format) -> None:
     digest = data["image_id"].removeprefix("sha256:")[:12]
     typer.echo(f"{target}  {size(data['bytes'])}  {data['tag']}  {digest}")

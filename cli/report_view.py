@@ -6,11 +6,14 @@ import html
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from tvsnap.graph import served, unserved_as
+from tvsnap.upkeep.figures import DEPTHS
 
 from .page import brought, page
 from .text import count, cut, one_line, percent, seconds, size
-from .tree_view import served, unserved_as
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, Step, Tally, TreeNode
@@ -34,18 +37,21 @@ def report(
     tasks: Sequence[Tally],
     nodes: Sequence[TreeNode],
     steps: Sequence[Step],
+    task: str | None = None,
 ) -> str:
     """Returns the page.
 
     Args:
-        figures: those of `tvsnap stats`.
+        figures: those of `tvsnap stats`, or of `figures_of`.
         epochs: what the rollouts of each epoch came to.
         tasks: the same, of each task.
         nodes: the states, with the calls that are recorded.
         steps: the calls of the latest `LATEST` rollouts.
+        task: the task that all of it is of; None for all tasks.
     """
-    calls = [call for node in nodes for call in ([node.made_by] if node.made_by else []) + list(node.unchanging)]
+    calls = _calls(nodes)
     title = f"tvsnap: {count(figures['calls'], 'call')} in {count(figures['rollouts'], 'rollout')}"
+    title += "" if task is None else f" of {task}"
     parts = [f"<h1>{_text(title)}</h1>", *_totals(figures)]
     parts += [
         *_by_epoch(epochs),
@@ -58,20 +64,95 @@ def report(
     return page(title, "\n".join(parts), brought("report.css"))
 
 
+def figures_of(tallies: Sequence[Tally], nodes: Sequence[TreeNode], steps: Sequence[Step]) -> dict[str, Any]:
+    """Returns of some rollouts those figures of `tvsnap stats` that are known of them.
+
+    Args:
+        tallies: what they came to, each rollout in one of them.
+        nodes: the states that they came to.
+        steps: calls of theirs, of which the hit rate by place is made.
+    """
+    sums = {
+        name: sum(getattr(one, name) for one in tallies)
+        for name in ("calls", "rollouts", "hits", "coalesced", "took_s", "waited_s", "saved_s")
+    }
+    snapshots = [snapshot for node in nodes for snapshot in node.snapshots]
+    by_depth = []
+    for first, last in DEPTHS:
+        there = [step for step in steps if first <= step.place <= last or (last == DEPTHS[-1][1] <= step.place)]
+        if there:
+            answered = sum(step.answered for step in there)
+            by_depth.append({"from": first, "to": last, "calls": len(there), "answered": answered})
+    return {
+        **sums,
+        "executed": sums["calls"] - sums["hits"] - sums["coalesced"],
+        "by_depth": by_depth,
+        "forks": sum(snapshot.forks for snapshot in snapshots),
+        "snapshots": len(snapshots),
+        "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
+    }
+
+
+def as_data(
+    figures: dict[str, Any],
+    epochs: Sequence[Tally],
+    tasks: Sequence[Tally],
+    nodes: Sequence[TreeNode],
+    steps: Sequence[Step],
+) -> dict[str, Any]:
+    """Returns what the page shows as plain JSON; its arguments are those of `report`."""
+    calls = _calls(nodes)
+    unshared = Counter(unserved_as(call) for call in calls if not served(call))
+    return {
+        "figures": figures,
+        "epochs": [_tally_data(one) for one in epochs],
+        "tasks": [_tally_data(one) for one in tasks],
+        "waits": {
+            kind: _binned(step.seconds for step in steps if step.answered is answered)
+            for kind, answered in (("answered", True), ("executed", False))
+        },
+        "durations": _binned(call.result.duration for call in calls),
+        "unshared": [{"reason": reason, "calls": number} for reason, number in unshared.most_common()],
+    }
+
+
+def _tally_data(tally: Tally) -> dict[str, Any]:
+    return {**asdict(tally), "hit_rate": tally.hit_rate, "saved_s": tally.saved_s}
+
+
+def _binned(durations: Iterable[float]) -> list[dict[str, float]]:
+    found = Counter(map(_bin, durations))
+    return [{"from_s": 10 ** (one / 2), "calls": found[one]} for one in sorted(found)]
+
+
+def _calls(nodes: Iterable[TreeNode]) -> list[Edge]:
+    return [call for node in nodes for call in ([node.made_by] if node.made_by else []) + list(node.unchanging)]
+
+
 def _totals(figures: dict[str, Any]) -> list[str]:
     saved = figures["saved_s"]
     rows = [
         ("answered from the graph", f"{figures['hits']:,}", percent(figures["hits"], figures["calls"])),
         ("answered by waiting", f"{figures['coalesced']:,}", percent(figures["coalesced"], figures["calls"])),
         ("executed", f"{figures['executed']:,}", percent(figures["executed"], figures["calls"])),
-        ("time of the answered calls", seconds(figures["answered_s"]), ""),
-        ("spent on answers, forks and snapshots", seconds(figures["answered_s"] - saved), ""),
+    ]
+    if "answered_s" in figures:
+        rows += [
+            ("time of the answered calls", seconds(figures["answered_s"]), ""),
+            ("spent on answers, forks and snapshots", seconds(figures["answered_s"] - saved), ""),
+        ]
+    else:
+        rows += [
+            ("time of the calls, executed", seconds(figures["took_s"]), ""),
+            ("waited for the calls", seconds(figures["waited_s"]), ""),
+        ]
+    rows += [
         ("saved" if saved >= 0 else "not saved", seconds(abs(saved)), ""),
         ("forks", f"{figures['forks']:,}", ""),
         ("snapshots", f"{figures['snapshots']:,}", size(figures["snapshot_bytes"])),
-        ("disk", size(figures["disk_bytes"]), ""),
     ]
-    return [_table(("", "", ""), rows), "<p>Times are sums over all rollouts, in wall time.</p>"]
+    rows += [("disk", size(figures["disk_bytes"]), "")] if "disk_bytes" in figures else []
+    return [table(("", "", ""), rows), "<p>Times are sums over all rollouts, in wall time.</p>"]
 
 
 def _by_epoch(epochs: Sequence[Tally]) -> list[str]:
@@ -139,7 +220,7 @@ def _unshared(calls: Iterable[Edge]) -> list[str]:
     if not reasons:
         return [heading, "<p>All recorded calls answer others.</p>"]
     rows = [(cut(one_line(reason), 160), f"{number:,}") for reason, number in reasons.most_common(ROWS)]
-    return [heading, _table(("reason", "calls"), rows), _more(len(reasons) - ROWS)]
+    return [heading, table(("reason", "calls"), rows), _more(len(reasons) - ROWS)]
 
 
 def _tallied(tasks: Sequence[Tally]) -> list[str]:
@@ -156,14 +237,15 @@ def _tallied(tasks: Sequence[Tally]) -> list[str]:
         )
         for one in most
     ]
-    return ["<h2>Tasks</h2>", _table(names, rows), _more(len(tasks) - ROWS)]
+    return ["<h2>Tasks</h2>", table(names, rows), _more(len(tasks) - ROWS)]
 
 
 def _more(number: int) -> str:
     return f"<p>and {number:,} more</p>" if number > 0 else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table as HTML, with all texts escaped; an empty `head` is left out."""
     lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
     top = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>" if any(head) else ""
     return f'<div class="scroll"><table>{top}{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'

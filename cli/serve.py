@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ from . import context, options
 if TYPE_CHECKING:
     from socket import socket as Socket
 
+    from tvsnap.model.limits import Budget
+    from tvsnap.server.settings import ServerSettings
     from tvsnap.server.workers import Worker
 
 
@@ -68,20 +72,12 @@ def serve(
       openssl rand -hex 32 > tokens && chmod 600 tokens
       tvsnap serve --host 0.0.0.0 --token-file tokens --tls-certificate tls.pem
     """
-    import asyncio
-
-    from tvsnap.aio.cache import AsyncCache
-
-    try:
-        from tvsnap.server.listen import serve as run
+    with needs_server():
         from tvsnap.server.logs import log_as_json
         from tvsnap.server.settings import ServerSettings
-        from tvsnap.server.sockets import address_of, listening
         from tvsnap.server.tenants import read_tokens
         from tvsnap.server.tls import server_context
         from tvsnap.server.workers import share_of, supervise
-    except ModuleNotFoundError as error:
-        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[server]'") from None
     try:
         mode = int(socket_mode, 8)
     except ValueError:
@@ -110,31 +106,78 @@ def serve(
     )
     server_context(settings)  # whatever is wrong with the files is said before anything starts
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
-    held, used = (settings, budget) if workers == 1 else share_of(settings, budget, workers)
-
-    async def go(sockets: list[Socket], worker: Worker | None, ready: Callable[[], None]) -> None:
-        cache = AsyncCache(
-            backend=context.backend_name(),
-            policy=policy,
-            budget=used,
-            shares={tenant.share for tenant in settings.tokens.values() if tenant is not None},
-            threads=used.sandboxes + 64,
-        )
-        try:
-            await run(cache, held, sockets, worker, ready)
-        finally:
-            await cache.close()
 
     def tell(addresses: list[str]) -> None:
         typer.echo(f"tvsnap: serving at {', '.join(addresses)}")
 
     if log_format == "json":
         log_as_json()
+    if workers == 1:
+        run_alone(settings, budget, policy, tell)
+        return
+    held, used = share_of(settings, budget, workers)
+
+    def run(worker: Worker, sockets: list[Socket], ready: Callable[[], None]) -> None:
+        asyncio.run(_serve(held, used, policy, sockets, worker, ready))
+
+    with _stopped_cleanly():
+        supervise(settings, workers, run, tell)
+
+
+def run_alone(settings: ServerSettings, budget: Budget, policy: str, tell: Callable[[list[str]], None]) -> None:
+    """Serves by this process until SIGTERM or SIGINT comes.
+
+    Args:
+        settings: the server's.
+        budget: what it may use.
+        policy: when it takes snapshots.
+        tell: is given the addresses once it listens.
+    """
+    from tvsnap.server.sockets import address_of, listening
+
+    with _stopped_cleanly(), listening(settings) as sockets:
+        addresses = [address_of(one, settings) for one in sockets]
+        asyncio.run(_serve(settings, budget, policy, sockets, None, lambda: tell(addresses)))
+
+
+@contextlib.contextmanager
+def needs_server() -> Iterator[None]:
+    """A block that imports parts of the server; raises `UsageError` where what `tvsnap[server]` installs is missing."""
     try:
-        if workers > 1:
-            supervise(settings, workers, lambda worker, sockets, ready: asyncio.run(go(sockets, worker, ready)), tell)
-        else:
-            with listening(settings) as sockets:
-                asyncio.run(go(sockets, None, lambda: tell([address_of(one, settings) for one in sockets])))
+        import tvsnap.server.listen  # noqa: F401  # it needs them all
+
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[server]'") from None
+
+
+@contextlib.contextmanager
+def _stopped_cleanly() -> Iterator[None]:
+    try:
+        yield
     except KeyboardInterrupt:  # by then, the server has stopped cleanly
         raise typer.Exit(0) from None
+
+
+async def _serve(
+    settings: ServerSettings,
+    budget: Budget,
+    policy: str,
+    sockets: list[Socket],
+    worker: Worker | None,
+    ready: Callable[[], None],
+) -> None:
+    from tvsnap.aio.cache import AsyncCache
+    from tvsnap.server.listen import serve
+
+    cache = AsyncCache(
+        backend=context.backend_name(),
+        policy=policy,
+        budget=budget,
+        shares={tenant.share for tenant in settings.tokens.values() if tenant is not None},
+        threads=budget.sandboxes + 64,
+    )
+    try:
+        await serve(cache, settings, sockets, worker, ready)
+    finally:
+        await cache.close()

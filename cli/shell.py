@@ -61,8 +61,8 @@ def shell(
                 transcript = _session(rollout.sandbox(), found.hash, quiet=as_json)
                 kept = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
         elif isinstance(cache, Client) and context.is_terminal():
-            _greet(found.hash)
-            _interact(lambda columns, rows: cache.terminal(found.hash, columns, rows))  # the fork ends with it
+            greet(found.hash)
+            interact(lambda columns, rows: cache.terminal(found.hash, columns, rows))  # the fork ends with it
         else:
             with cache.materialise(found.hash) as sandbox:
                 _session(sandbox, found.hash, quiet=as_json)
@@ -77,12 +77,12 @@ def shell(
 def _session(sandbox: AnySandbox, state: str, *, quiet: bool) -> bytes:
     """Runs a person's input, or that of standard input, in a sandbox; returns the transcript."""
     if context.is_terminal():
-        _greet(state)
-        return _interact(sandbox.attach)
+        greet(state)
+        return interact(sandbox.attach)
     return _read_commands(sandbox, options.input_lines(), quiet=quiet)
 
 
-def _greet(state: str) -> None:
+def greet(state: str) -> None:
     typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
 
 
@@ -97,7 +97,7 @@ def _read_commands(sandbox: AnySandbox, lines: Iterator[str], *, quiet: bool) ->
     return bytes(transcript[-TRANSCRIPT_LIMIT:])
 
 
-def _interact(attach: Callable[[int, int], socket.socket | Terminal]) -> bytes:
+def interact(attach: Callable[[int, int], socket.socket | Terminal]) -> bytes:
     """Connects this terminal to the sandbox's until the person leaves or its shell ends; returns the transcript."""
     columns, rows = shutil.get_terminal_size()
     transcript = bytearray()

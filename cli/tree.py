@@ -65,7 +65,7 @@ def tree(
         top = graph.resolve(state) if state is not None else None
         deepest = None if depth is None else depth + (top.depth if top else 0)
         listed = None if pictures else deepest  # the rewards of pictures are of all that ended below, too
-        nodes = graph.tree(root=top.root if top else None, task=task, image=image, depth=listed)
+        nodes: list[TreeNode] = graph.tree(root=top.root if top else None, task=task, image=image, depth=listed)
         if top is not None:
             nodes = _below(nodes, top.hash)
         if not nodes and task is not None and task not in graph.tasks():

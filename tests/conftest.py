@@ -35,6 +35,7 @@ ORDER = (
         "zoo",
         "e2e",
         "server",
+        "page",
         "proxy",
         "integrations",
         "priors",

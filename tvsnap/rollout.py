@@ -12,16 +12,18 @@ from tvsnap.engine.rollout import DEFAULT_TIMEOUT, RolloutEngine
 from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
+from tvsnap.graph import Step
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
 from tvsnap.model.calls import ToolResult
+from tvsnap.model.display import Displayed
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.sandboxes.protocol import Sandbox
 
 
-class Rollout:
+class Rollout(Displayed):
     """One run of an agent through one task: a cursor on the graph that has a sandbox only while it needs one.
 
     `Cache.rollout` and `Cache.resume` make rollouts. The calls of one rollout are made one after the other; different
@@ -334,6 +336,10 @@ class Rollout:
             UsageError: `outcome` is no text.
         """
         self._engine.close(check_outcome(outcome))
+
+    def _steps(self) -> list[Step]:
+        """Returns its calls in order, for what notebooks show."""
+        return self._engine.steps()
 
     def __enter__(self) -> Rollout:
         return self

@@ -180,6 +180,100 @@ def own_address() -> str:
         return str(one.getsockname()[0])
 
 
+CONNECT = """
+import errno, socket, sys
+def attempt(kind, host, port):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, kind) as one:
+        one.settimeout(20)
+        try:
+            one.connect((host, port))
+            if kind == socket.SOCK_DGRAM:
+                one.send(b"said")
+                return one.recv(100).decode()
+            return "connected"
+        except OSError as error:
+            return errno.errorcode.get(error.errno, str(error))
+for target in sys.argv[1:]:
+    kind, _, host = target.partition(":")
+    port = 7 if kind == "udp" else 80
+    print(attempt(socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM, host, port), flush=True)
+"""
+
+
+def connect(rollout: Rollout, *targets: str) -> list[str]:
+    rollout.call("write_file", {"path": "/tmp/connect.py", "content": CONNECT})
+    return bash(rollout, f"python3 /tmp/connect.py {' '.join(targets)}").output.splitlines()
+
+
+def test_what_the_policy_refuses_is_refused_at_connect(cache: Cache, terminal_image: Image, salt: str) -> None:
+    """As by a host at which nobody listens: a script that asks whether a port is open is told so."""
+    private = ["10.0.0.1", own_address(), "169.254.169.254", "198.18.0.1", "fd00::1"]
+    with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+        assert connect(rollout, *(f"tcp:{one}" for one in private)) == ["ECONNREFUSED"] * 5
+        assert connect(rollout, *(f"udp:{one}" for one in private)) == ["ECONNREFUSED"] * 5
+        if own_address() != "127.0.0.1":
+            assert f"{own_address()}:7/udp" in asked(cache, rollout.state)
+    with cache.rollout(terminal_image, salt=salt, network=[SERVER]) as rollout:
+        assert connect(rollout, "tcp:192.0.2.1", "udp:192.0.2.1", "tcp:2001:db8::1") == ["ECONNREFUSED"] * 3
+        assert connect(rollout, f"tcp:{SERVER}") == ["connected"]
+        address = bash(rollout, f"getent hosts {SERVER} | cut -d' ' -f1").output.strip()
+        with cache.materialise(rollout.state, network=["other.test"]) as grader:  # which another policy refuses
+            told = [grader.run(f"python3 /tmp/connect.py tcp:{address}", timeout=60).output for _ in range(2)]
+            assert told[1] == b"ECONNREFUSED\n"
+
+
+class Echo(threading.Thread):
+    """A UDP server that says what it is told, with its count."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.count = 0
+
+    def run(self) -> None:
+        while True:
+            packet, sender = self.socket.recvfrom(65536)
+            if packet == b"end":
+                break
+            self.count += 1
+            self.socket.sendto(packet + b"%d" % self.count, sender)
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    echo = Echo()
+    echo.start()
+    yield echo
+    echo.socket.sendto(b"end", echo.socket.getsockname())
+    echo.join()
+    echo.socket.close()
+
+
+def test_packets_of_udp(
+    backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, echo: Echo, salt: str
+) -> None:
+    """To names that are allowed, and from them; what a call asked for is recorded, in forks as well."""
+    host, port = echo.socket.getsockname()
+    settings = NetworkSettings(hosts={"echo.test": f"{host}:{port}", "2001:db8::7": site.address})
+    try:
+        cache = Cache(tvsnap_home, backend=backend, network_settings=settings)
+    except MachineLacks as lack:
+        pytest.skip(str(lack))
+    with cache:
+        with cache.rollout(terminal_image, salt=salt, network=["echo.test"]) as rollout:
+            assert connect(rollout, "udp:echo.test", "udp:echo.test") == ["said1", "said2"]
+            edge = cache.graph.edge_to(rollout.state)
+            assert edge is not None
+            assert edge.asked == ("echo.test", "echo.test:7/udp")
+            with cache.materialise(rollout.state) as fork:
+                assert fork.run("python3 /tmp/connect.py udp:echo.test", timeout=60).output == b"said3\n"
+        if Path("/proc/net/if_inet6").exists():
+            with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
+                assert fetch(rollout, host="[2001:db8::7]").output == "1\n"
+
+
 def test_names_of_one_salt_are_no_matter_of_another(
     cache: Cache, terminal_image: Image, site: Site, salt: str, tmp_path: Path
 ) -> None:

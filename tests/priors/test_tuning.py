@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tvsnap import UsageError
 from tvsnap.priors import Bounds, PriorCache, Tuner, Weights
+from tvsnap.priors.tuning import Window
 
 ACTIONS = ("left", "right", "wait")
 STEPS = 20
@@ -97,6 +99,36 @@ def test_the_capacity_grows_while_what_was_evicted_is_wanted_again(tmp_path: Pat
             if number % 40 == 39:
                 tuner.record(1.0)
         assert 10 <= cache.capacity < grown
+
+
+def test_divergence_counts_beyond_chance_and_for_the_share_of_lookups_that_are_similar(tmp_path: Path) -> None:
+    circle = Circle(seed=1)
+    weights = Weights(asked=0.0, divergence=1.0)
+    answers = iter(range(10**6))
+
+    def ask() -> Mapping[str, float]:  # by turns, so that no answer is like the one before
+        return {ACTIONS[next(answers) % 2]: 1.0}
+
+    def window(path: str, states: list[float], *, by_chance: bool) -> Window:
+        with PriorCache(tmp_path / path, delta=0.9, refresh=0.5, embedder=circle, seed=1) as cache:
+            tuner = Tuner(cache, Bounds(delta=(0.9, 0.9), refresh=(0.5, 0.5)), weights, rollouts=1)
+            for degrees in states:
+                cache.prior("turn", ACTIONS, ask if by_chance else partial(right, degrees), text=str(degrees))
+            tuner.record(1.0)
+            return tuner.windows[0]
+
+    def right(degrees: float) -> Mapping[str, float]:
+        return {circle.right(degrees): 1.0}
+
+    mostly_similar = window("similar.db", [number / 10 for number in range(300)], by_chance=False)
+    assert mostly_similar.near > 0.3
+    assert mostly_similar.surrogate == pytest.approx(
+        1.0 - mostly_similar.near * mostly_similar.divergence / math.log(2)
+    )
+    mostly_exact = window("exact.db", [0.0, 0.0, 0.0, 13.0] * 75, by_chance=False)
+    assert mostly_exact.near < mostly_similar.near
+    chance = window("chance.db", [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0] * 40, by_chance=True)
+    assert chance.divergence < 0.4 < math.log(2)
 
 
 def test_nothing_changes_where_nothing_differs(tmp_path: Path) -> None:

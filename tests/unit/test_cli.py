@@ -21,7 +21,21 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks, NotFound
 from tvsnap.model.images import Image
 
 ROOT = Path(__file__).parents[2]
-OPEN_A_CACHE = ("replay", "run", "diff", "shell", "exec", "verify", "gc", "forget", "demo", "mcp", "serve")
+OPEN_A_CACHE = (
+    "replay",
+    "run",
+    "diff",
+    "shell",
+    "browse",
+    "exec",
+    "verify",
+    "gc",
+    "forget",
+    "demo",
+    "mcp",
+    "serve",
+    "web",
+)
 
 
 @pytest.fixture
@@ -43,7 +57,7 @@ def test_help_of_a_verb(tvsnap: CommandLine, verb: str) -> None:
     assert VERBS[verb].split(":")[0].rstrip(".") in " ".join(text.split())
     assert "Exit status:\n    0 " in text
     assert max(map(len, text.splitlines())) <= 80
-    assert "--json" in text or verb in ("mcp", "serve"), "what it prints is JSON anyway"
+    assert "--json" in text or verb in ("browse", "mcp", "serve", "web"), "what it prints is JSON anyway, or a screen"
     assert "--home DIR" in text
     assert ("--backend NAME" in text) == (verb in OPEN_A_CACHE)
 

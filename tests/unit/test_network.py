@@ -22,10 +22,12 @@ from tvsnap.model.network import NO_NETWORK, Traffic, is_host_name, is_private_n
 from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network import addresses, relay
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
+from tvsnap.sandboxes.network.attach import WayOut
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.network.relay import Way
 from tvsnap.sandboxes.network.resolver import Resolver
+from tvsnap.sandboxes.network.rules import Verdict, rules_of
 from tvsnap.sandboxes.network.sandbox import Networked
 
 
@@ -78,6 +80,35 @@ def test_what_a_policy_allows() -> None:
 def test_which_addresses_are_within_reach(address: str, reached: bool) -> None:
     own = [ipaddress.ip_network("192.0.2.2"), ipaddress.ip_network("192.0.2.0/24")]
     assert is_within_reach(address, own) is reached
+
+
+@pytest.mark.parametrize(
+    ("said", "address", "verdict"),
+    [
+        ("public", "192.0.2.1", Verdict.RELAYED),
+        ("public", "2001:db8::1", Verdict.RELAYED),
+        ("public", "10.1.2.3", Verdict.REFUSED),
+        ("public", "203.0.113.9", Verdict.REFUSED),
+        ("public", "fd00::1", Verdict.REFUSED),
+        ("public", "10.9.9.9", Verdict.RELAYED),
+        ("public", "127.0.0.1", Verdict.INSIDE),
+        ("public", "::1", Verdict.INSIDE),
+        ("public", "198.18.0.2", Verdict.INSIDE),
+        ("public", "198.18.0.1", Verdict.REFUSED),
+        ("public", "198.18.1.0", Verdict.RELAYED),
+        (["a.test", "192.0.2.1", "203.0.113.9"], "192.0.2.1", Verdict.RELAYED),
+        (["a.test", "192.0.2.1", "203.0.113.9"], "203.0.113.9", Verdict.REFUSED),
+        (["a.test", "192.0.2.1"], "192.0.2.2", Verdict.REFUSED),
+        (["a.test"], "10.9.9.9", Verdict.REFUSED),
+        (["a.test"], "198.19.2.3", Verdict.RELAYED),
+    ],
+)
+def test_what_the_kernel_makes_of_an_address(said: Any, address: str, verdict: Verdict) -> None:
+    settings = NetworkSettings(hosts={"10.9.9.9": "127.0.0.1:1"})
+    rules = rules_of(Network.of(said), settings, [ipaddress.ip_network("203.0.113.0/24")], version_6=True)
+    its = ipaddress.ip_address(address)
+    longest = max((one for one in rules if its in one), key=lambda one: one.prefixlen, default=None)
+    assert (Verdict.REFUSED if longest is None else rules[longest]) == verdict
 
 
 def test_a_name_has_one_address_for_ever(tmp_path: Path) -> None:
@@ -232,10 +263,13 @@ def test_what_is_under_way() -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as tcp,
         closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as dns,
+        closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as udp,
+        closing(socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as tcp6,
         closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asker,
     ):
         dns.bind(("127.0.0.1", 0))
-        way = Way(Network(public=True), tcp, dns, -1)
+        tcp6.listen()
+        way = Way(Network(public=True), WayOut(tcp, tcp6, udp, dns, udp, -1, -1, -1))
         assert way.under_way() == 0
         with closing(socket.create_connection(tcp.getsockname())):
             assert way.under_way() == 1

@@ -120,3 +120,42 @@ def test_hundreds_of_epochs_and_tasks_stay_readable() -> None:
     page = report_view.report(FIGURES, many, many, [], [])
     assert len(re.findall(r'text-anchor="middle"', page)) <= 2 * report_view.LABELS + 2
     assert "and 470 more" in texts(page)
+
+
+def test_a_report_of_one_task_and_as_json(line: CommandLine, tmp_path: Path) -> None:
+    with open_cache(line.home, line.backend) as cache:
+        for task in ("a", "a", "b"):
+            with cache.rollout("terminal", task, epoch=0) as rollout:
+                for command in (f"echo {task} > f", "cat f"):
+                    bash(rollout, command)
+                    settle(rollout)
+    whole = line.json("report")
+    assert whole["task"] is None
+    assert [one["key"] for one in whole["tasks"]] == ["a", "b"]
+    assert whole["figures"]["calls"] == 6
+    data = line.json("report", "--task", "a")
+    assert [one["key"] for one in data["tasks"]] == ["a"]
+    figures = data["figures"]
+    assert (figures["calls"], figures["rollouts"], figures["hits"], figures["executed"]) == (4, 2, 2, 2)
+    assert figures["by_depth"] == [
+        {"from": 1, "to": 1, "calls": 2, "answered": 1},
+        {"from": 2, "to": 2, "calls": 2, "answered": 1},
+    ]
+    assert sum(one["calls"] for one in data["waits"]["answered"]) == 2
+    assert sum(one["calls"] for one in data["durations"]) == 2
+    assert data["unshared"] == []
+    path = tmp_path / "a.html"
+    line("report", str(path), "--task", "a")
+    found = texts(path.read_text())
+    assert "tvsnap: 4 calls in 2 rollouts of a" in found
+    assert "b" not in found
+    line("report", str(tmp_path / "a.json"), "--json")
+    assert '"epochs"' in (tmp_path / "a.json").read_text()
+
+
+def test_a_report_that_cannot_be_made(line: CommandLine) -> None:
+    assert "--json" in line.error("report", status=2)
+    with open_cache(line.home, line.backend) as cache, cache.rollout("terminal", "a") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+    assert 'task "b"' in line.error("report", "-", "--task", "b", status=3)

@@ -15,6 +15,7 @@ from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import (
     Edge,
     Forgotten,
+    Listing,
     RolloutRecord,
     RolloutSummary,
     RootInfo,
@@ -24,6 +25,7 @@ from tvsnap.graph.model import (
     Tally,
     TreeNode,
 )
+from tvsnap.model.display import Displayed
 from tvsnap.model.images import Image, Manifest
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
@@ -188,7 +190,7 @@ def tools_of(answer: Mapping[str, Any]) -> dict[str, RemoteTool]:
     return {name: RemoteTool(name, **about) for name, about in answer["tools"].items()}
 
 
-class RolloutBase(RolloutAbout):
+class RolloutBase(RolloutAbout, Displayed):
     """A `RemoteRollout` without what it has in common with an `AsyncRemoteRollout`."""
 
     def __init__(self, transport: Transport, opening: Ask | None, data: Mapping[str, Any] | None) -> None:
@@ -202,6 +204,10 @@ class RolloutBase(RolloutAbout):
         if self._tools is None:
             self._tools = tools_of(self._transport.get(self._target("tools")))
         return self._tools
+
+    def _steps(self) -> list[Step]:
+        """Returns its calls in order, for what notebooks show."""
+        return [] if self.id is None else RemoteGraph(self._transport).steps(self.id)
 
     @property
     def _blocking(self) -> Transport:
@@ -323,10 +329,10 @@ class RemoteGraph:
 
     def tree(
         self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
-    ) -> list[TreeNode]:
+    ) -> Listing:
         """Returns the states; see `Graph.tree`."""
         path = target("tree", root=root, task=task, image=image, depth=depth)
-        return from_data(list[TreeNode], self._transport.get(path)["nodes"])
+        return Listing(from_data(list[TreeNode], self._transport.get(path)["nodes"]))
 
     def roots(self) -> list[RootInfo]:
         """Returns the roots; see `Graph.roots`."""

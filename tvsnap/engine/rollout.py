@@ -38,7 +38,7 @@ from tvsnap.engine.position import Position
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.tools import Tool
-from tvsnap.graph import Edge, RootInfo
+from tvsnap.graph import Edge, RootInfo, Step
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
@@ -423,6 +423,10 @@ class RolloutEngine:
             grade = Grade.of_result(answer.result)
             self.record(grade.reward)
             return grade
+
+    def steps(self) -> list[Step]:
+        """Returns its calls in order, as far as they are recorded."""
+        return [] if self.id is None else self._context.graph.steps(self.id)
 
     def record(self, reward: float) -> None:
         """Records a reward; see `Rollout.record`."""

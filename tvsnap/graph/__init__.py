@@ -6,6 +6,8 @@ from tvsnap.graph.model import (
     Edge,
     Forgotten,
     Lease,
+    Listing,
+    Outlined,
     RolloutRecord,
     RolloutSummary,
     RootInfo,
@@ -17,6 +19,8 @@ from tvsnap.graph.model import (
     StepSource,
     Tally,
     TreeNode,
+    served,
+    unserved_as,
 )
 from tvsnap.graph.store import Graph
 
@@ -27,6 +31,8 @@ __all__ = [
     "Forgotten",
     "Graph",
     "Lease",
+    "Listing",
+    "Outlined",
     "RolloutRecord",
     "RolloutSummary",
     "RootInfo",
@@ -38,4 +44,6 @@ __all__ = [
     "StepSource",
     "Tally",
     "TreeNode",
+    "served",
+    "unserved_as",
 ]

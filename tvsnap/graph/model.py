@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, get_args
 
 from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.display import Displayed
 from tvsnap.model.observations import Captures
 
 
@@ -39,7 +40,7 @@ class RootInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class State(Displayed):
     """One node of the graph.
 
     Attributes:
@@ -60,7 +61,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Displayed):
     """A call made in a state, with what it returned and where it led.
 
     Attributes:
@@ -131,6 +132,17 @@ class Edge:
     def comparable(self) -> bool:
         """Whether the call, made again, should have the same result; not so for calls on the host or to the network."""
         return not (self.on_host or self.asked)
+
+
+def served(call: Edge) -> bool:
+    """Returns whether a call answers others."""
+    return call.shared and call.deterministic
+
+
+def unserved_as(call: Edge) -> str:
+    """Returns why a call answers no others, in words."""
+    reason = call.reason or ("timed out" if call.result.timed_out else "no reason given")
+    return f"not shared: {reason}" if not call.shared else f"not deterministic: {reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +244,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutRecord:
+class RolloutRecord(Displayed):
     """One rollout, as shown to people.
 
     Attributes:
@@ -290,7 +302,7 @@ class StepRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Displayed):
     """A call of a rollout.
 
     Attributes:
@@ -332,7 +344,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutSummary:
+class RolloutSummary(Displayed):
     """A rollout, and what its calls came to.
 
     Attributes:
@@ -357,7 +369,7 @@ class RolloutSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Displayed):
     """What rollouts that have something in common came to. Times are sums over their calls, in seconds.
 
     Attributes:
@@ -412,6 +424,38 @@ class TreeNode:
     made_by: Edge | None
     unchanging: tuple[Edge, ...]
     snapshots: tuple[Snapshot, ...]
+
+
+class Outlined(NamedTuple):
+    """A recorded call in an outline of the tree, which has no texts: it is read at once, however large the graph is.
+
+    Attributes:
+        id: of the edge.
+        state: where the call was made.
+        next_state: the state that it led to; None where nothing changed.
+        exit_code, timed_out, duration: as in `ToolResult`.
+        hits: how often it answered a call.
+        served: whether it answers others.
+        proven: as in `Edge`.
+        private: whether the state that it led to is private to one rollout.
+        kept: whether that state has a snapshot.
+    """
+
+    id: int
+    state: str
+    next_state: str | None
+    exit_code: int | None
+    timed_out: bool
+    duration: float
+    hits: int
+    served: bool
+    proven: bool
+    private: bool
+    kept: bool
+
+
+class Listing(list[TreeNode], Displayed):
+    """States with what was called in them, parents before their children; notebooks draw them as a tree."""
 
 
 @dataclass(frozen=True, slots=True)

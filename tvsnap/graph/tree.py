@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.model import Edge, Snapshot, State, TreeNode
+from tvsnap.graph.model import Edge, Listing, Outlined, Snapshot, State, TreeNode
 from tvsnap.graph.rows import (
     EDGE_COLUMNS,
     EDGE_WIDTH,
@@ -16,11 +16,13 @@ from tvsnap.graph.rows import (
     SNAPSHOT_COLUMNS,
     STATE_COLUMNS,
     STATE_WIDTH,
+    UNREADABLE,
     DamagedRecord,
     to_edge,
     to_listed,
     to_snapshot,
     to_state,
+    unpack,
 )
 from tvsnap.model.arguments import check_state, check_text
 
@@ -63,13 +65,33 @@ LEFT JOIN states s ON s.hash = e.next_state
 WHERE above.depth + (e.next_state IS NOT NULL) <= :depth
 """
 
+_OUTLINE = """
+SELECT id, state, next_state, exit_code, timed_out, duration, hits, slot IS NOT NULL AND deterministic, proven
+FROM edges ORDER BY id
+"""
+_LISTED = f"SELECT {LISTED_COLUMNS.format('e')} FROM json_each(:ids) i JOIN edges e ON e.id = i.value"
+_OF_TASK = "SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = ?"
+# Texts that are compressed are looked at one by one; the others by SQLite.
+_OF_TOOL = """
+SELECT id, iif(typeof(call) = 'blob', call, NULL) FROM edges
+WHERE typeof(call) = 'blob' OR substr(call, -length(:end)) = :end
+"""
+_WITH_TEXT = """
+SELECT id, NULL, NULL FROM edges
+WHERE (typeof(call) = 'text' AND instr(lower(call), :escaped))
+    OR (typeof(output) = 'text' AND instr(lower(output), :text))
+UNION ALL
+SELECT id, iif(typeof(call) = 'blob', call, NULL), iif(typeof(output) = 'blob', output, NULL)
+FROM edges WHERE typeof(call) = 'blob' OR typeof(output) = 'blob'
+"""
+
 
 class Tree(GraphPart):
     """The part of `Graph` that lists the tree."""
 
     def tree(
         self, *, root: str | None = None, task: str | None = None, image: str | None = None, depth: int | None = None
-    ) -> list[TreeNode]:
+    ) -> Listing:
         """Returns states with the calls made in them and their snapshots; parents come before their children.
 
         Hits and forks that a process has not flushed yet are not counted.
@@ -108,11 +130,11 @@ class Tree(GraphPart):
         snapshots: dict[str, list[Snapshot]] = defaultdict(list)
         for snapshot in map(to_snapshot, snapshot_rows):
             snapshots[snapshot.state].append(snapshot)
-        return [
+        return Listing(
             TreeNode(state, call, tuple(unchanging.get(state.hash, ())), tuple(snapshots.get(state.hash, ())))
             for state, call in [*((root, None) for root in roots), *made]
             if state.root in listed_roots
-        ]
+        )
 
     def calls_of(self, tools: Collection[str]) -> list[Edge]:
         """Returns all recorded calls of some tools, except those whose records are damaged.
@@ -127,3 +149,79 @@ class Tree(GraphPart):
                 with contextlib.suppress(DamagedRecord):
                     found.append(to_edge(row))
         return [edge for edge in found if edge.call.name in tools]
+
+    def outline(self) -> list[Outlined]:
+        """Returns all recorded calls without their texts, in the order in which they were recorded.
+
+        So a call comes after those that led to its state. Hits that a process has not flushed yet are not counted.
+        """
+        self._write_calls()
+        with self._database.read() as reader:
+            private = {row[0] for row in reader.execute("SELECT hash FROM states WHERE private <> ''")}
+            kept = {row[0] for row in reader.execute("SELECT state FROM snapshots")}
+            return [
+                Outlined(
+                    id,
+                    state.hex(),
+                    None if reached is None else reached.hex(),
+                    exit_code,
+                    timed_out == 1,
+                    duration,
+                    hits,
+                    served == 1,
+                    proven == 1,
+                    (state if reached is None else reached) in private,
+                    (state if reached is None else reached) in kept,
+                )
+                for id, state, reached, exit_code, timed_out, duration, hits, served, proven in reader.execute(_OUTLINE)
+            ]
+
+    def listed(self, ids: Collection[int]) -> list[Edge]:
+        """Returns calls without their outputs; those that are not in the graph any more are left out.
+
+        Args:
+            ids: of their edges.
+        """
+        with self._database.read() as reader:
+            rows = reader.execute(_LISTED, {"ids": json.dumps(list(ids))})
+            return [to_listed(row) for row in rows]
+
+    def matching(self, *, task: str | None = None, tool: str | None = None, text: str | None = None) -> set[int]:
+        """Returns the ids of the recorded calls that fit, for people who search.
+
+        Args:
+            task: only those that a rollout of this task made.
+            tool: only calls of this tool.
+            text: only those in whose arguments or output this is, whether in capitals or not.
+        """
+        found: list[set[int]] = []
+        self._write_calls()
+        with self._database.read() as reader:
+            if task is not None:
+                found.append({row[0] for row in reader.execute(_OF_TASK, (check_text(task, "task"),))})
+            if tool is not None:
+                end = f'"name":{json.dumps(check_text(tool, "tool"), ensure_ascii=False)}}}'
+                rows = reader.execute(_OF_TOOL, {"end": end})
+                found.append({id for id, call in rows if call is None or _unpacked(call).endswith(end)})
+            if text is not None:
+                wanted = check_text(text, "text").lower()
+                escaped = json.dumps(wanted, ensure_ascii=False)[1:-1]
+                rows = reader.execute(_WITH_TEXT, {"text": wanted, "escaped": escaped})
+                found.append({id for id, call, output in rows if _has(call, output, wanted, escaped)})
+        return set.intersection(*found) if found else {row.id for row in self.outline()}
+
+
+def _has(call: bytes | None, output: bytes | None, text: str, escaped: str) -> bool:
+    """Returns whether a text is in what is compressed of a call; True where SQLite has found it."""
+    if call is None and output is None:
+        return True
+    return (call is not None and escaped in _unpacked(call).lower()) or (
+        output is not None and text in _unpacked(output).lower()
+    )
+
+
+def _unpacked(stored: bytes) -> str:
+    """Returns a text that is stored compressed; an empty one if its record is damaged."""
+    with contextlib.suppress(*UNREADABLE):
+        return unpack(stored)
+    return ""

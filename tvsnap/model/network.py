@@ -14,6 +14,8 @@ OWN_ADDRESS = "198.18.0.2"
 
 198.18.0.0/15 is reserved for network tests (RFC 2544): no internet host has one of these.
 """
+OWN_ADDRESS_6 = "2001:2::2"
+"""The same for IPv6: of 2001:2::/48, which is reserved for network tests, too (RFC 5180)."""
 RELAY_ADDRESS = "198.18.0.1"
 """Where names are looked up inside, and the only address at which the relay's sockets are visible."""
 _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -150,16 +152,16 @@ def is_within_reach(address: str, own: Sequence[ipaddress.IPv4Network | ipaddres
         its = its.ipv4_mapped
     if its.is_loopback or its.is_link_local or its.is_multicast or its.is_unspecified:
         return False
-    return not any(its in network for network in (*_NOT_PUBLIC, *own) if network.version == its.version)
+    return not any(its in network for network in (*NOT_PUBLIC, *own) if network.version == its.version)
 
 
-_NOT_PUBLIC = [
+NOT_PUBLIC = [
     ipaddress.ip_network(one)
     for one in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3",
         "::/128", "::1/128", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fc00::/7", "fe80::/10",
-        "fec0::/10", "ff00::/8",
+        "fec0::/10", "ff00::/8", "2001:2::/48",
     )
 ]  # fmt: skip
 """Private, local and special addresses (the registries of RFC 6890), and those that map to IPv4 addresses.

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from tvsnap.model.display import Displayed
+
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
 Way = Literal["parked", "ready", "forked", "started", "replayed"]
 """How a sandbox in a state was acquired."""
@@ -24,7 +26,7 @@ NO_COST: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
-class Stats:
+class Stats(Displayed):
     """What one cache, in one process, has done since it was opened. Times are in seconds.
 
     Attributes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tvsnap import UsageError
@@ -60,7 +61,8 @@ class Weights:
     Attributes:
         asked: of the share of lookups for which the model was asked, 0 to 1.
         second: of a second of a lookup, the model's time included.
-        divergence: of the divergence that refreshes of similar states have found, as a share of the largest there is.
+        divergence: of the divergence of answers of similar states, as a share of the largest there is, for the share of
+            lookups that they answer.
     """
 
     asked: float = 0.5
@@ -79,7 +81,9 @@ class Window:
         mean_return: of the rollouts.
         asked: the share of lookups for which the model was asked.
         second: seconds of a lookup.
-        divergence: that refreshes of similar states have found, in nats; 0 without any.
+        near: the share of lookups that a similar state answered.
+        divergence: that refreshes of similar states have found, beyond what the model's own chance makes (the mean of
+            all refreshes of exact states so far), in nats; 0 without any.
         surrogate: what it comes to.
     """
 
@@ -89,6 +93,7 @@ class Window:
     mean_return: float
     asked: float
     second: float
+    near: float
     divergence: float
     surrogate: float
 
@@ -98,10 +103,10 @@ class Tuner:
     """Adapts the parameters of a cache to how well an agent does.
 
     The surrogate of a window is the mean return, less the weighted share of lookups that ask the model, their time, and
-    the audited divergence. Threshold and refresh rate follow its gradient, as two windows with parameters on both sides
-    of the present ones estimate it (simultaneous perturbation, Spall 1992). The capacity grows while what was evicted
-    is asked for again, and shrinks while it is not: trying a smaller one would lose answers. The paper leaves the
-    method open; this one costs a few operations for each rollout.
+    the audited divergence of those that a similar state answers. Threshold and refresh rate follow its gradient, as two
+    windows with parameters on both sides of the present ones estimate it (simultaneous perturbation, Spall 1992). The
+    capacity grows while what was evicted is asked for again, and shrinks while it is not: trying a smaller one would
+    lose answers. The paper leaves the method open; this one costs a few operations for each rollout.
 
     Attributes:
         cache: whose parameters are adapted. Other processes that use the same file have parameters of their own.
@@ -198,16 +203,16 @@ class Tuner:
         self._before = now
         lookups = counts.get("lookups", 0.0) or 1.0
         asked, second = counts.get("asked", 0.0) / lookups, counts.get("lookup_s", 0.0) / lookups
-        audited = counts.get("near_refreshes", 0.0)
-        divergence = counts.get("near_divergence", 0.0) / audited if audited else 0.0
+        near = counts.get("near", 0.0) / lookups
+        divergence = _mean(counts, "near_divergence", "near_refreshes")
+        exact = {name: now.get(name, 0.0) - now.get(f"near_{name}", 0.0) for name in ("divergence", "refreshes")}
+        divergence = max(0.0, divergence - _mean(exact, "divergence", "refreshes"))
         mean = math.fsum(self._returns) / len(self._returns)
         weights = self.weights
-        surrogate = (
-            mean - weights.asked * asked - weights.second * second - weights.divergence * divergence / LARGEST_JS
-        )
-        window = Window(
-            *(self.cache.delta, self.cache.refresh, self.cache.capacity, mean, asked, second, divergence, surrogate)
-        )
+        harm = near * divergence / LARGEST_JS
+        surrogate = mean - weights.asked * asked - weights.second * second - weights.divergence * harm
+        parameters = self.cache.delta, self.cache.refresh, self.cache.capacity
+        window = Window(*parameters, mean, asked, second, near, divergence, surrogate)
         self._adapt_capacity(counts.get("evicted", 0.0), counts.get("wanted_again", 0.0) / lookups)
         return window
 
@@ -216,6 +221,12 @@ class Tuner:
         low, high = self.bounds.capacity
         if factor != 1.0:
             self.cache.capacity = min(high, max(low, round(self.cache.capacity * factor)))
+
+
+def _mean(counts: Mapping[str, float], total: str, of: str) -> float:
+    """Returns a total by how many it is of; 0 where there are none."""
+    number = counts.get(of, 0.0)
+    return counts.get(total, 0.0) / number if number else 0.0
 
 
 def _place(value: float, low: float, high: float) -> float:

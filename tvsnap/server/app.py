@@ -17,6 +17,7 @@ from tvsnap.server.content_routes import ContentRoutes
 from tvsnap.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
 from tvsnap.server.logs import RequestLog
 from tvsnap.server.openapi import document
+from tvsnap.server.page_routes import page_routes
 from tvsnap.server.passing import Passing
 from tvsnap.server.report_routes import ReportRoutes
 from tvsnap.server.rollout_routes import RolloutRoutes
@@ -57,6 +58,7 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
         by_path.setdefault(operation.path, []).append(operation)
     routes: list[BaseRoute] = [Route(path, Endpoint(here, service.metrics)) for path, here in by_path.items()]
     routes += [WebSocketRoute(path, socket) for path, socket in terminals.sockets.items()]
+    routes += page_routes()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: ASGIApp) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import hmac
@@ -39,8 +40,14 @@ REQUESTS = ("http", "websocket")
 """The kinds of scope of ASGI by which a client asks for something."""
 READ_ON = 5.0
 """Seconds for which the rest of a body is read that is too large."""
-OPEN_PATHS = ("/healthz", "/readyz")
-"""What is answered without a token: load balancers have none."""
+PAGE = "/page/"
+"""Below this path are the files of the page."""
+OPEN_PATHS = ("/", "/healthz", "/readyz")
+"""What is answered without a token: load balancers have none, and the page asks its reader for one."""
+BROWSER_PROTOCOL = "tvsnap"
+"""The subprotocol by which a page opens a WebSocket."""
+BROWSER_TOKEN = "tvsnap.token."
+"""What the subprotocol begins with whose rest is a page's token in base 64: pages can send no header."""
 
 logger = logging.getLogger("tvsnap.server")
 
@@ -210,13 +217,16 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
+        if scope["type"] == "websocket":
+            send = _as_of_header(scope, send)
         if scope["type"] in REQUESTS:
             server = scope.get("server")
             by_socket = server is not None and server[1] is None
             headers = {name: value for name, value in scope["headers"]}
             shown = headers.get(SECRET_HEADER)
             inside = shown is not None and self._secret is not None and hmac.compare_digest(shown, self._secret)
-            needless = inside or (shown is None and (by_socket or scope["path"] in OPEN_PATHS))
+            is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(PAGE)
+            needless = inside or (shown is None and (by_socket or is_open))
             try:
                 # What another process of the server passes on has been checked, and is of the same tenant.
                 if not needless or b"authorization" in headers:
@@ -247,6 +257,27 @@ class Guard:
         if kind.lower() != b"bearer" or not tenants:
             raise Unauthorized("the request has no token, or one that the server does not know")
         return tenants[0]
+
+
+def _as_of_header(scope: Scope, send: Send) -> Send:
+    """Has the token of a WebSocket that a page opens in the header where others have it; returns what accepts it then.
+
+    A page can set no header of a WebSocket, and addresses are written into logs: its token is a subprotocol's name.
+    """
+    offered = scope.get("subprotocols", [])
+    if BROWSER_PROTOCOL not in offered:
+        return send
+    shown = next((name.removeprefix(BROWSER_TOKEN) for name in offered if name.startswith(BROWSER_TOKEN)), "")
+    if shown and all(name != b"authorization" for name, _ in scope["headers"]):
+        with contextlib.suppress(ValueError):
+            token = base64.urlsafe_b64decode(shown + "=" * (-len(shown) % 4))
+            scope["headers"] = [*scope["headers"], (b"authorization", b"Bearer " + token)]
+
+    async def sending(message: Message) -> None:
+        is_accepted = message["type"] == "websocket.accept"
+        await send({**message, "subprotocol": BROWSER_PROTOCOL} if is_accepted else message)
+
+    return sending
 
 
 def json_response(body: object, status: int = 200) -> Response:

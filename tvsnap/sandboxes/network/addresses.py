@@ -97,8 +97,14 @@ class Addresses:
 
 def stands_for_a_name(address: str) -> bool:
     """Whether an address is in a range for names."""
-    number = int(ipaddress.IPv4Address(address))
-    return any(first <= number < end for first, end in _numbers())
+    its = ipaddress.ip_address(address)
+    return its.version == 4 and any(first <= int(its) < end for first, end in _numbers())
+
+
+def ranges() -> list[ipaddress.IPv4Network]:
+    """Returns the ranges for names, as networks."""
+    pairs = [tuple(map(ipaddress.IPv4Address, (first, end - 1))) for first, end in _numbers()]
+    return [network for first, last in pairs for network in ipaddress.summarize_address_range(first, last)]
 
 
 def _numbers() -> list[tuple[int, int]]:

@@ -1,21 +1,27 @@
-"""Redirects all connections of a network namespace to two sockets that are held outside it.
+"""Redirects all connections of a network namespace to sockets that are held outside it.
 
 Every address is made local, on the loopback device, and a program in the kernel (BPF, type sk_lookup, Linux 5.9)
-chooses one of the two sockets for each new TCP connection and each UDP packet to port 53. Nothing else leaves.
+chooses a socket for each new TCP connection and each UDP packet, or refuses it by its rules, as a host does where
+nobody listens. Nothing else leaves.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import ipaddress
 import os
 import platform
 import socket
 import struct
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tvsnap.model.errors import MachineLacks
-from tvsnap.model.network import OWN_ADDRESS, RELAY_ADDRESS
+from tvsnap.model.network import OWN_ADDRESS, OWN_ADDRESS_6, RELAY_ADDRESS
+from tvsnap.sandboxes.network.rules import Prefix, Verdict
 from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 DNS_PORT = 53
@@ -24,13 +30,22 @@ _BACKLOG = 512
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _BPF = {"x86_64": 321, "aarch64": 280}
-_MAP_CREATE, _MAP_UPDATE, _PROGRAM_LOAD, _LINK_CREATE = 0, 2, 5, 28
-_SOCKMAP, _SK_LOOKUP, _ATTACH_SK_LOOKUP = 15, 30, 36
-_MAP_LOOKUP_CALL, _RELEASE_CALL, _ASSIGN_CALL = 1, 86, 124
+_MAP_CREATE, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY, _PROGRAM_LOAD, _LINK_CREATE = 0, 2, 3, 4, 5, 28
+_LRU_HASH, _LPM_TRIE, _SOCKMAP, _SK_LOOKUP, _ATTACH_SK_LOOKUP = 9, 11, 15, 30, 36
+_MAP_LOOKUP_CALL, _MAP_UPDATE_CALL, _RELEASE_CALL, _ASSIGN_CALL = 1, 2, 86, 124
+_NO_PREALLOC = 1
+_TCP, _DNS, _UDP, _SOCKETS = 0, 1, 2, 3  # of IPv4 and again of IPv6
+_SOCKETS_OF_WAY = 5
+_RULE_KEY, _REFUSED_KEY = 20, 24  # bytes
+_MOST_RULES, _MOST_REFUSED = 16384, 256
+_MAPPED = bytes(10) + b"\xff\xff"
+_RELAY_ADDRESS_6 = "2001:2::1"
+_NO_DUPLICATE_CHECK = 2
 _LOOPBACK = 1  # the device's number in every network namespace
 _NEW_ADDRESS, _NEW_ROUTE, _CREATE = 20, 24, 0x600
 _TABLE_LOCAL, _PROTOCOL_STATIC, _SCOPE_HOST, _TYPE_LOCAL = 255, 4, 254, 2
-_IP_PKTINFO = 8
+_IP_PKTINFO, _IP_FREEBIND = 8, 15
+IP_RECVORIGDSTADDR = 20
 
 
 @dataclass(frozen=True)
@@ -38,29 +53,68 @@ class WayOut:
     """Descriptors that keep the way out of one sandbox open.
 
     Attributes:
-        tcp: listens for all connections; each one's local address is the one that the sandbox connected to.
+        tcp, tcp6: listen for all connections; each one's local address is the one that the sandbox connected to.
+        udp: receives all other packets.
         dns: receives packets to port 53 of any address.
-        link: of the BPF program that redirects to both.
+        raw: sends packets from any address into the sandbox.
+        link: of the BPF program that redirects to these.
+        rules: the map of verdicts; see `Rules`.
+        refused: the map of what was refused.
     """
 
     tcp: socket.socket
+    tcp6: socket.socket
+    udp: socket.socket
     dns: socket.socket
+    raw: socket.socket
     link: int
+    rules: int
+    refused: int
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All of them, in the order of the attributes."""
+        return tuple(one if isinstance(one, int) else one.fileno() for one in vars(self).values())
+
+    @classmethod
+    def of(cls, descriptors: Sequence[int]) -> WayOut:
+        """Returns the way with these descriptors."""
+        tcp, tcp6, udp, dns, raw = (socket.socket(fileno=one) for one in descriptors[:_SOCKETS_OF_WAY])
+        return cls(tcp, tcp6, udp, dns, raw, *descriptors[_SOCKETS_OF_WAY:])
 
     def close(self) -> None:
         """Closes this process's descriptors."""
-        self.tcp.close()
-        self.dns.close()
-        os.close(self.link)
+        for one in vars(self).values():
+            os.close(one) if isinstance(one, int) else one.close()
+
+    def judge(self, address: Prefix, verdict: Verdict) -> None:
+        """Says what becomes of connections to an address from now on; raises OSError if there are too many rules."""
+        _update(self.rules, _rule_key(address), struct.pack("=I", verdict))
+
+    def take_refused(self) -> list[tuple[str, int, int]]:
+        """Returns what was refused since the last time: address, port and protocol of each."""
+        found: list[tuple[str, int, int]] = []
+        buffer = ctypes.create_string_buffer(_REFUSED_KEY)
+        while len(found) < _MOST_REFUSED and _first_key(self.refused, buffer):
+            _delete(self.refused, buffer)
+            numbers, said = buffer.raw[4:20], struct.unpack("=I", buffer.raw[20:24])[0]
+            its = ipaddress.IPv6Address(numbers)
+            found.append((str(its.ipv4_mapped or its), said & 0xFFFF, said >> 16))
+        return found
 
 
-def attach(init: int) -> WayOut:
-    """Makes a way out of a sandbox that has none, given its PID 1 as the host sees it; takes a millisecond.
+def attach(init: int, rules: Mapping[Prefix, Verdict], udp: bool = True) -> WayOut:
+    """Makes a way out of a sandbox that has none; takes a millisecond.
 
     Raises MachineLacks if the kernel, or the lack of privileges, does not allow it.
+
+    Args:
+        init: the sandbox's PID 1, as the host sees it.
+        rules: what becomes of connections.
+        udp: whether packets of UDP can leave.
     """
     try:
-        return in_network_of(init, _attach)
+        return in_network_of(init, partial(_attach, rules, udp))
     except OSError as error:
         raise MachineLacks(
             f"sandboxes cannot be given a network on this machine ({error.strerror}: {error.filename or 'sockets'}); "
@@ -77,55 +131,86 @@ def network_complaint() -> str:
             assert process.stderr is not None
             if not process.stdout.readline():  # the process ends with its input, at the end of the block
                 return process.stderr.read().decode(errors="replace").strip()
-            attach(process.pid).close()
+            attach(process.pid, {}).close()
     except (MachineLacks, OSError) as error:
         return str(error)
     return ""
 
 
-def _attach() -> WayOut:
-    _make_all_addresses_local()
-    tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    dns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-    opened: list[int] = []
+def _with_version_6() -> socket.AddressFamily:
+    """Makes all addresses of IPv6 local; returns its family, or IPv4's where the kernel has no IPv6."""
     try:
+        _make_all_addresses_local(socket.AF_INET6, OWN_ADDRESS_6)
+    except OSError:
+        return socket.AF_INET
+    return socket.AF_INET6
+
+
+def _attach(rules: Mapping[Prefix, Verdict], udp: bool) -> WayOut:
+    _make_all_addresses_local(socket.AF_INET, OWN_ADDRESS)
+    with contextlib.ExitStack() as undone:
+
+        def made(family: int, kind: int, protocol: int = 0) -> socket.socket:
+            return undone.enter_context(socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol))
+
+        def mapped(kind: int, key: int, value: int, most: int, flags: int = 0) -> int:
+            descriptor = _bpf(_MAP_CREATE, struct.pack("=5I", kind, key, value, most, flags), "a map")
+            undone.callback(os.close, descriptor)
+            return descriptor
+
+        tcp, tcp6 = made(socket.AF_INET, socket.SOCK_STREAM), made(_with_version_6(), socket.SOCK_STREAM)
+        packets, dns = made(socket.AF_INET, socket.SOCK_DGRAM), made(socket.AF_INET, socket.SOCK_DGRAM)
+        raw = made(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         tcp.bind((RELAY_ADDRESS, _TCP_PORT))
-        tcp.listen(_BACKLOG)
+        if tcp6.family == socket.AF_INET6:
+            tcp6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            tcp6.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
+            tcp6.bind((_RELAY_ADDRESS_6, _TCP_PORT))
+        for one in (tcp, tcp6):
+            one.listen(_BACKLOG)
+        packets.setsockopt(socket.IPPROTO_IP, IP_RECVORIGDSTADDR, 1)
+        packets.bind((RELAY_ADDRESS, _TCP_PORT))
         dns.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
         dns.bind((RELAY_ADDRESS, DNS_PORT))
-        sockets = _bpf(_MAP_CREATE, struct.pack("=5I", _SOCKMAP, 4, 8, 2, 0), "a map of sockets")
-        opened.append(sockets)
-        for index, one in enumerate((tcp, dns)):
-            key, value = ctypes.c_uint32(index), ctypes.c_uint64(one.fileno())
-            fields = struct.pack("=IIQQQ", sockets, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
-            _bpf(_MAP_UPDATE, fields, "a map of sockets")
-        program = _load(_program(sockets))
-        opened.append(program)
+        sockets = mapped(_SOCKMAP, 4, 8, 2 * _SOCKETS)
+        redirected = {_TCP: tcp, _DNS: dns, **({_UDP: packets} if udp else {})}
+        if tcp6.family == socket.AF_INET6:
+            redirected[_SOCKETS + _TCP] = tcp6
+        for index, one in redirected.items():
+            _update(sockets, struct.pack("=I", index), struct.pack("=Q", one.fileno()))
+        verdicts = mapped(_LPM_TRIE, _RULE_KEY, 4, _MOST_RULES, _NO_PREALLOC)
+        refused = mapped(_LRU_HASH, _REFUSED_KEY, 4, _MOST_REFUSED)
+        for address, verdict in rules.items():
+            _update(verdicts, _rule_key(address), struct.pack("=I", verdict))
+        program = _load(_program(verdicts, refused, sockets))
         own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        opened.append(own)
-        link = _bpf(_LINK_CREATE, struct.pack("=4I2Q", program, own, _ATTACH_SK_LOOKUP, 0, 0, 0), "a link")
-        return WayOut(tcp, dns, link)
-    except BaseException:
-        tcp.close()
-        dns.close()
-        raise
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        try:
+            link = _bpf(_LINK_CREATE, struct.pack("=4I2Q", program, own, _ATTACH_SK_LOOKUP, 0, 0, 0), "a link")
+        finally:
+            os.close(own)
+            os.close(program)
+        undone.pop_all()
+        os.close(sockets)
+        return WayOut(tcp, tcp6, packets, dns, raw, link, verdicts, refused)
 
 
-def _make_all_addresses_local() -> None:
-    own = socket.inet_aton(OWN_ADDRESS)
-    address = struct.pack("=4BI", socket.AF_INET, 32, 0, 0, _LOOPBACK) + _attribute(1, own) + _attribute(2, own)
+def _make_all_addresses_local(family: socket.AddressFamily, own_address: str) -> None:
+    own = socket.inet_pton(family, own_address)
+    address = struct.pack("=4BI", family, 8 * len(own), _NO_DUPLICATE_CHECK, 0, _LOOPBACK)
+    address += _attribute(1, own) + _attribute(2, own)
     kind = (_TABLE_LOCAL, _PROTOCOL_STATIC, _SCOPE_HOST, _TYPE_LOCAL)
-    route = struct.pack("=8BI", socket.AF_INET, 0, 0, 0, *kind, 0)
+    route = struct.pack("=8BI", family, 0, 0, 0, *kind, 0)
     route += _attribute(4, struct.pack("=I", _LOOPBACK)) + _attribute(7, own)
+    for request, body in ((_NEW_ADDRESS, address), (_NEW_ROUTE, route)):
+        _ask_kernel(request, body)
+
+
+def _ask_kernel(request: int, body: bytes) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as kernel:
-        for request, body in ((_NEW_ADDRESS, address), (_NEW_ROUTE, route)):
-            kernel.send(struct.pack("=IHHII", 16 + len(body), request, _CREATE | 5, 1, 0) + body)
-            error = -int(struct.unpack_from("=i", kernel.recv(4096), 16)[0])
-            if error:
-                raise OSError(error, os.strerror(error), "addresses of the network namespace")
+        kernel.send(struct.pack("=IHHII", 16 + len(body), request, _CREATE | 5, 1, 0) + body)
+        error = -int(struct.unpack_from("=i", kernel.recv(4096), 16)[0])
+        if error:
+            raise OSError(error, os.strerror(error), "addresses of the network namespace")
 
 
 def _attribute(kind: int, value: bytes) -> bytes:
@@ -144,6 +229,33 @@ def _bpf(command: int, fields: bytes, what: str) -> int:
     return result
 
 
+def _rule_key(address: Prefix) -> bytes:
+    """Returns the key of a prefix; addresses of IPv4 are mapped into those of IPv6 (RFC 4291)."""
+    if address.version == 6:
+        return struct.pack("=I", address.prefixlen) + address.network_address.packed
+    return struct.pack("=I", 96 + address.prefixlen) + _MAPPED + address.network_address.packed
+
+
+def _update(map: int, key: bytes, value: bytes) -> None:
+    buffers = [ctypes.create_string_buffer(one, len(one)) for one in (key, value)]
+    fields = struct.pack("=IIQQQ", map, 0, *(ctypes.addressof(one) for one in buffers), 0)
+    _bpf(_MAP_UPDATE, fields, "an entry of a map")
+
+
+def _first_key(map: int, key: ctypes.Array[ctypes.c_char]) -> bool:
+    """Finds any key of a map; False if it is empty."""
+    try:
+        _bpf(_MAP_NEXT_KEY, struct.pack("=IIQQQ", map, 0, 0, ctypes.addressof(key), 0), "a map")
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _delete(map: int, key: ctypes.Array[ctypes.c_char]) -> None:
+    with contextlib.suppress(FileNotFoundError):  # the kernel may have made room meanwhile
+        _bpf(_MAP_DELETE, struct.pack("=IIQQQ", map, 0, ctypes.addressof(key), 0, 0), "a map")
+
+
 def _load(program: bytes) -> int:
     code, license = ctypes.create_string_buffer(program, len(program)), ctypes.create_string_buffer(b"GPL")
     fields = struct.pack(
@@ -153,40 +265,67 @@ def _load(program: bytes) -> int:
     return _bpf(_PROGRAM_LOAD, fields, "a program")
 
 
-def _program(sockets: int) -> bytes:
+def _program(rules: int, refused: int, sockets: int) -> bytes:
     """Returns the program, which runs for each new connection, and for each packet that belongs to none.
 
     Its argument is a `struct bpf_sk_lookup` (linux/bpf.h): at 8 the family, at 12 the protocol, at 40 the local IPv4
-    address, at 60 the local port. It always returns 1: without an assigned socket the normal lookup follows.
+    address, at 44 the local IPv6 address, at 60 the local port. It returns 0 to refuse, as if nobody listened, and else
+    1: without an assigned socket the normal lookup follows. Its stack has at -24 a key of `rules` with the address,
+    which together with the protocol and port at -4 is a key of `refused`; at -28 a value of that; at -32 the index of a
+    socket. The arguments are the descriptors of maps.
     """
-    own = struct.unpack("=i", socket.inet_aton(OWN_ADDRESS))[0]
-    first_octet = struct.unpack("=i", bytes([255, 0, 0, 0]))[0]
-    loopback = struct.unpack("=i", bytes([127, 0, 0, 0]))[0]
-    load, move, set_to, equal, unequal, equal_32 = 0x61, 0xBF, 0xB7, 0x15, 0x55, 0x16
-    call, leave, store, add, bits_and, wide = 0x85, 0x95, 0x63, 0x07, 0x54, 0x18
-    as_usual, choose = "as usual", "choose"
+    load, move, set_to, equal, unequal = 0x61, 0xBF, 0xB7, 0x15, 0x55
+    call, leave, store, store_value, add, wide, shift, both = 0x85, 0x95, 0x63, 0x62, 0x07, 0x18, 0x67, 0x4F
+    as_usual, choose, version_6, decide, ruled = "as usual", "choose", "version 6", "decide", "ruled"
+    judged, refuse = "judged", "refuse"
+    mapped = struct.unpack("=i", bytes([0, 0, 255, 255]))[0]
     lines: list[tuple[int, int, int, int | str, int] | str] = [  # code, target, source, offset or label, value
         (move, 6, 1, 0, 0),
         (load, 2, 6, 8, 0),
+        (equal, 2, 0, version_6, socket.AF_INET6),
         (unequal, 2, 0, as_usual, socket.AF_INET),
+        (store_value, 10, 0, -20, 0),
+        (store_value, 10, 0, -16, 0),
+        (store_value, 10, 0, -12, mapped),
         (load, 3, 6, 40, 0),
-        (equal_32, 3, 0, as_usual, own),
-        (bits_and, 3, 0, 0, first_octet),
-        (equal_32, 3, 0, as_usual, loopback),
-        (set_to, 7, 0, 0, 0),
-        (load, 2, 6, 12, 0),
-        (equal, 2, 0, choose, socket.IPPROTO_TCP),
-        (load, 2, 6, 60, 0),
-        (unequal, 2, 0, as_usual, DNS_PORT),
-        (set_to, 7, 0, 0, 1),
-        choose,
-        (store, 10, 7, -4, 0),
-        (wide, 1, 1, 0, sockets),  # the descriptor of a map
+        (store, 10, 3, -8, 0),
+        (equal, 2, 0, decide, socket.AF_INET),
+        version_6,
+        *(one for word in range(4) for one in ((load, 3, 6, 44 + 4 * word, 0), (store, 10, 3, -20 + 4 * word, 0))),
+        decide,
+        (store_value, 10, 0, -24, 128),
+        (wide, 1, 1, 0, rules),
         (0, 0, 0, 0, 0),
         (move, 2, 10, 0, 0),
-        (add, 2, 0, 0, -4),
+        (add, 2, 0, 0, -24),
         (call, 0, 0, 0, _MAP_LOOKUP_CALL),
-        (equal, 0, 0, as_usual, 0),
+        (set_to, 8, 0, 0, Verdict.REFUSED),
+        (equal, 0, 0, ruled, 0),
+        (load, 8, 0, 0, 0),
+        ruled,
+        (equal, 8, 0, as_usual, Verdict.INSIDE),
+        (load, 2, 6, 12, 0),
+        (load, 3, 6, 60, 0),
+        (set_to, 7, 0, 0, _TCP),
+        (equal, 2, 0, judged, socket.IPPROTO_TCP),
+        (set_to, 7, 0, 0, _UDP),
+        (unequal, 3, 0, judged, DNS_PORT),
+        (set_to, 7, 0, 0, _DNS),
+        (equal, 7, 0, choose, _DNS),
+        judged,
+        (unequal, 8, 0, refuse, Verdict.RELAYED),
+        choose,
+        (load, 2, 6, 8, 0),
+        (equal, 2, 0, "chosen", socket.AF_INET),
+        (add, 7, 0, 0, _SOCKETS),
+        "chosen",
+        (store, 10, 7, -32, 0),
+        (wide, 1, 1, 0, sockets),
+        (0, 0, 0, 0, 0),
+        (move, 2, 10, 0, 0),
+        (add, 2, 0, 0, -32),
+        (call, 0, 0, 0, _MAP_LOOKUP_CALL),
+        (equal, 0, 0, refuse, 0),
         (move, 7, 0, 0, 0),
         (move, 1, 6, 0, 0),
         (move, 2, 7, 0, 0),
@@ -196,6 +335,23 @@ def _program(sockets: int) -> bytes:
         (call, 0, 0, 0, _RELEASE_CALL),
         as_usual,
         (set_to, 0, 0, 0, 1),
+        (leave, 0, 0, 0, 0),
+        refuse,
+        (load, 2, 6, 12, 0),
+        (load, 3, 6, 60, 0),
+        (shift, 2, 0, 0, 16),
+        (both, 3, 2, 0, 0),
+        (store, 10, 3, -4, 0),
+        (store_value, 10, 0, -28, 1),
+        (wide, 1, 1, 0, refused),
+        (0, 0, 0, 0, 0),
+        (move, 2, 10, 0, 0),
+        (add, 2, 0, 0, -24),
+        (move, 3, 10, 0, 0),
+        (add, 3, 0, 0, -28),
+        (set_to, 4, 0, 0, 0),
+        (call, 0, 0, 0, _MAP_UPDATE_CALL),
+        (set_to, 0, 0, 0, 0),
         (leave, 0, 0, 0, 0),
     ]
     labels: dict[str, int] = {}

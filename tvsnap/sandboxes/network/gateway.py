@@ -18,6 +18,8 @@ from typing import Any
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.network import Network, Traffic
 from tvsnap.sandboxes.network.attach import WayOut, attach
+from tvsnap.sandboxes.network.resolver import has_version_6, own_networks
+from tvsnap.sandboxes.network.rules import rules_of
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 NOT_KNOWN = "(not known: the program that counts it had ended)"
@@ -54,7 +56,8 @@ class Gateway:
             init: its PID 1, as the host sees it.
             network: what it may reach.
         """
-        way = attach(init)
+        rules = rules_of(network, self._settings, own_networks(), self._settings.proxy is not None or has_version_6())
+        way = attach(init, rules, udp=self._settings.proxy is None)
         with self._lock:
             try:
                 self._ask_relay()
@@ -145,8 +148,8 @@ class Gateway:
 
     def _say_open(self, id: str) -> None:
         network, way = self._ways[id]
-        descriptors = (way.tcp.fileno(), way.dns.fileno(), way.link)
-        self._send({"id": id, "do": "open", "network": str(network), "space": network.space}, descriptors)
+        asked = {"id": id, "do": "open", "network": str(network), "space": network.space}
+        self._send(asked, way.descriptors)
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> Mapping[str, Any]:
         assert self._control is not None

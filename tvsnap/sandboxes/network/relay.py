@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import ipaddress
 import json
 import os
 import resource
@@ -16,7 +17,8 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,19 +28,27 @@ from urllib.parse import unquote, urlsplit
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.network import Network, is_host_name
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
+from tvsnap.sandboxes.network.attach import IP_RECVORIGDSTADDR, WayOut
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.network.resolver import Resolver
+from tvsnap.sandboxes.network.rules import Verdict
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
+Address = tuple[str, int]
 LONGEST_MESSAGE = 1 << 18
 _IP_PKTINFO = 8
+_MOST_DESCRIPTORS = 16
 _MOST_CONNECTIONS = 128  # of one sandbox at a time
 _MOST_QUESTIONS, _MOST_LOOKUPS = 64, 16  # of one sandbox at a time; beyond the second number they wait
 _LOOKUP_THREADS = 256
 _QUESTIONS_PER_SECOND, _CONNECTIONS_PER_SECOND, _AT_ONCE = 100, 100, 300
 _MOST_NAMES = 200  # reported for a call: they fit into one message
 _MOST_ADDRESSES = 4096  # of names, for one sandbox
+_MOST_FLOWS, _MOST_WAITING = 64, 64  # exchanges of UDP packets of one sandbox, and unsent packets of each
+_PACKETS_PER_SECOND = 5000
+_FLOW_TIMEOUT = 5.0  # seconds
+_IP_HEADER = 20  # bytes
 _PART = 1 << 16
 _CONNECT_TIMEOUT = 20.0  # seconds
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
@@ -48,13 +58,40 @@ class Refused(Exception):
     """A request is not allowed, or its target does not exist; the message says which."""
 
 
+class Flow:
+    """An exchange of UDP packets between an address inside and one outside.
+
+    Attributes:
+        packets: those that are to be sent.
+        until: when it ends, if nothing is sent either way until then.
+        task: passes them on.
+    """
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.packets: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+        self.until = time.monotonic() + _FLOW_TIMEOUT
+
+    def stir(self) -> None:
+        """Records that a packet went one way or the other."""
+        self.until = time.monotonic() + _FLOW_TIMEOUT
+
+    def send(self, packet: bytes) -> None:
+        """Takes a packet from inside; it is lost if too many wait."""
+        self.stir()
+        with contextlib.suppress(asyncio.QueueFull):
+            self.packets.put_nowait(packet)
+
+
 @dataclass(eq=False)
 class Way:
     """The way out of one sandbox.
 
     Attributes:
         network: what it may reach.
-        tcp, dns, link: see `WayOut`.
+        out: its descriptors.
+        flows: exchanges of UDP packets, by the address inside and the one that packets were sent to.
         open: the connections that are being relayed, by task.
         asked: the distinct targets that it asked for since the last report.
         refused: those of them that were not allowed.
@@ -62,15 +99,14 @@ class Way:
         known: the names whose addresses it asked for.
         questions: how many DNS questions are being answered.
         looking: limits the name lookups outside.
-        questioning, connecting: limit how often it may ask and connect.
+        questioning, connecting, sending: limit how often it may ask, connect, and send packets of UDP.
         listening: the tasks that answer it.
-        pause: resumes answering DNS questions when the rate limit allows.
+        pauses: resume reading from sockets when the rate limits allow, by socket.
     """
 
     network: Network
-    tcp: socket.socket
-    dns: socket.socket
-    link: int
+    out: WayOut
+    flows: dict[tuple[Address, Address], Flow] = field(default_factory=dict)
     open: dict[asyncio.Task[None], socket.socket] = field(default_factory=dict)
     asked: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
@@ -80,8 +116,9 @@ class Way:
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_LOOKUPS))
     questioning: Pace = field(default_factory=lambda: Pace(_QUESTIONS_PER_SECOND, _AT_ONCE))
     connecting: Pace = field(default_factory=lambda: Pace(_CONNECTIONS_PER_SECOND, _AT_ONCE))
+    sending: Pace = field(default_factory=lambda: Pace(_PACKETS_PER_SECOND, _PACKETS_PER_SECOND))
     listening: list[asyncio.Task[None]] = field(default_factory=list)
-    pause: asyncio.TimerHandle | None = None
+    pauses: dict[socket.socket, asyncio.TimerHandle] = field(default_factory=dict)
 
     def note(self, what: str, *, refused: bool = False) -> None:
         """Records a target that was asked for."""
@@ -98,9 +135,26 @@ class Way:
     def under_way(self) -> int:
         """Returns how many connections and unanswered questions there are, including those not yet accepted here."""
         waiting = select.poll()
-        waiting.register(self.tcp, select.POLLIN)
-        waiting.register(self.dns, select.POLLIN)
-        return len(self.open) + self.questions + len(waiting.poll(0))
+        for one in (self.out.tcp, self.out.tcp6, self.out.udp, self.out.dns):
+            waiting.register(one, select.POLLIN)
+        return len(self.open) + len(self.flows) + self.questions + len(waiting.poll(0))
+
+    def listen(self, one: socket.socket, receive: Callable[[Way], None]) -> None:
+        """Calls a function whenever there is something to read at a socket."""
+        self.pauses.pop(one, None)
+        asyncio.get_running_loop().add_reader(one, receive, self)
+
+    def rest(self, one: socket.socket, receive: Callable[[Way], None], seconds: float) -> None:
+        """Does not read from a socket for some time; 0 does nothing."""
+        if seconds:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(one)
+            self.pauses[one] = loop.call_later(seconds, self.listen, one, receive)
+
+    def note_refused(self) -> None:
+        """Records what the kernel has refused."""
+        for address, port, protocol in self.out.take_refused():
+            self.note(f"{_target(address, port)}{'/udp' * (protocol == socket.IPPROTO_UDP)}", refused=True)
 
 
 class Relay:
@@ -126,7 +180,7 @@ class Relay:
     def _obey(self) -> None:
         descriptors: list[int] = []
         try:
-            message, descriptors, _, _ = socket.recv_fds(self._control, LONGEST_MESSAGE, 8)
+            message, descriptors, _, _ = socket.recv_fds(self._control, LONGEST_MESSAGE, _MOST_DESCRIPTORS)
             if not message:
                 self._ended.set()
                 return
@@ -161,6 +215,7 @@ class Relay:
             self._close(way)
         elif asked["do"] in ("tell", "take"):
             count = way.under_way()
+            way.note_refused()
             told = {
                 "open": count,
                 "stirred": way.stirred or count > 0,
@@ -175,27 +230,30 @@ class Relay:
         return {}
 
     def _open(self, id: str, network: Network, descriptors: Sequence[int]) -> None:
-        tcp, dns, link = descriptors
-        way = Way(network, socket.socket(fileno=tcp), socket.socket(fileno=dns), link)
-        for one in (way.tcp, way.dns):
+        way = Way(network, WayOut.of(descriptors))
+        for one in (way.out.tcp, way.out.tcp6, way.out.udp, way.out.dns):
             one.setblocking(False)
         self._ways[id] = way
-        self._listen_for_questions(way)
-        way.begin(self._accept(way))
+        way.listen(way.out.dns, self._receive_question)
+        way.listen(way.out.udp, self._receive_packet)
+        for listener in (way.out.tcp, way.out.tcp6):
+            way.begin(self._accept(way, listener))
 
     def _close(self, way: Way) -> None:
-        asyncio.get_running_loop().remove_reader(way.dns)
-        if way.pause is not None:
-            way.pause.cancel()
+        for one in (way.out.dns, way.out.udp):
+            asyncio.get_running_loop().remove_reader(one)
+        for pause in way.pauses.values():
+            pause.cancel()
         for task in list(way.listening):
             task.cancel()
         self._reset(way)
-        way.tcp.close()
-        way.dns.close()
-        os.close(way.link)
+        way.out.close()
 
     def _reset(self, way: Way) -> dict[asyncio.Task[None], socket.socket]:
         """Begins to end all connections of a sandbox; returns them."""
+        for flow in way.flows.values():
+            flow.task.cancel()
+        way.flows.clear()
         ended = dict(way.open)
         for task, inside in ended.items():
             _reset_at_close(inside)
@@ -214,11 +272,11 @@ class Relay:
 
     # Connections.
 
-    async def _accept(self, way: Way) -> None:
+    async def _accept(self, way: Way, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                inside, _ = await loop.sock_accept(way.tcp)
+                inside, _ = await loop.sock_accept(listener)
             except OSError:  # for example, no descriptors are left
                 await asyncio.sleep(0.1)
                 continue
@@ -239,7 +297,7 @@ class Relay:
         _reset_at_close(inside)  # unless all data is passed on first
         reader, writer = await asyncio.open_connection(sock=inside)
         try:
-            address, port = inside.getsockname()
+            address, port, *_ = inside.getsockname()
             far, outside = await self._reach(way, address, port)
             await asyncio.gather(pump(reader, outside), pump(far, writer))
             _close_in_turn(inside)
@@ -252,48 +310,97 @@ class Relay:
 
     async def _reach(self, way: Way, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects to the target that an address inside stands for; raises Refused or OSError if that fails."""
+        target, places = await self._places(way, address, port)
+        for host, its_port, lent in places:
+            if lent:
+                return await _connect(host, its_port)
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                if self._settings.proxy is None:
+                    return await _connect(host, its_port)
+                return await _connect_through(self._settings.proxy, host, its_port)
+        raise Refused(f"{target} cannot be reached")
+
+    async def _places(
+        self, way: Way, address: str, port: int, protocol: str = ""
+    ) -> tuple[str, list[tuple[str, int, bool]]]:
+        """Returns what an address inside stands for, and the hosts and ports to try, each with whether it is lent.
+
+        Raises Refused if the policy does not allow it.
+        """
         name = self._addresses.name_of(way.network.space, address)
         if name is None and stands_for_a_name(address):
+            self._refuse(way, address)
             raise Refused(f"{address} stands for no name")
         target = name or address
         allowed = way.network.allows(target)
-        way.note(f"{target}:{port}", refused=not allowed)
+        way.note(f"{_target(target, port)}{protocol}", refused=not allowed)
         if not allowed:
+            self._refuse(way, address)
             raise Refused(target)
         server = self._settings.server(target)
         if server is not None:
-            return await _connect(*server)
+            return target, [(*server, True)]
         if name is None:
             found = [address] if self._resolver.reaches(address) else []
         elif self._settings.proxy is not None:
             found = [name] if await self._resolver.is_there(name, way.looking) else []
         else:
             found = await self._resolver.addresses(name, way.looking)
-        for one in found:
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                if self._settings.proxy is None:
-                    return await _connect(one, port)
-                return await _connect_through(self._settings.proxy, one, port)
-        raise Refused(f"{target} cannot be reached")
+        return target, [(one, port, False) for one in found]
+
+    def _refuse(self, way: Way, address: str) -> None:
+        """Lets the kernel refuse what is sent to an address that stands for no name that is allowed."""
+        with contextlib.suppress(OSError):
+            way.out.judge(ipaddress.ip_network(address), Verdict.REFUSED)
+
+    # Packets of UDP.
+
+    def _receive_packet(self, way: Way) -> None:
+        with contextlib.suppress(OSError):
+            packet, about, _, sender = way.out.udp.recvmsg(_PART, socket.CMSG_SPACE(16))
+            told = [data for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, IP_RECVORIGDSTADDR)]
+            port, number = struct.unpack_from("!H4s", told[0], 2)
+            key = (sender, (socket.inet_ntoa(number), port))
+            flow = way.flows.get(key)
+            if flow is None and len(way.flows) < _MOST_FLOWS:
+                flow = way.flows[key] = Flow()
+                flow.task = asyncio.ensure_future(self._pass_packets(way, key, flow))
+                way.stirred = True
+            if flow is not None:
+                flow.send(packet)
+        way.rest(way.out.udp, self._receive_packet, way.sending.take())
+
+    async def _pass_packets(self, way: Way, key: tuple[Address, Address], flow: Flow) -> None:
+        """Passes on packets of one exchange until there are none for some seconds."""
+        address, port = key[1]
+        transport: asyncio.DatagramTransport | None = None
+        try:
+            _, places = await self._places(way, address, port, "/udp")
+            host, its_port, _ = places[0]
+            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: _Answers(way, key, flow), remote_addr=(host, its_port)
+            )
+            while (left := flow.until - time.monotonic()) > 0:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    transport.sendto(await asyncio.wait_for(flow.packets.get(), left))
+        except (Refused, OSError, IndexError):
+            pass
+        finally:
+            if way.flows.get(key) is flow:
+                del way.flows[key]
+            if transport is not None:
+                transport.abort()
 
     # Names.
 
-    def _listen_for_questions(self, way: Way) -> None:
-        way.pause = None
-        asyncio.get_running_loop().add_reader(way.dns, self._receive_question, way)
-
     def _receive_question(self, way: Way) -> None:
         with contextlib.suppress(OSError):
-            message, about, _, asker = way.dns.recvmsg(_PART, socket.CMSG_SPACE(12))
+            message, about, _, asker = way.out.dns.recvmsg(_PART, socket.CMSG_SPACE(12))
             if way.questions < _MOST_QUESTIONS:
                 way.questions += 1
                 way.stirred = True
                 way.begin(self._answer(way, message, about, asker))
-        pause = way.questioning.take()
-        if pause:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(way.dns)
-            way.pause = loop.call_later(pause, self._listen_for_questions, way)
+        way.rest(way.out.dns, self._receive_question, way.questioning.take())
 
     async def _answer(self, way: Way, message: bytes, about: list[Any], asker: Any) -> None:
         try:
@@ -302,7 +409,7 @@ class Relay:
             control = [
                 (socket.IPPROTO_IP, _IP_PKTINFO, struct.pack("=i4s4s", 0, one, one)) for one in asked_of
             ]  # answer from the address that was asked
-            way.dns.sendmsg([answer], control, 0, asker)
+            way.out.dns.sendmsg([answer], control, 0, asker)
         except (NoQuestion, OSError):
             pass  # malformed questions get no answer
         finally:
@@ -333,6 +440,30 @@ class Relay:
         return allowed and await self._resolver.is_there(name, way.looking)
 
 
+class _Answers(asyncio.DatagramProtocol):
+    """Sends into the sandbox what comes back, as from the address that was sent to."""
+
+    def __init__(self, way: Way, key: tuple[Address, Address], flow: Flow) -> None:
+        self._way, self._flow = way, flow
+        self._inside, self._outside = key
+
+    def datagram_received(self, data: bytes, _: object) -> None:
+        self._flow.stir()
+        self._way.stirred = True
+        (source, port), (target, its_port) = self._outside, self._inside
+        header = struct.pack("!4H", port, its_port, 8 + len(data), 0)
+        ends = socket.inet_aton(source) + socket.inet_aton(target)
+        length = _IP_HEADER + len(header) + len(data)
+        ip = struct.pack("!BBHHHBBH8s", 0x45, 0, length, 0, 0, 64, socket.IPPROTO_UDP, 0, ends)
+        with contextlib.suppress(OSError):
+            self._way.out.raw.sendto(ip + header + data, (target, 0))
+
+
+def _target(host: str, port: int) -> str:
+    """Returns host and port as text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_TIMEOUT)
 
@@ -342,12 +473,12 @@ async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.St
     its = urlsplit(proxy)
     assert its.hostname is not None
     reader, writer = await _connect(its.hostname, its.port or 80)
-    who = ""
+    who, place = "", _target(host, port)
     if its.username is not None:
         secret = f"{unquote(its.username)}:{unquote(its.password or '')}"
         who = f"Proxy-Authorization: Basic {base64.b64encode(secret.encode()).decode()}\r\n"
     try:
-        writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{who}\r\n".encode())
+        writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{who}\r\n".encode())
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _CONNECT_TIMEOUT)
         status = answer.split(None, 2)[1:2]
         if status != [b"200"]:

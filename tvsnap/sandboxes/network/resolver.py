@@ -75,6 +75,15 @@ class Resolver:
         return networks
 
 
+def has_version_6() -> bool:
+    """Whether this machine has a way to all addresses of IPv6."""
+    try:
+        routes = [line.split() for line in Path("/proc/net/ipv6_route").read_text().splitlines()]
+    except OSError:
+        return False
+    return any(route[1] == "00" and set(route[0]) == {"0"} and route[-1] != "lo" for route in routes)
+
+
 def own_networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     """Returns this machine's addresses and networks, IPv4 and IPv6."""
     found: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []

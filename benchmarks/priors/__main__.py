@@ -1,0 +1,169 @@
+"""Compares caches of proposals, and says what they are worth: `python -m benchmarks.priors --report FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.priors import report
+from benchmarks.priors.models import Model, Oracle, SmolLM2
+from benchmarks.priors.report import Row
+from benchmarks.priors.runs import FIXED, GRID, Outcome, Variant, run, variants
+from benchmarks.priors.tasks import TASKS, examples, make, make_games
+from tvsnap import UsageError
+
+TUNED_ON = (1001, 1002)
+"""Seeds on which the best of the grid is found: others than those that are measured."""
+SHOTS = (0, 5, 10)
+EPILOG = """\
+examples:
+  python -m benchmarks.priors --report build/priors
+  python -m benchmarks.priors --tasks textworld --models smollm2 --rollouts 25
+  python -m benchmarks.priors --tasks go-to --seeds 2 --json -
+
+Delays of the oracle are charged, not waited for; questions to the language model are put once, and charged each time.
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """What one process does: some variants with some seeds, of one task and one model.
+
+    Attributes:
+        task: its name.
+        model: its name.
+        shots: how many examples the language model is shown.
+        seeds: of the runs.
+        compared: for each seed.
+        rollouts: of each run.
+        games: the folder with those of TextWorld.
+    """
+
+    task: str
+    model: str
+    shots: int
+    seeds: tuple[int, ...]
+    compared: tuple[tuple[Variant, ...], ...]
+    rollouts: int
+    games: Path
+
+
+def carry_out(part: Part) -> list[tuple[int, str, Outcome]]:
+    """Returns the outcomes, each with its seed and the name that its variant began with."""
+    task = make(part.task, part.games)
+    language = SmolLM2(examples(task, part.shots)) if part.model == "smollm2" else None
+    found = []
+    for seed, compared in zip(part.seeds, part.compared, strict=True):
+        for variant in compared:
+            model: Model = Oracle(seed=seed) if language is None else language
+            found.append((seed, variant.name, run(task, model, variant, part.rollouts, seed)))
+        print(f"{part.task}, {part.model}: seed {seed} done", file=sys.stderr, flush=True)
+    return found
+
+
+def best_of_grid(options: argparse.Namespace, games: Path, pool: ProcessPoolExecutor) -> dict[str, Variant]:
+    """Returns the parameters of the grid with the largest mean surrogate, by task."""
+    parts = [
+        Part(task, "oracle", 0, (seed,), (tuple(GRID),), options.rollouts, games)
+        for task in options.tasks
+        for seed in TUNED_ON
+    ]
+    best = {}
+    found: defaultdict[str, dict[Variant, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for part, outcomes in zip(parts, pool.map(carry_out, parts), strict=True):
+        for _, _, outcome in outcomes:
+            found[part.task][outcome.variant].append(outcome.surrogate)
+    for task, surrogates in found.items():
+        best[task] = max(surrogates, key=lambda variant: statistics.fmean(surrogates[variant]))
+    return best
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """Runs everything; returns a row for each task, model and variant."""
+    seeds = tuple(range(1, options.seeds + 1))
+    with (
+        tempfile.TemporaryDirectory(prefix="tvsnap-textworld-") as folder,
+        ProcessPoolExecutor(options.jobs) as pool,
+    ):
+        games = Path(folder)
+        if "textworld" in options.tasks:
+            make_games(games)
+        parts = []
+        if "oracle" in options.models:
+            best = best_of_grid(options, games, pool)
+            for task in options.tasks:
+                parts += [
+                    Part(task, "oracle", 0, (seed,), (tuple(variants(seed, best[task])),), options.rollouts, games)
+                    for seed in seeds
+                ]
+        if "smollm2" in options.models:
+            few = [
+                each for each in variants(0, FIXED) if each.name in ("no cache", "exact states", "fixed", "adaptive")
+            ]
+            compared = (tuple(few),) * len(seeds)
+            parts += [
+                Part(task, "smollm2", shots, seeds, compared, options.rollouts, games)
+                for task in options.tasks
+                for shots in options.shots
+            ]
+        grouped: defaultdict[tuple[str, str, str], list[Outcome]] = defaultdict(list)
+        for part, outcomes in zip(parts, pool.map(carry_out, parts), strict=True):
+            model = part.model if part.model == "oracle" else f"{part.model}, {part.shots}-shot"
+            for _, name, outcome in outcomes:
+                grouped[part.task, model, name].append(outcome)
+    return [report.row(*names, outcomes) for names, outcomes in grouped.items()]
+
+
+def main() -> int:
+    """Runs what was asked for; returns the exit status: 0 done, 2 bad usage."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.priors",
+        description="Compares caches of a model's proposals on small tasks.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="by default all")
+    parser.add_argument("--models", nargs="+", choices=("oracle", "smollm2"), default=("oracle",), help="oracle")
+    parser.add_argument("--shots", nargs="+", type=int, default=SHOTS, help="examples for the language model: 0 5 10")
+    parser.add_argument("--seeds", type=int, default=5, help="how many (5)")
+    parser.add_argument("--rollouts", type=int, default=60, help="of each run (60)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once (2)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
+    parser.add_argument("--report", metavar="FOLDER", type=Path, help="write report.md, figures.json and plots there")
+    options = parser.parse_args()
+    if options.seeds < 1 or options.rollouts < 2 or options.jobs < 1:
+        parser.error("--seeds and --jobs must be at least 1, and --rollouts at least 2")
+    described = machine.describe()
+    try:
+        rows = measure(options)
+    except UsageError as error:
+        parser.error(str(error))
+    figures: dict[str, Any] = {
+        "machine": described,
+        "rollouts": options.rollouts,
+        "rows": [row.as_json() for row in rows],
+    }
+    text = json.dumps(figures, indent=2) + "\n"
+    if options.json and options.json != "-":
+        Path(options.json).write_text(text, encoding="utf-8")
+    elif options.json:
+        sys.stdout.write(text)
+    if options.report:
+        report.write(options.report, rows, machine.in_words(described))
+        (options.report / "figures.json").write_text(text, encoding="utf-8")
+    if options.json != "-":
+        sys.stdout.write(report.table(rows) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

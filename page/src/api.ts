@@ -1,0 +1,105 @@
+// What the page asks of the server: the operations that all clients use, with the token in a header.
+
+export interface Call { name: string; arguments: Record<string, unknown> }
+export interface Part { media_type: string; data: string | { base64: string } }
+export interface Result {
+  parts: Part[]; exit_code: number | null; duration: number; timed_out: boolean; truncated: boolean; strain: string | null;
+}
+export interface Edge {
+  id: number; state: string; call: Call; result: Result; next_state: string; deterministic: boolean; shared: boolean;
+  reason: string | null; hits: number; created: number; active: string | null; refusals: Record<string, string>;
+}
+export interface State { hash: string; root: string; parent: string | null; depth: number; private: string | null; created: number }
+export interface Snapshot { backend: string; size: number; forks: number; created: number; processes: string[] }
+export interface Node { state: State; made_by: Edge | null; unchanging: Edge[]; snapshots: Snapshot[] }
+export interface Root { hash: string; image_name: string; image_digest: string; salt: string; network: string }
+export interface Shown { state: State; root: Root; lineage: Edge[]; calls: Edge[]; snapshots: Snapshot[]; refusal: string | null }
+export interface Rollout {
+  id: string; task: string; label: string; image: string; root: string; started: number; finished: number | null; state: string;
+  epoch: number | null; reward: number | null; outcome: string | null;
+}
+export interface Summary { rollout: Rollout; ended: string; calls: number; hits: number; failing: number; seconds: number }
+export interface Tally {
+  key: string | null; rollouts: number; reward: number | null; calls: number; hits: number; coalesced: number; failing: number;
+  waited_s: number; took_s: number;
+}
+export interface FileAt { kind: string; size: number; mode: number; uid: number; gid: number }
+export interface Difference {
+  files: { path: string; kind: "+" | "-" | "M"; before: FileAt | null; after: FileAt | null; patch: string }[];
+  ended: { pid: number; command: string }[];
+  started: { pid: number; command: string }[];
+  shell: { name: string; before: string | null; after: string | null }[];
+}
+
+const KEY = "tvsnap-token";
+let listener = (): void => undefined;
+
+/** An error that the server told; `wantsToken` says that it wants another token. */
+export class Refused extends Error {
+  constructor(message: string, readonly wantsToken: boolean) { super(message); }
+}
+
+/** Calls `changed` when the token was found wrong. */
+export function onTokenRefused(changed: () => void): void { listener = changed; }
+
+/** Returns the token of this tab; null before one was given. */
+export function token(): string | null { return sessionStorage.getItem(KEY); }
+
+/** Keeps a token for this tab. */
+export function keepToken(text: string): void { sessionStorage.setItem(KEY, text); }
+
+/** Takes the token from the address, where no history and no link has it from then on. */
+export function takeTokenOfAddress(): void {
+  const found = /^#token=([^&]+)(?:&to=(.*))?$/.exec(location.hash);
+  if (!found) return;
+  keepToken(decodeURIComponent(found[1]!));
+  history.replaceState(null, "", `/#${found[2] ?? "/"}`);
+}
+
+/** Sends a request; returns its answer, or throws what the server told. */
+export async function request(method: string, path: string, body?: unknown, more: RequestInit = {}): Promise<Response> {
+  const headers: Record<string, string> = {};
+  const shown = token();
+  if (shown) headers.authorization = `Bearer ${shown}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let answer: Response;
+  try {
+    answer = await fetch(path, { method, headers, body: body === undefined ? null : JSON.stringify(body), ...more });
+  } catch (error) {
+    if (more.signal?.aborted) throw error;
+    throw new Refused("the server cannot be reached; is it running?", false);
+  }
+  if (answer.ok) return answer;
+  const told = await answer.json().then((data) => `${data.error.message}`, () => `the server answered ${answer.status}`);
+  if (answer.status === 401) listener();
+  throw new Refused(told, answer.status === 401);
+}
+
+/** Returns the JSON of an answer. */
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await request("GET", path, undefined, signal ? { signal } : {})).json();
+}
+
+/** Posts JSON; returns the JSON of the answer. */
+export async function post<T>(path: string, body: unknown): Promise<T> {
+  return (await request("POST", path, body)).json();
+}
+
+/** Opens a WebSocket; the token is a subprotocol's name, as a page can set no header, and addresses are logged. */
+export function openSocket(path: string): WebSocket {
+  const shown = token();
+  const bytes = String.fromCharCode(...new TextEncoder().encode(shown ?? ""));
+  const name = `tvsnap.token.${btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
+  return new WebSocket(`${location.origin.replace(/^http/, "ws")}${path}`, shown ? ["tvsnap", name] : ["tvsnap"]);
+}
+
+/** Makes a sandbox in a state; returns its id. */
+export async function makeSandbox(state: string): Promise<string> {
+  const made = await post<{ sandboxes: { id: string }[] }>(`/v1/states/${state}/sandboxes`, {});
+  return made.sandboxes[0]!.id;
+}
+
+/** Ends a sandbox, also while the page is being left. */
+export function endSandbox(id: string): void {
+  request("DELETE", `/v1/sandboxes/${id}`, undefined, { keepalive: true }).catch(() => undefined);
+}

@@ -1,0 +1,189 @@
+// Decides what is drawn of a tree of states: which chains and branches are folded, and where each mark stands.
+import type { Edge, Node, Rollout } from "./api.ts";
+import { callLine, callText, failure } from "./text.tsx";
+
+/** So many states of a chain, besides its first and its last, are folded. */
+const CHAIN = 3;
+/** How many branches of a state are shown at most, as long as its fold is not opened. */
+const BRANCHES = 9;
+/** How many rows there are at most where nothing is opened: then the least used branches are folded. */
+const ROWS = 150;
+export const SHADES = 5;
+
+export interface Branch {
+  node: Node; above: Branch | null; children: Branch[]; calls: number; hits: number; rewards: number; graded: number; text: string;
+}
+export interface Mark {
+  key: string; kind: "root" | "kept" | "bare" | "private" | "folded"; branches: Branch[]; fold: "" | "chain" | "branches";
+  parent: Mark | null; children: Mark[]; column: number; row: number; visits: number; shade: number | null; opened: string[];
+}
+
+/** Returns how often a state was come to. */
+export function visits(branch: Branch): number { return 1 + (branch.node.made_by?.hits ?? 0); }
+
+/** Builds trees of a listing that has parents before their children; returns the topmost states. */
+export function build(nodes: Node[], rollouts: Rollout[]): Branch[] {
+  const branches = new Map<string, Branch>();
+  for (const node of nodes) {
+    const above = branches.get(node.state.parent ?? "") ?? null;
+    const branch = { node, above, children: [], calls: 0, hits: 0, rewards: 0, graded: 0, text: words(node) };
+    branches.set(node.state.hash, branch);
+    above?.children.push(branch);
+  }
+  for (const { state, reward } of rollouts) {
+    const branch = branches.get(state);
+    if (branch && reward !== null) [branch.rewards, branch.graded] = [branch.rewards + reward, branch.graded + 1];
+  }
+  const all = [...branches.values()];
+  for (const branch of all.toReversed()) {
+    const made = [...branch.node.unchanging, ...branch.children.flatMap(({ node }) => (node.made_by ? [node.made_by] : []))];
+    branch.calls += made.length;
+    branch.hits += made.reduce((sum, edge) => sum + edge.hits, 0);
+    if (!branch.above) continue;
+    branch.above.calls += branch.calls;
+    branch.above.hits += branch.hits;
+    branch.above.rewards += branch.rewards;
+    branch.above.graded += branch.graded;
+  }
+  return all.filter((branch) => !branch.above);
+}
+
+/** Returns what a search looks at. */
+function words(node: Node): string {
+  const of = (edge: Edge) => `${edge.call.name} ${callText(edge.call)} ${failure(edge.result)} exit ${edge.result.exit_code}`;
+  return [node.state.hash, ...(node.made_by ? [of(node.made_by)] : []), ...node.unchanging.map(of)].join("\n").toLowerCase();
+}
+
+/** Returns the marks in the order of the drawing, parents before their children; folds in `open` are shown whole. */
+export function layout(tops: Branch[], open: Set<string>, colour: "source" | "reward"): Mark[] {
+  let marks = fold(tops, open, 0);
+  for (let least = 2; least < 1e9 && leaves(marks) > Math.max(ROWS, 2 * tops.length) + open.size * ROWS; least *= 2) {
+    const fewer = fold(tops, open, least);
+    if (fewer.length === marks.length && least > 1e6) break;
+    marks = fewer;
+  }
+  const means = tops.flatMap((top) => below(top)).filter(({ graded }) => graded).map(({ rewards, graded }) => rewards / graded);
+  const [lowest, highest] = [means.reduce((a, b) => Math.min(a, b), Infinity), means.reduce((a, b) => Math.max(a, b), -Infinity)];
+  let row = 0;
+  for (const mark of marks) {
+    mark.column = mark.parent ? mark.parent.column + 1 : 0;
+    if (!mark.children.length) mark.row = row++;
+    mark.shade = colour === "source" ? shadeOfSource(mark) : shadeOfReward(mark, lowest, highest);
+  }
+  for (const mark of marks.toReversed()) if (mark.children.length) mark.row = (mark.children[0]!.row + mark.children.at(-1)!.row) / 2;
+  return marks;
+}
+
+function leaves(marks: Mark[]): number { return marks.reduce((sum, mark) => sum + (mark.children.length ? 0 : 1), 0); }
+
+function below(top: Branch): Branch[] {
+  const found = [top];
+  for (let place = 0; place < found.length; place += 1) found.push(...found[place]!.children);
+  return found;
+}
+
+function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
+  const marks: Mark[] = [];
+  const add = (branches: Branch[], parent: Mark | null, folded: Mark["fold"], key: string): Mark => {
+    const numbers = branches.map(visits);
+    const mark: Mark = {
+      key, branches, fold: folded, parent, children: [], column: 0, row: 0, shade: null, opened: [],
+      kind: folded ? "folded" : kindOf(branches[0]!),
+      visits: folded === "chain" ? numbers.reduce((a, b) => Math.max(a, b), 0) : numbers.reduce((a, b) => a + b, 0),
+    };
+    parent?.children.push(mark);
+    marks.push(mark);
+    return mark;
+  };
+  // Without recursion: trees may be deeper than the stack. A task makes one mark, and pushes those below it.
+  const pending: (() => void)[] = [];
+  const follow = (branch: Branch, mark: Mark, inChain: boolean) => {
+    const tasks: (() => void)[] = [];
+    const chain = !inChain && branch.above ? chainBelow(branch) : [];
+    if (chain.length > CHAIN) {
+      const key = `chain-${chain[0]!.node.state.hash}`;
+      if (open.has(key)) {
+        mark.opened.push(key);
+        tasks.push(() => state(chain[0]!, mark, true));
+      } else tasks.push(() => {
+        const folded = add(chain.slice(0, -1), mark, "chain", key);
+        state(chain.at(-1)!, folded, false);
+      });
+    } else {
+      const key = `branches-${branch.node.state.hash}`;
+      const shown = open.has(key) ? branch.children : choose(branch.children, least);
+      if (open.has(key)) mark.opened.push(key);
+      const rest = branch.children.filter((child) => !shown.includes(child));
+      // A chain that was opened goes on to its end without being folded anew.
+      for (const child of shown) tasks.push(() => state(child, mark, inChain && branch.children.length === 1));
+      if (rest.length) tasks.push(() => { add(rest, mark, "branches", key); });
+    }
+    pending.push(...tasks.toReversed());
+  };
+  const state = (branch: Branch, parent: Mark | null, inChain: boolean) =>
+    follow(branch, add([branch], parent, "", branch.node.state.hash), inChain);
+  for (const top of tops.toReversed()) pending.push(() => state(top, null, false));
+  for (let task = pending.pop(); task; task = pending.pop()) task();
+  return marks;
+}
+
+function chainBelow(branch: Branch): Branch[] {
+  const chain: Branch[] = [];
+  for (let at = branch; at.children.length === 1; at = chain.at(-1)!) chain.push(at.children[0]!);
+  return chain;
+}
+
+function choose(children: Branch[], least: number): Branch[] {
+  let shown = children;
+  if (children.length > BRANCHES) {
+    const heaviest = [...children].sort((a, b) => weight(b) - weight(a) || b.calls - a.calls).slice(0, BRANCHES - 1);
+    shown = children.filter((child) => heaviest.includes(child));
+  }
+  return children.length > 1 ? shown.filter((child) => weight(child) + child.calls + 1 >= least) : shown;
+}
+
+function weight(branch: Branch): number { return branch.hits + (branch.node.made_by?.hits ?? 0); }
+
+function kindOf({ node }: Branch): Mark["kind"] {
+  if (!node.made_by) return "root";
+  return node.state.private ? "private" : node.snapshots.length ? "kept" : "bare";
+}
+
+function shadeOfSource(mark: Mark): number | null {
+  const made = mark.branches.flatMap(({ node }) => (node.made_by ? [node.made_by] : []));
+  if (!made.length) return null;
+  const hits = made.reduce((sum, edge) => sum + edge.hits, 0);
+  const share = hits / (hits + made.length);
+  if (!hits) return 0;
+  const step = [0.5, 0.75, 0.9].findIndex((most) => share <= most);
+  return step < 0 ? SHADES - 1 : step + 1;
+}
+
+function shadeOfReward(mark: Mark, lowest: number, highest: number): number | null {
+  const of = mark.fold === "chain" ? mark.branches.slice(0, 1) : mark.branches;
+  const graded = of.reduce((sum, branch) => sum + branch.graded, 0);
+  if (!graded) return null;
+  if (lowest === highest) return SHADES - 1;
+  const mean = of.reduce((sum, branch) => sum + branch.rewards, 0) / graded;
+  return Math.round(((SHADES - 1) * (mean - lowest)) / (highest - lowest));
+}
+
+/** Opens folds until a state has a mark of its own; returns that mark. */
+export function reveal(target: Branch, tops: Branch[], open: Set<string>): Mark | undefined {
+  for (;;) {
+    const marks = new Map(layout(tops, open, "source").flatMap((mark) => mark.branches.map((branch) => [branch, mark])));
+    let at: Branch | null = target;
+    while (at && !marks.has(at)) at = at.above;
+    const mark = at ? marks.get(at) : undefined;
+    if (!mark || (at === target && !mark.fold) || open.has(mark.key)) return mark;
+    open.add(mark.key);
+  }
+}
+
+/** Returns the label of a mark. */
+export function label(mark: Mark, rootName: (hash: string) => string): string {
+  if (mark.fold === "chain") return `⋮ ${mark.branches.length} calls`;
+  if (mark.fold) return `… ${mark.branches.length} ${mark.branches.length === 1 ? "branch" : "branches"}`;
+  const { made_by: made, state } = mark.branches[0]!.node;
+  return made ? callLine(made.call) : rootName(state.hash);
+}

@@ -1,0 +1,272 @@
+// The tree, drawn: width is visits, colour is source or reward; with a search, zoom, a minimap and keys.
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Node, Rollout, Root } from "./api.ts";
+import { build, type Branch, label, layout, type Mark, reveal, SHADES } from "./tree.ts";
+import { callText, count, cut, failure, seconds, size, unserved } from "./text.tsx";
+import { useKeys } from "./use.ts";
+
+const COLUMN = 240;
+const ROW = 30;
+const LEFT = 200;
+const TOP = 26;
+const BEND = 34;
+/** Marks are drawn that stand so many pixels outside of what is seen, or nearer. */
+const MARGIN = 600;
+const SOURCES = ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"];
+
+interface Props { nodes: Node[]; roots: Root[]; rollouts: Rollout[]; state: string; search: string }
+
+/** The tree of a task. */
+export function TreeView({ nodes, roots, rollouts, state, search }: Props) {
+  const tops = useMemo(() => build(nodes, rollouts), [nodes, rollouts]);
+  const names = useMemo(() => rootNames(roots, rollouts), [roots, rollouts]);
+  const [open, setOpen] = useState(new Set<string>());
+  const [colour, setColour] = useState<"source" | "reward">("source");
+  const [words, setWords] = useState(search);
+  const [place, setPlace] = useState(-1);
+  const [chosen, setChosen] = useState("");
+  const [scale, setScale] = useState(1);
+  const [seen, setSeen] = useState({ left: 0, top: 0, width: 1000, height: 600 });
+  const frame = useRef<HTMLDivElement>(null);
+  const input = useRef<HTMLInputElement>(null);
+  const wanted = useRef("");
+
+  const marks = useMemo(() => layout(tops, open, colour), [tops, open, colour]);
+  const all = useMemo(() => below(tops), [tops]);
+  const text = words.trim().toLowerCase();
+  const found = useMemo(() => (text ? all.filter((branch) => branch.text.includes(text)) : []), [all, text]);
+  const matches = useMemo(() => new Set(found), [found]);
+  const width = LEFT + COLUMN * (1 + marks.reduce((most, mark) => Math.max(most, mark.column), 0));
+  const height = TOP + ROW * marks.reduce((rows, mark) => rows + (mark.children.length ? 0 : 1), 0) + 10;
+  const x = (mark: Mark) => LEFT + COLUMN * mark.column;
+  const y = (mark: Mark) => TOP + ROW * mark.row;
+  const of = (key: string) => marks.find((mark) => mark.key === key);
+
+  const look = () => {
+    const at = frame.current;
+    if (at) setSeen({ left: at.scrollLeft, top: at.scrollTop, width: at.clientWidth, height: at.clientHeight });
+  };
+  useEffect(() => {
+    const watching = new ResizeObserver(look);
+    watching.observe(frame.current!);
+    return () => watching.disconnect();
+  }, []);
+  useLayoutEffect(() => {  // after the drawing has what is to be seen
+    const mark = of(wanted.current);
+    if (!mark || !frame.current) return;
+    wanted.current = "";
+    frame.current.scrollTo({ left: x(mark) * scale - frame.current.clientWidth / 2, top: y(mark) * scale - frame.current.clientHeight / 2 });
+    look();
+  });
+  const show = (branch: Branch) => {
+    const folds = new Set(open);
+    const mark = reveal(branch, tops, folds);
+    setOpen(folds);
+    if (mark) { setChosen(mark.key); wanted.current = mark.key; }
+  };
+  useEffect(() => {
+    const branch = state && all.find(({ node }) => node.state.hash.startsWith(state));
+    if (branch) show(branch);
+  }, [state, all.length === 0]);
+
+  const go = (step: number) => {
+    if (!found.length) return;
+    const next = place < 0 ? (step > 0 ? 0 : found.length - 1) : (place + step + found.length) % found.length;
+    setPlace(next);
+    show(found[next]!);
+  };
+  const toggle = (mark: Mark) => {
+    const folds = new Set(open);
+    if (mark.fold) { folds.add(mark.key); setChosen(mark.parent!.key); }
+    else if (mark.opened.length) mark.opened.forEach((key) => folds.delete(key));
+    else return;
+    setOpen(folds);
+  };
+  const zoom = (factor: number, at = { x: seen.width / 2, y: seen.height / 2 }) => {
+    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(seen.width / width, (0.62 * window.innerHeight) / height)));
+    const part = next / scale;
+    setScale(next);
+    requestAnimationFrame(() => {
+      frame.current?.scrollTo({ left: (seen.left + at.x) * part - at.x, top: (seen.top + at.y) * part - at.y });
+      look();
+    });
+  };
+  const choose = (mark: Mark | undefined) => {
+    if (mark) { setChosen(mark.key); wanted.current = mark.key; }
+  };
+  useKeys({
+    "/": () => input.current?.focus(),
+    "+": () => zoom(1.25),
+    "-": () => zoom(0.8),
+    0: () => zoom(0),
+  });
+  const typed = (event: KeyboardEvent) => {
+    const mark = of(chosen) ?? marks[0]!;
+    const rows = () => marks.filter((one) => one.column === mark.column).sort((a, b) => a.row - b.row);
+    const acts: Record<string, () => void> = {
+      ArrowLeft: () => choose(mark.parent ?? mark),
+      ArrowRight: () => choose(mark.children[0] ?? mark),
+      ArrowUp: () => choose(rows()[rows().indexOf(mark) - 1] ?? mark),
+      ArrowDown: () => choose(rows()[rows().indexOf(mark) + 1] ?? mark),
+      Home: () => choose(marks[0]),
+      " ": () => toggle(mark),
+      Enter: () => (mark.fold ? toggle(mark) : openState(mark)),
+    };
+    const act = acts[event.key];
+    if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
+  };
+  useEffect(() => {  // by hand, as a browser may not be kept from zooming by a listener that is passive
+    const at = frame.current!;
+    const turned = (event: WheelEvent) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      const box = at.getBoundingClientRect();
+      zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, { x: event.clientX - box.left, y: event.clientY - box.top });
+    };
+    at.addEventListener("wheel", turned, { passive: false });
+    return () => at.removeEventListener("wheel", turned);
+  });
+
+  const inSight = (mark: Mark) => {
+    const [px, py] = [x(mark) * scale, y(mark) * scale];
+    const above = mark.parent ? y(mark.parent) * scale : py;
+    return px > seen.left - MARGIN && px - COLUMN * scale < seen.left + seen.width + MARGIN
+      && Math.max(py, above) > seen.top - MARGIN && Math.min(py, above) < seen.top + seen.height + MARGIN;
+  };
+  const current = of(chosen);
+  return (
+    <section aria-label="Tree of states">
+      <div class="tools">
+        <label>Search <input ref={input} type="search" value={words} placeholder="calls, states, exit status" onInput={(event) => { setWords(event.currentTarget.value); setPlace(-1); }}
+          onKeyDown={(event) => { if (event.key === "Enter") go(event.shiftKey ? -1 : 1); if (event.key === "Escape") event.currentTarget.blur(); }} /></label>
+        <output aria-live="polite">{!text ? "" : place < 0 ? `${found.length} found` : `${place + 1} of ${found.length}`}</output>
+        <label>Colour <select value={colour} onChange={(event) => setColour(event.currentTarget.value as "source" | "reward")}>
+          <option value="source">source</option><option value="reward">reward</option>
+        </select></label>
+        <span class="group">
+          <button type="button" aria-label="Smaller" onClick={() => zoom(0.8)}>−</button>
+          <button type="button" aria-label="Larger" onClick={() => zoom(1.25)}>+</button>
+          <button type="button" onClick={() => zoom(0)}>Whole</button>
+        </span>
+        <button type="button" disabled={!open.size} onClick={() => setOpen(new Set())}>Fold all</button>
+      </div>
+      <ul class="legend">
+        {Array.from({ length: SHADES }, (_, shade) => (
+          <li><svg width="22" height="8" aria-hidden="true"><path class={`edge s${shade}`} stroke-width="6" d="M0 4h22" /></svg>{" "}
+            {colour === "source" ? SOURCES[shade] : shade === 0 ? "least reward" : shade === SHADES - 1 ? "most reward" : ""}</li>
+        ))}
+        <li class="note">filled: has a snapshot; dashed: not shared; width: visits</li>
+      </ul>
+      <div class="drawing">
+        <div class="frame" ref={frame} tabIndex={0} role="tree" aria-label="States" aria-activedescendant={current && inSight(current) ? `m-${current.key}` : undefined}
+          onScroll={look} onKeyDown={typed}>
+          <svg width={width * scale} height={height * scale} viewBox={`0 0 ${width} ${height}`} role="presentation"
+            class={`${text ? "searching" : ""} ${scale < 0.5 ? "small" : ""}`}>
+            {marks.filter(inSight).map((mark) => (
+              <Drawn key={mark.key} mark={mark} x={x(mark)} y={y(mark)} text={label(mark, names)} isChosen={mark.key === chosen}
+                matches={mark.branches.some((branch) => matches.has(branch))} act={() => { setChosen(mark.key); if (mark.fold) toggle(mark); }} />
+            ))}
+          </svg>
+        </div>
+        <Minimap marks={marks} matches={matches} width={width} height={height} scale={scale} seen={seen}
+          go={(left, top) => { frame.current?.scrollTo({ left, top }); look(); }} />
+      </div>
+      {current && !current.fold ? <Chosen mark={current} toggle={() => toggle(current)} names={names} /> : <p class="card note">Choose a state: by a click, or by the arrow keys.</p>}
+    </section>
+  );
+}
+
+function openState(mark: Mark): void { location.hash = `/state/${mark.branches[0]!.node.state.hash}`; }
+
+function below(tops: Branch[]): Branch[] {
+  const found = [...tops];
+  for (let place = 0; place < found.length; place += 1) found.push(...found[place]!.children);
+  return found;
+}
+
+function rootNames(roots: Root[], rollouts: Rollout[]): (hash: string) => string {
+  const begun = new Map<string, number>();
+  for (const { root } of rollouts) begun.set(root, (begun.get(root) ?? 0) + 1);
+  const known = new Map(roots.map((root) => [root.hash, root]));
+  return (hash) => `${known.get(hash)?.image_name ?? hash.slice(0, 8)} ×${begun.get(hash) ?? 0}`;
+}
+
+interface DrawnProps { mark: Mark; x: number; y: number; text: string; isChosen: boolean; matches: boolean; act: () => void }
+
+function Drawn({ mark, x, y, text, isChosen, matches, act }: DrawnProps) {
+  const { node } = mark.branches[0]!;
+  const made = mark.fold ? null : node.made_by;
+  const above = mark.parent ? ROW * (mark.parent.row - mark.row) : 0;
+  const wide = Math.min(12, 1.5 + Math.log2(mark.visits));
+  const unshared = made && unserved(made) ? "unshared" : "";
+  const failed = made ? failure(made.result) : "";
+  const tx = mark.parent ? BEND + 4 - COLUMN : -10;
+  const shown = cut(text, failed ? 22 : 28);
+  const below = !mark.fold && node.unchanging.length ? `+ ${count(node.unchanging.length, "call")}` : "";
+  const filled = mark.kind === "kept" || mark.kind === "root";
+  return (
+    <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}
+      aria-expanded={mark.fold ? false : mark.children.length ? true : undefined} class={`mark ${isChosen ? "chosen" : ""} ${matches ? "match" : ""}`}
+      transform={`translate(${x} ${y})`} onClick={act} onDblClick={() => !mark.fold && openState(mark)}>
+      {mark.parent && <path class={`edge ${mark.shade === null ? "" : `s${mark.shade}`} ${unshared}`} stroke-width={wide}
+        d={`M${5 - COLUMN} ${above}C${BEND - COLUMN} ${above} ${-COLUMN} 0 ${BEND - COLUMN} 0H0`} />}
+      <text x={tx} y={mark.parent ? -wide / 2 - 3 : -4} text-anchor={mark.parent ? "start" : "end"}>{shown}{failed && <tspan class="failure"> {failed}</tspan>}</text>
+      {below && <text class="note" x={tx} y={mark.parent ? wide / 2 + 10 : 12} text-anchor={mark.parent ? "start" : "end"}>{below}</text>}
+      {mark.kind === "folded" || mark.kind === "private"
+        ? <rect class={mark.kind} x="-4" y="-4" width="8" height="8" transform={mark.kind === "private" ? "rotate(45)" : undefined} />
+        : <circle class={filled ? "filled" : "hollow"} r="5" />}
+    </g>
+  );
+}
+
+function Chosen({ mark, toggle, names }: { mark: Mark; toggle: () => void; names: (hash: string) => string }) {
+  const { node, rewards, graded } = mark.branches[0]!;
+  const { made_by: made, state, snapshots } = node;
+  return (
+    <aside class="card" aria-label="The chosen state">
+      <p><a class="button" href={`#/state/${state.hash}`}>Open the state {state.hash.slice(0, 8)}</a>{" "}
+        {mark.opened.length > 0 && <button type="button" onClick={toggle}>Close the fold here</button>}</p>
+      <pre class="call" tabIndex={0}>{made ? cut(callText(made.call), 2000) : names(state.hash)}</pre>
+      <p class="note">
+        {[
+          made && seconds(made.result.duration), made && (made.hits ? `answered ${count(made.hits, "call")}` : "answered no call yet"), made && failure(made.result), made && unserved(made),
+          ...snapshots.map((one) => `snapshot of ${size(one.size)}`), graded ? `reward ${(rewards / graded).toPrecision(3)}, the mean of ${graded}` : "",
+          node.unchanging.length ? `${count(node.unchanging.length, "call")} that changed nothing` : "",
+        ].filter(Boolean).join(", ")}
+      </p>
+    </aside>
+  );
+}
+
+interface MinimapProps {
+  marks: Mark[]; matches: Set<Branch>; width: number; height: number; scale: number;
+  seen: { left: number; top: number; width: number; height: number }; go: (left: number, top: number) => void;
+}
+
+function Minimap({ marks, matches, width, height, scale, seen, go }: MinimapProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [w, h] = [150, Math.round(Math.min(300, Math.max(40, (150 * height) / width)))];
+  const needed = width * scale > seen.width * 1.05 || height * scale > seen.height * 1.05;
+  useEffect(() => {
+    const pen = canvas.current?.getContext("2d");
+    if (!pen) return;
+    const colours = getComputedStyle(canvas.current!);
+    pen.clearRect(0, 0, w, h);
+    for (const mark of marks) {
+      const [mx, my] = [((LEFT + COLUMN * mark.column) / width) * w, ((TOP + ROW * mark.row) / height) * h];
+      const isMatch = mark.branches.some((branch) => matches.has(branch));
+      pen.fillStyle = colours.getPropertyValue(isMatch ? "--accent" : mark.shade === null ? "--line" : `--s${mark.shade}`);
+      const long = mark.parent ? ((COLUMN - BEND) / width) * w : 2;
+      pen.fillRect(mx - long, my - 0.5, long, isMatch ? 3 : Math.max(1, Math.min(3, Math.log2(mark.visits))));
+    }
+    pen.strokeStyle = colours.getPropertyValue("--accent");
+    pen.strokeRect((seen.left / scale / width) * w + 0.5, (seen.top / scale / height) * h + 0.5,
+      Math.min(w - 1, (seen.width / scale / width) * w), Math.min(h - 1, (seen.height / scale / height) * h));
+  });
+  const move = (event: PointerEvent) => {
+    if (event.type === "pointermove" && !event.buttons) return;
+    const box = canvas.current!.getBoundingClientRect();
+    go(((event.clientX - box.left) / w) * width * scale - seen.width / 2, ((event.clientY - box.top) / h) * height * scale - seen.height / 2);
+  };
+  return needed ? <canvas class="minimap" ref={canvas} width={w} height={h} aria-hidden="true" onPointerDown={move} onPointerMove={move} /> : null;
+}

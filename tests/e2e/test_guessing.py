@@ -1,0 +1,118 @@
+"""Calls guessed while the model thinks: the same answers, sooner, and nothing left of wrong guesses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control_groups import control_groups
+from tests.fakes.caches import eventually
+from tvsnap import Cache, ToolCall, UsageError
+from tvsnap.guessing import GuessedRollout, Guesser, NextCalls
+from tvsnap.images import Image
+
+SLOW = "sleep 0.6; cat f; echo done >> f"
+
+
+@pytest.fixture
+def home(tmp_path: Path, terminal_image: Image) -> Path:
+    """A fresh data directory with the terminal image."""
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    return tmp_path
+
+
+def run(rollout: GuessedRollout, command: str) -> str:
+    return rollout.call("bash", {"command": command}).output
+
+
+def teach(cache: Cache, guesser: Guesser, *commands: str) -> None:
+    """Makes a rollout without guesses, so that the guesser knows what follows what."""
+    with guesser.rollout("terminal", "t") as rollout:
+        rollout._may_guess = False
+        for command in commands:
+            run(rollout, command)
+
+
+def test_a_right_guess_hides_the_call(home: Path) -> None:
+    with Cache(home, policy="record-all") as cache, Guesser(cache, even_if_busy=True) as guesser:
+        teach(cache, guesser, "echo 1 > f", SLOW, "cat f")
+        with guesser.rollout("terminal", "t") as rollout:
+            run(rollout, "echo 2 > f")
+            assert eventually(lambda: guesser.stats.made == 1)
+            result = rollout.call("bash", {"command": SLOW})
+            assert result.source in ("coalesced", "hit")
+            assert result.output == "2\n"
+            assert run(rollout, "cat f") == "2\ndone\n", "made once"
+        assert guesser.stats.right == 1
+        assert guesser.stats.failed == 0
+        guesses = [one for one in cache.graph.rollouts("t") if one.label == "guess"]
+        assert guesses, "people see what was guessed"
+
+
+def test_a_wrong_guess_changes_nothing(home: Path) -> None:
+    known = NextCalls()
+    first = ToolCall("bash", {"command": "echo 2 > f"})
+    known.learn("t", [first], ToolCall("bash", {"command": "echo wrong > f; sleep 60"}), 60.0)
+    with Cache(home, policy="record-all") as cache:
+        with (
+            Guesser(cache, next_calls=known, even_if_busy=True) as guesser,
+            guesser.rollout("terminal", "t") as rollout,
+        ):
+            rollout.call(first.name, first.arguments)
+            assert eventually(lambda: guesser.stats.made == 1)
+            assert run(rollout, "cat f") == "2\n"
+            assert guesser.stats.right == 0
+        owner = cache.owner
+    assert eventually(lambda: not control_groups(owner)), "nothing is left of the guess"
+
+
+def test_what_was_recorded_before_is_known(home: Path) -> None:
+    with Cache(home, policy="record-all") as cache:
+        with cache.rollout("terminal", "t") as rollout:
+            for command in ("echo 1 > f", SLOW):
+                rollout.call("bash", {"command": command})
+        with Guesser(cache, even_if_busy=True) as guesser, guesser.rollout("terminal", "t") as rollout:
+            run(rollout, "echo 2 > f")
+            assert eventually(lambda: guesser.stats.made == 1)
+
+
+@pytest.mark.parametrize("network", ["public", ["example.org"]])
+def test_nothing_is_guessed_where_there_is_a_network(home: Path, network: str | list[str]) -> None:
+    with Cache(home, policy="record-all") as cache, Guesser(cache, even_if_busy=True) as guesser:
+        teach(cache, guesser, "echo 1 > f", SLOW)
+        with guesser.rollout("terminal", "t", network=network) as rollout:
+            run(rollout, "echo 2 > f")
+            assert not rollout._begun
+
+
+def test_short_calls_are_not_worth_a_fork(home: Path) -> None:
+    with Cache(home, policy="record-all") as cache, Guesser(cache, worth=30.0, even_if_busy=True) as guesser:
+        teach(cache, guesser, "echo 1 > f", SLOW)
+        with guesser.rollout("terminal", "t") as rollout:
+            run(rollout, "echo 2 > f")
+            assert not rollout._begun
+
+
+def test_a_closed_guesser_guesses_no_more(home: Path) -> None:
+    with Cache(home, policy="record-all") as cache:
+        guesser = Guesser(cache, even_if_busy=True)
+        teach(cache, guesser, "echo 1 > f", SLOW)
+        with guesser.rollout("terminal", "t") as rollout:
+            guesser.close()
+            run(rollout, "echo 2 > f")
+            assert run(rollout, SLOW) == "2\n"
+        guesser.close()
+        assert guesser.stats.made == 0
+
+
+@pytest.mark.parametrize("bad", [{"guesses": 0}, {"at_once": 1.5}, {"worth": -1.0}, {"worth": float("nan")}])
+def test_bad_numbers_are_refused(home: Path, bad: dict[str, Any]) -> None:
+    with Cache(home, policy="record-all") as cache, pytest.raises(UsageError, match=next(iter(bad))):
+        Guesser(cache, **bad)
+
+
+def test_without_recording_there_is_no_guessing(home: Path) -> None:
+    with Cache(home, use_cache=False) as cache, pytest.raises(UsageError, match="records nothing"):
+        Guesser(cache)

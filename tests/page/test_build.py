@@ -1,0 +1,38 @@
+"""The page in the package is what its sources build to."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES, BUILT = ROOT / "page", ROOT / "tvsnap" / "server" / "page"
+FEW = 800_000
+"""Bytes that the page has at most: whoever installs tvsnap downloads it."""
+
+
+@pytest.fixture
+def node() -> str:
+    program = shutil.which("node")
+    if program is None or not (SOURCES / "node_modules").is_dir():
+        pytest.skip("the page cannot be built here: install Node.js and npm, then make browser")
+    return program
+
+
+def test_the_page_is_what_its_sources_build_to(node: str, tmp_path: Path) -> None:
+    subprocess.run([node, "build.mjs", str(tmp_path / "page")], cwd=SOURCES, check=True)
+    built = {file.name: file.read_bytes() for file in (tmp_path / "page").iterdir()}
+    assert built == {file.name: file.read_bytes() for file in BUILT.iterdir()}, "make page, and commit what it built"
+
+
+def test_the_types_of_the_sources_are_right(node: str) -> None:
+    done = subprocess.run([node, "node_modules/typescript/bin/tsc"], cwd=SOURCES, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_page_is_small_and_names_no_other_host() -> None:
+    assert sum(file.stat().st_size for file in BUILT.iterdir()) < FEW
+    assert "http" not in (BUILT / "index.html").read_text()

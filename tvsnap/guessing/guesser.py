@@ -1,0 +1,297 @@
+"""Executes, while the model thinks, the calls that it is likely to make next, each in a fork.
+
+A guess is a rollout of its own, which begins where the other stands and makes one call: the graph then has the answer,
+or the other rollout waits for it, as it would for any sibling. So a guess changes how long a call takes, never what it
+returns; one that was wrong is dropped with its fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+from tvsnap import Cache, Image, Rollout, ToolCall, ToolResult, TvsnapError, UsageError
+from tvsnap.guessing.next_calls import NextCalls
+from tvsnap.host.load import running
+
+LABEL = "guess"
+"""The label of rollouts that guess."""
+WORTH = 0.05
+"""Seconds that a guess must be expected to save: about what its fork costs on a machine that is not idle."""
+DEFAULT_TIMEOUT = 60.0
+
+
+@dataclass(slots=True)
+class GuessStats:
+    """What guessing came to.
+
+    Attributes:
+        calls: how many calls the rollouts made.
+        made: how many guesses were begun.
+        right: how many of them were the call that was made next.
+        hidden_s: seconds that these took and that nobody waited for.
+        processor_s: seconds of processor time that all guesses used in their sandboxes, where that is known.
+        failed: how many came to an error.
+    """
+
+    calls: int = 0
+    made: int = 0
+    right: int = 0
+    hidden_s: float = 0.0
+    processor_s: float = 0.0
+    failed: int = 0
+
+
+class Guesser:
+    """Makes rollouts of a cache whose likely next calls are executed while the model thinks. Thread-safe."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        guesses: int = 1,
+        worth: float = WORTH,
+        at_once: int | None = None,
+        even_if_busy: bool = False,
+        next_calls: NextCalls | None = None,
+    ) -> None:
+        """
+        Args:
+            cache: where the rollouts are made. It must record (`use_cache=True`), and be open in this process: a client
+                of a server knows neither how busy that is, nor which tools act outside of sandboxes.
+            guesses: the most that is guessed of one call.
+            worth: seconds that a guess must be expected to save, its chance times the time that the call takes.
+            at_once: the most guesses that are executed at a time; by default one for each processor.
+            even_if_busy: guess also while more processes want to run than this machine has processors.
+            next_calls: what is known of calls that follow each other; by default what the cache's graph has recorded
+                of a rollout's task, and what the rollouts of this guesser call.
+
+        Raises:
+            UsageError: a number makes no sense, or nothing is recorded.
+        """
+        processors = len(os.sched_getaffinity(0))
+        at_once = processors if at_once is None else at_once
+        for name, value in {"guesses": guesses, "at_once": at_once}.items():
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value!r}: it must be a whole number of at least 1")
+        if not worth >= 0:
+            raise UsageError(f"worth is {worth!r}: it must be a number of seconds, 0 or more")
+        if not isinstance(cache, Cache):
+            raise UsageError(f"guesses are made for rollouts of a tvsnap.Cache, not of a {type(cache).__name__}")
+        if not cache.use_cache:
+            raise UsageError("this cache records nothing (use_cache=False), so no answer could be given to a guess")
+        self._cache = cache
+        self._guesses = guesses
+        self._worth = worth
+        self._processors = None if even_if_busy else processors
+        self._learns = next_calls is None
+        self._next_calls = next_calls or NextCalls()
+        self._tasks: set[str] = set()
+        self._stats = GuessStats()
+        self._lock = threading.Lock()
+        self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="tvsnap-guess")
+        self._enders = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-guess-end")
+
+    @property
+    def stats(self) -> GuessStats:
+        """What guessing has come to so far."""
+        with self._lock:
+            return replace(self._stats)
+
+    def rollout(self, image: str | Image, task: str = "", **options: Any) -> GuessedRollout:
+        """Begins a rollout, as `Cache.rollout` does, for whose calls guesses are made.
+
+        None are made where its sandboxes may reach a network: a wrong guess would act there.
+
+        Args:
+            image, task: as in `Cache.rollout`.
+            options: the other arguments of that.
+
+        Raises:
+            The errors of `Cache.rollout`.
+        """
+        found = self._cache.images.get(image) if isinstance(image, str) else image
+        rollout = self._cache.rollout(found, task, **options)
+        network = options.get("network")
+        offline = str(found.network) == "none" if network is None else network == "none"
+        if offline and self._learns:
+            self._learn_past(task)
+        return GuessedRollout(self, rollout, task, offline)
+
+    def close(self) -> None:
+        """Ends all guesses; rollouts go on without. Safe to repeat."""
+        self._workers.shutdown(cancel_futures=True)
+        self._enders.shutdown()
+
+    def __enter__(self) -> Guesser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for its rollouts -------------------------------------------------------------------------------------------
+
+    def _learn_past(self, task: str) -> None:
+        with self._lock:
+            if task in self._tasks:
+                return
+            self._tasks.add(task)
+        self._next_calls.learn_past(self._cache.graph, task)
+
+    def _learn(self, task: str, before: list[ToolCall], call: ToolCall, result: ToolResult) -> None:
+        if self._learns:
+            self._next_calls.learn(task, before, call, result.duration)
+
+    def _begin(self, rollout: Rollout, task: str, before: list[ToolCall], timeout: float) -> dict[str, _Guess]:
+        """Begins guesses at where a rollout stands; returns them by call."""
+        begun = {}
+        state = rollout.state
+        answered = [edge.call for edge in self._cache.graph.out_edges(state) if edge.shared and edge.deterministic]
+        for guess in self._next_calls.likely(task, before, self._guesses, answered):
+            tool = rollout.tools.get(guess.call.name)
+            if tool is None or tool.on_host or not tool.cacheable or tool.stochastic:
+                continue
+            if guess.chance * guess.seconds >= self._worth:
+                one = _Guess(guess.call)
+                try:
+                    one.done = self._workers.submit(self._execute, one, state, task, timeout)
+                except RuntimeError:  # closed
+                    break
+                begun[guess.call.canonical] = one
+        return begun
+
+    def _execute(self, guess: _Guess, state: str, task: str, timeout: float) -> None:
+        if self._processors is not None and running() > self._processors:
+            return
+        try:
+            with self._cache.resume(state, task, LABEL) as rollout:
+                if not guess.begin(rollout):
+                    return
+                with self._lock:
+                    self._stats.made += 1
+                result = rollout.call(guess.call.name, guess.call.arguments, timeout)
+        except TvsnapError:  # whoever makes the call is told
+            with self._lock:
+                self._stats.failed += 1
+        else:
+            with self._lock:
+                self._stats.processor_s += result.processor_s or 0.0
+
+    def _drop(self, guesses: Mapping[str, _Guess]) -> None:
+        for guess in guesses.values():
+            if guess.drop():
+                self._enders.submit(guess.end)
+
+    def _count(self, right: _Guess | None, result: ToolResult, waited: float) -> None:
+        with self._lock:
+            self._stats.calls += 1
+            if right is not None and right.began and result.source != "executed":
+                self._stats.right += 1
+                self._stats.hidden_s += max(0.0, result.duration - waited)
+
+
+@dataclass(slots=True)
+class _Guess:
+    """One guess.
+
+    Attributes:
+        call: which call is guessed.
+        rollout: makes it; None before it began.
+        done: when it has ended.
+        dropped: nobody waits for it any more.
+    """
+
+    call: ToolCall
+    rollout: Rollout | None = None
+    done: Future[None] = field(default_factory=Future)
+    dropped: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def began(self) -> bool:
+        return self.rollout is not None
+
+    def begin(self, rollout: Rollout) -> bool:
+        """Returns whether it is still wanted."""
+        with self._lock:
+            if not self.dropped:
+                self.rollout = rollout
+            return not self.dropped
+
+    def drop(self) -> bool:
+        """Keeps it from being begun; returns whether it was begun and is to be ended."""
+        self.done.cancel()
+        with self._lock:
+            self.dropped = True
+            return self.began and not self.done.done()
+
+    def end(self) -> None:
+        if self.rollout is not None and not self.done.done():
+            self.rollout.cancel()
+
+
+class GuessedRollout:
+    """A rollout, with all that it has, whose next call is guessed in between. Used by one thread at a time."""
+
+    def __init__(self, guesser: Guesser, rollout: Rollout, task: str, guesses: bool) -> None:
+        """`guesses` is False where none may be made."""
+        self._guesser = guesser
+        self._rollout = rollout
+        self._task = task
+        self._may_guess = guesses
+        self._before: list[ToolCall] = []
+        self._begun: dict[str, _Guess] = {}
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, **options: Any
+    ) -> ToolResult:
+        """Makes a call, as `Rollout.call` does; then the next ones are guessed.
+
+        Args:
+            name, arguments, timeout: as in `Rollout.call`.
+            options: the other arguments of that.
+
+        Raises:
+            The errors of `Rollout.call`.
+        """
+        call = ToolCall(name, arguments)
+        begun, self._begun = self._begun, {}
+        right = begun.pop(call.canonical, None)
+        self._guesser._drop(begun)
+        if right is not None and not right.began:
+            right.drop()
+        start = time.monotonic()
+        result = self._rollout.call(name, arguments, timeout, **options)
+        self._guesser._count(right, result, time.monotonic() - start)
+        self._guesser._learn(self._task, self._before, call, result)
+        self._before.append(call)
+        if self._may_guess and self._rollout.private is None and timeout is not None:
+            self._begun = self._guesser._begin(self._rollout, self._task, self._before, timeout)
+        return result
+
+    def close(self, outcome: str | None = None) -> None:
+        """Ends it, as `Rollout.close` does, and what was guessed of its next call."""
+        self._stop_guessing()
+        self._rollout.close(outcome)
+
+    def _stop_guessing(self) -> None:
+        begun, self._begun = self._begun, {}
+        self._guesser._drop(begun)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rollout, name)
+
+    def __enter__(self) -> GuessedRollout:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_guessing()
+        self._rollout.__exit__(kind, error, trace)
