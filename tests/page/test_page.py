@@ -80,7 +80,7 @@ def test_differences_are_read(page: Page, site: Site) -> None:
     page.goto(f"{site.server.url}/#/state/{site.states[4]}/diff")
     patch = page.get_by_label("Lines that differ")
     expect(patch).to_contain_text("+three")
-    picture(page, "page-difference")
+    picture(page.locator("main"), "page-difference")
     page.get_by_label("Compare with").fill(site.other[:12])
     page.get_by_role("button", name="Compare").click()
     expect(patch).to_contain_text("-four")
@@ -115,11 +115,13 @@ def test_a_command_is_typed_in_a_terminal(page: Page, site: Site) -> None:
 def test_figures_and_rollouts_in_time(page: Page, site: Site) -> None:
     expect(page.get_by_role("img", name="Hit rate by epoch: 1 ")).to_be_visible()
     expect(page.get_by_text("hit rate", exact=True)).to_be_visible()
+    page.get_by_text("page-home").evaluate("(shown) => { shown.textContent = '/data/run-7'; }")  # in the docs' picture
     picture(page, "page-overview")
     page.goto(f"{site.server.url}/#/task/notes?search=notes.txt")
     timeline = page.get_by_label("Timeline of rollouts")
     expect(timeline.get_by_role("img", name="2 calls in")).to_have_count(12)
     expect(timeline.locator(".t-answered").first).to_be_attached()
+    picture(timeline, "page-timeline")
     expect(page.get_by_label("Search")).to_have_value("notes.txt")
 
 
