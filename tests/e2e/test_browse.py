@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-from tests.e2e.test_cli import assert_nothing_left
+from tests.e2e.test_cli import assert_nothing_left, eventually
 from tvsnap import Cache
 from tvsnap.images import Image
 
@@ -187,3 +188,15 @@ def test_a_session(terminal: Terminal, home: Path, tmp_path: Path) -> None:
     assert terminal.process.returncode == 0
     assert b"\x1b]0;title" not in terminal.raw
     assert_nothing_left(home)
+
+
+def test_what_watch_shows(home: Path) -> None:
+    watched = Terminal(sys.executable, "-c", BROWSE, "watch", "--interval", "0.2", home=home)
+    try:
+        text = watched.until("tvsnap watch", "hit rate", "sandboxes", "Ctrl-C leaves")
+        assert "executed" in text
+        watched.process.send_signal(signal.SIGTERM)
+        assert eventually(lambda: bool(watched.text) and watched.process.poll() is not None)
+        assert watched.process.returncode == 128 + signal.SIGTERM
+    finally:
+        watched.close()
