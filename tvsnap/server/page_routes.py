@@ -29,8 +29,8 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""What the page may do: ask the server that it came from, and nothing else. No script or style of its markup counts, and
-no text can become markup."""
+"""What the page may do: ask the server that it came from, and nothing else. No script or style of its markup counts,
+and no text can become markup."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
