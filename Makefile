@@ -44,7 +44,7 @@ browser: setup ## install what tests of the page use: the distribution's Chromiu
 harbor: setup ## install Harbor beside .venv, for the tests of its plug-in, where there is Python 3.12 or newer
 	@scripts/install_harbor.sh
 
-harnesses: setup ## install mini-swe-agent and Inspect beside .venv, for the tests of their plug-ins
+harnesses: setup ## install mini-swe-agent, Inspect and SWE-ReX beside .venv, for the tests of their plug-ins
 	@scripts/install_harnesses.sh
 
 training: setup ## install PyTorch, PEFT and a small model beside .venv, for the tests of tvsnap.training

@@ -6,13 +6,13 @@ import html as markup
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvsnap.graph import Edge, Listing, RolloutRecord, RolloutSummary, State, Step, Tally, TreeNode
+from tvsnap.graph import Edge, Listing, RolloutRecord, RolloutSummary, State, Step, Tally, TreeNode, served, unserved_as
 from tvsnap.model.stats import Stats
 
 from . import tree_picture, tree_svg
 from .report_view import table
 from .text import ago, call_line, call_text, count, cut, one_line, percent, seconds, size, visible
-from .tree_view import failure_of, served, unserved_as
+from .tree_view import failure_of
 
 if TYPE_CHECKING:
     from tvsnap.client.client import RemoteRollout

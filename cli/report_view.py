@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tvsnap.graph import served, unserved_as
 from tvsnap.upkeep.figures import DEPTHS
 
 from .page import brought, page
 from .text import count, cut, one_line, percent, seconds, size
-from .tree_view import served, unserved_as
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, Step, Tally, TreeNode

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
+from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode, served, unserved_as
 
 from .roots import Root, distinctions
 from .text import TIMES, call_line, call_text, count, cut, one_line, seconds, size, visible
-from .tree_view import FAILED, HASH_DIGITS, Branch, build, choose, failure_of, served, unserved_as
+from .tree_view import FAILED, HASH_DIGITS, Branch, build, choose, failure_of
 
 Colour = Literal["source", "reward"]
 Kind = Literal["root", "kept", "bare", "private", "folded"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.text import Text
 
-from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, TreeNode
+from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, TreeNode, served, unserved_as
 
 from .roots import Root, distinctions
 from .text import TIMES, ago, call_line, count, cut, one_line, seconds, size
@@ -323,14 +323,3 @@ def failure_of(call: Edge) -> str:
     if call.result.timed_out:
         return f"{FAILED} timeout"
     return f"{FAILED} {call.result.exit_code}" if call.result.exit_code else ""
-
-
-def served(call: Edge) -> bool:
-    """Returns whether a call answers others."""
-    return call.shared and call.deterministic
-
-
-def unserved_as(call: Edge) -> str:
-    """Returns why a call answers no others, in words."""
-    reason = call.reason or ("timed out" if call.result.timed_out else "no reason given")
-    return f"not shared: {reason}" if not call.shared else f"not deterministic: {reason}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv-harnesses: mini-swe-agent and Inspect beside tvsnap in editable mode, for the tests of their plug-ins, with the
+# Makes .venv-harnesses: mini-swe-agent, Inspect and SWE-ReX beside tvsnap in editable mode, for the tests of their plug-ins, with the
 # interpreter of .venv. When nothing is missing it takes a fraction of a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ MINI_SWE_AGENT=mini-swe-agent==2.4.6
 one_set_up_at_a_time
 python=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
 if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    say "Inspect needs Python 3.11 or newer: the tests with it and with mini-swe-agent will be skipped"
+    say "Inspect needs Python 3.11 or newer: the tests with it, with mini-swe-agent and with SWE-ReX will be skipped"
     exit 0
 fi
-make_venv "$python" "Inspect and mini-swe-agent" "$MINI_SWE_AGENT"
+make_venv "$python" "Inspect, mini-swe-agent and SWE-ReX" "$MINI_SWE_AGENT"

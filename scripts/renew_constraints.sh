@@ -7,7 +7,7 @@
 #   harbor.txt      Harbor, beside .venv
 #   train.txt       PyTorch and what else training needs, beside .venv: what pip installs here, as a build of PyTorch for
 #                   the CPU needs less than one that is resolved for all machines
-#   harnesses.txt   Inspect and what mini-swe-agent imports, beside .venv
+#   harnesses.txt   Inspect, SWE-ReX and what mini-swe-agent imports, beside .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

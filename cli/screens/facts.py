@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, Step
+from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, Step, served, unserved_as
 
 from ..text import TIMES, ago, call_line, call_text, count, cut, one_line, seconds, size, visible
-from ..tree_view import FAILED, failure_of, served, unserved_as
+from ..tree_view import FAILED, failure_of
 from .forest import Forest, Row, lines_before
 
 if TYPE_CHECKING:

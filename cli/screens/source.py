@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvsnap.graph import Edge, Graph, Outlined, RolloutRecord, RootInfo, TreeNode
+from tvsnap.graph import Edge, Graph, Outlined, RolloutRecord, RootInfo, TreeNode, served
 from tvsnap.model.errors import NotFound
 
 from ..text import call_text
-from ..tree_view import served
 
 if TYPE_CHECKING:
     from tvsnap.protocols import AnyGraph

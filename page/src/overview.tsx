@@ -1,3 +1,100 @@
-// What the cache did, and what it uses now.
-/** The figures of the data directory. */
-export function Overview() { return <h1>Overview</h1>; }
+// What the cache did, and what it uses now: figures and plots, which are loaded again and again.
+import { get, type Tally } from "./api.ts";
+import { count, percent, seconds, size } from "./text.tsx";
+import { useLoaded } from "./use.ts";
+
+interface Reason { reason: string; count: number }
+interface Figures {
+  home: string; rollouts: number; tasks: number; states: number; calls: number; hits: number; coalesced: number; executed: number; hit_rate: number;
+  answered_s: number; saved_s: number; forks: number; snapshots: number; snapshot_bytes: number; disk_bytes: number; free_bytes: number;
+  sandboxes: number; sandbox_memory_bytes: number; snapshots_refused: number; by_depth: { from: number; to: number; calls: number; answered: number }[];
+  unshared: Reason[]; without_snapshot: Reason[];
+}
+interface Stats { sandboxes: number; parked: number; ready: number; trouble: string | null; budget: Record<string, [number, number | null]> }
+
+/** The figures of the data directory; of a tenant, the server tells none. */
+export function Overview() {
+  const { data, error } = useLoaded(async (signal) => {
+    const [{ stats, figures }, { tallies }] = await Promise.all([
+      get<{ stats: Stats; figures: Figures }>("/v1/stats", signal),
+      get<{ tallies: Tally[] }>("/v1/tallies?by=epoch", signal),
+    ]);
+    return { stats, figures, epochs: tallies.filter((one) => one.calls) };
+  }, [], 3000);
+  if (error && !data) return <><h1>Overview</h1><p role="alert" class="error">{error}</p><p><a href="#/tasks">Tasks</a></p></>;
+  if (!data) return <><h1>Overview</h1><p>Loading…</p></>;
+  const { stats, figures, epochs } = data;
+  const disk = stats.budget.disk?.[1];
+  const cards: [string, string, string][] = [
+    ["hit rate", figures.calls ? percent(figures.hits + figures.coalesced, figures.calls) : "–", `of ${count(figures.calls, "call")} in ${count(figures.rollouts, "rollout")}`],
+    ["time saved", seconds(figures.saved_s), `answered calls had taken ${seconds(figures.answered_s)}`],
+    ["states", figures.states.toLocaleString("en"), `of ${count(figures.tasks, "task")}`],
+    ["sandboxes", `${figures.sandboxes}`, `${size(figures.sandbox_memory_bytes)}; here ${stats.parked} parked, ${stats.ready} made ahead`],
+    ["snapshots", figures.snapshots.toLocaleString("en"), `${size(figures.snapshot_bytes)}${disk ? ` of at most ${size(disk)}` : ""}, ${count(figures.forks, "fork")}`],
+    ["disk", size(figures.disk_bytes), `${size(figures.free_bytes)} are free`],
+  ];
+  return (
+    <>
+      <h1>Overview</h1>
+      <p class="note"><code>{figures.home}</code></p>
+      {error && <p role="alert" class="error">{error}</p>}
+      {stats.trouble && <p role="alert" class="error">No snapshots are taken now: {stats.trouble}</p>}
+      <dl class="cards">{cards.map(([name, value, words]) => <div class="card"><dt>{name}</dt><dd><strong>{value}</strong><span class="note">{words}</span></dd></div>)}</dl>
+      <div class="plots">
+        <Bars title="Hit rate by epoch" names={epochs.map((one) => one.key ?? "none")} values={epochs.map((one) => (100 * (one.hits + one.coalesced)) / one.calls)} words={(value) => `${value.toFixed(0)} %`} most={100} />
+        <Bars title="Hit rate by a call's place in its rollout" names={figures.by_depth.map((one) => (one.from === one.to ? `${one.from}` : `${one.from}-${one.to}`))}
+          values={figures.by_depth.map((one) => (100 * one.answered) / one.calls)} words={(value) => `${value.toFixed(0)} %`} most={100} />
+        <Bars title="Seconds that rollouts waited for a call, by epoch" names={epochs.map((one) => one.key ?? "none")} values={epochs.map((one) => one.waited_s / one.calls)} words={seconds} />
+      </div>
+      <Reasons title="Calls that are not shared" reasons={figures.unshared} none="All recorded calls answer others." />
+      <Reasons title="States that could not be kept by a snapshot" reasons={figures.without_snapshot} none="None was refused." />
+      {figures.snapshots_refused > 0 && <p>{count(figures.snapshots_refused, "snapshot")} were not taken for want of room.</p>}
+    </>
+  );
+}
+
+function Reasons({ title, reasons, none }: { title: string; reasons: Reason[]; none: string }) {
+  return (
+    <>
+      <h2>{title}</h2>
+      {reasons.length ? (
+        <table><thead><tr><th scope="col">reason</th><th scope="col">number</th></tr></thead>
+          <tbody>{reasons.map((one) => <tr><th scope="row" class="wraps">{one.reason}</th><td>{one.count.toLocaleString("en")}</td></tr>)}</tbody></table>
+      ) : <p>{none}</p>}
+    </>
+  );
+}
+
+interface BarsProps { title: string; names: string[]; values: number[]; words: (value: number) => string; most?: number }
+const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LABELS] = [560, 180, 54, 12, 22, 12];
+
+function Bars({ title, names, values, words, most }: BarsProps) {
+  if (!values.length) return null;
+  const top = most ?? (Math.max(...values) || 1);
+  const step = (WIDTH - LEFT) / values.length;
+  const high = HEIGHT - TOP - BOTTOM;
+  return (
+    <figure class="card">
+      <figcaption>{title}</figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${names.map((name, place) => `${name} ${words(values[place]!)}`).slice(-40).join(", ")}`}>
+        {[0, 0.5, 1].map((part) => (
+          <>
+            <path class="rule" d={`M${LEFT} ${TOP + high * (1 - part)}H${WIDTH}`} />
+            <text x={LEFT - 6} y={TOP + high * (1 - part) + 4} text-anchor="end">{words(part * top)}</text>
+          </>
+        ))}
+        {values.map((value, place) => {
+          const tall = high * Math.min(1, Math.max(0, value) / top);
+          const wide = Math.min(60, 0.8 * step);
+          const middle = LEFT + step * (place + 0.5);
+          return (
+            <>
+              <rect class="bar" x={middle - wide / 2} y={TOP + high - tall} width={wide} height={tall}><title>{`${names[place]}: ${words(value)}`}</title></rect>
+              {place % Math.ceil(values.length / LABELS) === 0 && <text x={middle} y={HEIGHT - 6} text-anchor="middle">{names[place]}</text>}
+            </>
+          );
+        })}
+      </svg>
+    </figure>
+  );
+}

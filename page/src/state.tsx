@@ -1,9 +1,12 @@
 // One state: how it came about, what its calls returned, what differs, its files, a terminal in a fork of it.
 import { get, type Edge, type Shown } from "./api.ts";
+import { Diff } from "./diff.tsx";
+import { Files } from "./files.tsx";
+import { Shell } from "./shell.tsx";
 import { callText, count, failure, moment, Output, seconds, size, unserved } from "./text.tsx";
 import { useKeys, useLoaded } from "./use.ts";
 
-const TABS = [["output", "Output"]] as const;
+const TABS = [["output", "Output"], ["diff", "Difference"], ["files", "Files"], ["terminal", "Terminal"]] as const;
 
 /** The view of a state, named by its hash or a prefix of it. */
 export function StatePage({ name, tab, rest }: { name: string; tab: string; rest: string[] }) {
@@ -26,13 +29,15 @@ export function StatePage({ name, tab, rest }: { name: string; tab: string; rest
       </p>
       <p class="group">
         {parent && <a class="button" href={`#/state/${parent}`}>Parent</a>}
-        <a class="button" href={`#/task/?state=${state.hash}`}>In the tree</a>
+        <a class="button" href={`#/task/?state=${state.hash}&root=${state.root}`}>In the tree</a>
       </p>
       <nav class="tabs" aria-label="Parts of the state">
         {TABS.map(([id, words]) => <a href={`#/state/${state.hash}/${id}`} aria-current={id === tab ? "page" : undefined}>{words}</a>)}
       </nav>
-      <Calls shown={data} />
-      {rest.length > 9 && null}
+      {tab === "diff" ? <Diff key={rest[0]} state={state.hash} parent={parent ?? null} other={rest[0] ?? ""} />
+        : tab === "files" ? <Files state={state.hash} path={`/${rest.filter(Boolean).join("/")}`} />
+        : tab === "terminal" ? <Shell state={state.hash} />
+        : <Calls shown={data} />}
     </>
   );
 }

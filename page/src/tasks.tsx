@@ -50,8 +50,9 @@ export function Tasks() {
 
 /** One task; without a name, all states. */
 export function Task({ task, query }: { task: string; query: string }) {
-  const chosen = task ? `?task=${encodeURIComponent(task)}` : "";
   const asked = useMemo(() => new URLSearchParams(query), [query]);
+  const root = asked.get("root") ?? "";
+  const chosen = task ? `?task=${encodeURIComponent(task)}` : root ? `?root=${encodeURIComponent(root)}` : "";
   const { data, error, again } = useLoaded(async (signal) => {
     const [{ nodes }, { roots }, { rollouts }] = await Promise.all([
       get<{ nodes: Node[] }>(`/v1/tree${chosen}`, signal),
@@ -59,7 +60,7 @@ export function Task({ task, query }: { task: string; query: string }) {
       get<{ rollouts: Rollout[] }>(`/v1/history${chosen}`, signal),
     ]);
     return { nodes, roots, rollouts };
-  }, [task], 10_000);
+  }, [task, root], 10_000);
   return (
     <>
       <h1>{task || "All states"}</h1>

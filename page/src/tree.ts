@@ -89,7 +89,7 @@ function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
     const mark: Mark = {
       key, branches, fold: folded, parent, children: [], column: 0, row: 0, shade: null, opened: [],
       kind: folded ? "folded" : kindOf(branches[0]!),
-      visits: folded === "chain" ? Math.max(...numbers) : numbers.reduce((a, b) => a + b, 0),
+      visits: folded === "chain" ? numbers.reduce((a, b) => Math.max(a, b), 0) : numbers.reduce((a, b) => a + b, 0),
     };
     parent?.children.push(mark);
     marks.push(mark);

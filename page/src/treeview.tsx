@@ -83,7 +83,7 @@ export function TreeView({ nodes, roots, rollouts, state, search }: Props) {
     setOpen(folds);
   };
   const zoom = (factor: number, at = { x: seen.width / 2, y: seen.height / 2 }) => {
-    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(seen.width / width, seen.height / height)));
+    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(seen.width / width, (0.62 * window.innerHeight) / height)));
     const part = next / scale;
     setScale(next);
     requestAnimationFrame(() => {
@@ -202,17 +202,16 @@ function Drawn({ mark, x, y, text, isChosen, matches, act }: DrawnProps) {
   const failed = made ? failure(made.result) : "";
   const tx = mark.parent ? BEND + 4 - COLUMN : -10;
   const shown = cut(text, failed ? 22 : 28);
+  const below = !mark.fold && node.unchanging.length ? `+ ${count(node.unchanging.length, "call")}` : "";
   const filled = mark.kind === "kept" || mark.kind === "root";
   return (
-    <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={`${cut(text, 80)} ${failed}`}
+    <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}
       aria-expanded={mark.fold ? false : mark.children.length ? true : undefined} class={`mark ${isChosen ? "chosen" : ""} ${matches ? "match" : ""}`}
       transform={`translate(${x} ${y})`} onClick={act} onDblClick={() => !mark.fold && openState(mark)}>
       {mark.parent && <path class={`edge ${mark.shade === null ? "" : `s${mark.shade}`} ${unshared}`} stroke-width={wide}
         d={`M${5 - COLUMN} ${above}C${BEND - COLUMN} ${above} ${-COLUMN} 0 ${BEND - COLUMN} 0H0`} />}
       <text x={tx} y={mark.parent ? -wide / 2 - 3 : -4} text-anchor={mark.parent ? "start" : "end"}>{shown}{failed && <tspan class="failure"> {failed}</tspan>}</text>
-      {!mark.fold && node.unchanging.length > 0 && (
-        <text class="note" x={tx} y={mark.parent ? wide / 2 + 10 : 12} text-anchor={mark.parent ? "start" : "end"}>+ {count(node.unchanging.length, "call")}</text>
-      )}
+      {below && <text class="note" x={tx} y={mark.parent ? wide / 2 + 10 : 12} text-anchor={mark.parent ? "start" : "end"}>{below}</text>}
       {mark.kind === "folded" || mark.kind === "private"
         ? <rect class={mark.kind} x="-4" y="-4" width="8" height="8" transform={mark.kind === "private" ? "rotate(45)" : undefined} />
         : <circle class={filled ? "filled" : "hollow"} r="5" />}

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 export interface Loaded<T> { data: T | null; error: string; again: () => void }
 
-/** Loads something when `keys` change, and each `every` milliseconds while the page is looked at. */
+/** Loads something when `keys` change, and each `every` milliseconds while the page is looked at; less often what takes long. */
 export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, keys: unknown[], every = 0): Loaded<T> {
   const [{ data, error }, set] = useState<{ data: T | null; error: string }>({ data: null, error: "" });
   const again = useRef<() => void>(() => undefined);
@@ -13,6 +13,7 @@ export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, keys: un
     set({ data: null, error: "" });
     const go = async () => {
       window.clearTimeout(timer);
+      const began = performance.now();
       try {
         if (!document.hidden || !every) {
           const loaded = await load(ending.signal);
@@ -21,7 +22,7 @@ export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, keys: un
       } catch (failed) {
         if (!ending.signal.aborted) set((before) => ({ ...before, error: (failed as Error).message }));
       }
-      if (every && !ending.signal.aborted) timer = window.setTimeout(go, every);
+      if (every && !ending.signal.aborted) timer = window.setTimeout(go, Math.max(every, 20 * (performance.now() - began)));
     };
     again.current = go;
     go();

@@ -21,7 +21,7 @@ from tvsnap.model.errors import SnapshotUnusable, StateLost
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.local import snapshot_store as snapshots
 from tvsnap.sandboxes.local.snapshot_store import FORMAT
-from tvsnap.sandboxes.sealing import from_sealed_json, to_sealed_json
+from tvsnap.sandboxes.sealing import checksum, from_sealed_json, to_sealed_json
 
 CALLS = ("cd /tmp; mkdir d; echo one > d/f; x=1", "echo two >> d/f; x=2")
 WITH_A_JOB = (CALLS[0], "echo two >> d/f; x=2; sleep 1000 &")
@@ -338,13 +338,21 @@ def test_a_sound_snapshot_is_read_once(cache: Cache, terminal_image: Image, monk
     sound = prepare(cache, terminal_image, salt)
     forget_what_was_checked(cache)
     assert backend_of(cache)._snapshots.check(sound.id)
-    monkeypatch.setattr(snapshots, "checksum", None)
+    read_again: list[str] = []
+
+    def note(name: str, directory: int) -> tuple[int, int]:
+        if sound.id in os.readlink(f"/proc/self/fd/{directory}"):  # and not another, which is being taken
+            read_again.append(name)
+        return checksum(name, directory)
+
+    monkeypatch.setattr(snapshots, "checksum", note)
     for number in range(3):
         with cache.rollout(terminal_image, salt=salt) as rollout:
             for command in CALLS:
                 rollout.call("bash", {"command": command})
             result = rollout.call("bash", {"command": f"echo {number} >> d/f; tail -n 1 d/f"})
             assert (result.output, result.source) == (f"{number}\n", "executed")
+    assert not read_again
     monkeypatch.undo()
     forget_what_was_checked(cache)
     assert backend_of(cache)._snapshots.check(sound.id)

@@ -28,7 +28,7 @@ def harbor_programs() -> Path:
 
 @pytest.fixture(scope="session")
 def harness_programs() -> Path:
-    """The folder of programs of a Python that has mini-swe-agent, Inspect and tvsnap."""
+    """The folder of programs of a Python that has mini-swe-agent, Inspect, SWE-ReX and tvsnap."""
     subprocess.run([ROOT / "scripts/install_harnesses.sh"], check=True)
     programs = ROOT / ".venv-harnesses/bin"
     if not programs.is_dir():

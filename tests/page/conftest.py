@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
 
 import tvsnap
 from tests.server.conftest import Server, server_home, start
@@ -127,7 +127,7 @@ def page(browser: Browser, site: Site, request: pytest.FixtureRequest) -> Iterat
     assert not troubles
 
 
-def picture(page: Page, name: str) -> None:
+def picture(seen: Page | Locator, name: str) -> None:
     """Keeps a picture of what is seen, where that is asked for."""
     if PICTURES:
-        page.screenshot(path=Path(PICTURES, f"{name}.png"))
+        seen.screenshot(path=Path(PICTURES, f"{name}.png"))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import urllib.request
+from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.page.conftest import TOKEN, Site, picture
+
+AXE = Path(__file__).parents[2] / "page" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def test_the_tree_is_searched_and_a_state_opened(page: Page, site: Site) -> None:
@@ -70,3 +74,74 @@ def test_what_the_server_tells_of_the_page_is_strict(site: Site) -> None:
     assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
+
+
+def test_differences_are_read(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/state/{site.states[4]}/diff")
+    patch = page.get_by_label("Lines that differ")
+    expect(patch).to_contain_text("+three")
+    picture(page.locator("main"), "page-difference")
+    page.get_by_label("Compare with").fill(site.other[:12])
+    page.get_by_role("button", name="Compare").click()
+    expect(patch).to_contain_text("-four")
+    assert page.url.endswith(f"/diff/{site.other[:12]}")
+
+
+def test_files_are_listed_shown_and_downloaded(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/state/{site.states[5]}/files")
+    page.get_by_role("link", name="tmp/").click()
+    expect(page.get_by_role("link", name="deep/")).to_be_visible()
+    page.get_by_role("button", name="notes.txt", exact=True).click()
+    expect(page.get_by_label("/tmp/notes.txt")).to_contain_text("one\ntwo\nthree")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download notes.txt").click()
+    assert download.value.suggested_filename == "notes.txt"
+    assert download.value.path().read_text() == "one\ntwo\nthree\n"
+    page.get_by_role("link", name="deep/").click()
+    page.get_by_role("link", name="er/").click()
+    expect(page.get_by_text("The folder is empty.")).to_be_visible()
+
+
+def test_a_command_is_typed_in_a_terminal(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/state/{site.states[4]}/terminal")
+    expect(page.get_by_text("Open, in a fork of the state.")).to_be_visible()
+    page.keyboard.type("printf '\\033[38;2;200;0;0m%s\\033[0m\\n' $((6*7))-$(tail -n 1 notes.txt)\n")
+    expect(page.locator(".xterm-rows")).to_contain_text("42-three")
+    picture(page, "page-terminal")
+    page.keyboard.type("exit\n")
+    expect(page.get_by_text("The shell has ended, and the fork with it.")).to_be_visible()
+
+
+def test_figures_and_rollouts_in_time(page: Page, site: Site) -> None:
+    expect(page.get_by_role("img", name="Hit rate by epoch: 1 ")).to_be_visible()
+    expect(page.get_by_text("hit rate", exact=True)).to_be_visible()
+    page.get_by_text("page-home").evaluate("(shown) => { shown.textContent = '/data/run-7'; }")  # in the docs' picture
+    picture(page, "page-overview")
+    page.goto(f"{site.server.url}/#/task/notes?search=notes.txt")
+    timeline = page.get_by_label("Timeline of rollouts")
+    expect(timeline.get_by_role("img", name="2 calls in")).to_have_count(12)
+    expect(timeline.locator(".t-answered").first).to_be_attached()
+    picture(timeline, "page-timeline")
+    expect(page.get_by_label("Search")).to_have_value("notes.txt")
+
+
+VIEWS = ("", "tasks", "task/notes", "state/{0}", "state/{0}/diff", "state/{0}/files/tmp", "state/{0}/terminal")
+LOOKS = ({"color_scheme": "light"}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 700}})
+
+
+@pytest.mark.parametrize("page", LOOKS, indirect=True, ids=("light", "dark", "narrow"))
+def test_nothing_hinders_those_who_read_otherwise(page: Page, site: Site) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not there: install Node.js and npm, then make browser")
+    found = {}
+    for view in VIEWS:
+        page.goto(f"{site.server.url}/#/{view.format(site.states[4])}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_text("…", exact=False).and_(page.get_by_role("status"))).to_have_count(0)
+        expect(page.get_by_text("Loading…")).to_have_count(0)
+        page.evaluate(AXE.read_text())
+        for trouble in page.evaluate("axe.run().then((done) => done.violations)"):
+            if trouble["impact"] in ("serious", "critical"):
+                found[view, trouble["id"]] = [node["html"][:200] for node in trouble["nodes"][:3]]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+    assert not found

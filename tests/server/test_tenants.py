@@ -163,7 +163,7 @@ def test_a_tenant_sees_its_own_states_and_rollouts_only(guarded: Server) -> None
             status, answer = ask(guarded, TWO, f"/v1/rollouts/{id}{path}", method, {} if method == "POST" else None)
             assert status == 404 or answer == {"done": False}, (method, path)
         assert rollout.call("bash", {"command": "cat f"}).output == "hidden\n", "it was not closed"
-        for path in ("/v1/tree", "/v1/roots", "/v1/tasks", "/v1/history"):
+        for path in ("/v1/tree", "/v1/roots", "/v1/tasks", "/v1/history", "/v1/timeline"):
             for token, there in ((ONE, True), (TWO, False), (ALL, True)):
                 status, answer = ask(guarded, token, path)
                 assert status == 200

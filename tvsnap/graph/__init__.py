@@ -19,6 +19,8 @@ from tvsnap.graph.model import (
     StepSource,
     Tally,
     TreeNode,
+    served,
+    unserved_as,
 )
 from tvsnap.graph.store import Graph
 
@@ -42,4 +44,6 @@ __all__ = [
     "StepSource",
     "Tally",
     "TreeNode",
+    "served",
+    "unserved_as",
 ]

@@ -134,6 +134,17 @@ class Edge(Displayed):
         return not (self.on_host or self.asked)
 
 
+def served(call: Edge) -> bool:
+    """Returns whether a call answers others."""
+    return call.shared and call.deterministic
+
+
+def unserved_as(call: Edge) -> str:
+    """Returns why a call answers no others, in words."""
+    reason = call.reason or ("timed out" if call.result.timed_out else "no reason given")
+    return f"not shared: {reason}" if not call.shared else f"not deterministic: {reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A checkpoint of a state, which a backend keeps.

@@ -303,6 +303,38 @@ class KeptAnswer(Struct):
     place: PlaceBody | None
 
 
+class TimelineStep(Struct):
+    """A call of a rollout in time; see `tvsnap.graph.Step`. `state` is where it led; null where none is recorded."""
+
+    source: str
+    ended: float
+    seconds: float
+    duration: float
+    exit_code: int | None
+    timed_out: bool
+    call: str
+    state: str | None
+
+
+class TimelineRollout(Struct):
+    """A rollout in time: its calls in order; see `tvsnap.graph.RolloutRecord`."""
+
+    id: str
+    label: str
+    started: float
+    finished: float | None
+    state: str
+    epoch: int | None
+    reward: float | None
+    steps: list[TimelineStep]
+
+
+class TimelineAnswer(Struct):
+    """Rollouts in time, those that began latest first."""
+
+    rollouts: list[TimelineRollout]
+
+
 class ErrorBody(Struct):
     """An error: the name of tvsnap's class and of those that it is a kind of, in words, and what to do."""
 

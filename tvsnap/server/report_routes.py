@@ -41,6 +41,9 @@ EVENTS = "text/event-stream"
 SAMPLES = 1000
 """Of each kind of latency, the latest are told."""
 
+LATEST = 50
+"""Of so many rollouts a timeline tells where no number is given."""
+
 
 class ReportRoutes:
     """What tells about the data directory and the server."""
@@ -75,6 +78,11 @@ class ReportRoutes:
             Operation("GET", "/v1/roots", "roots", "Lists the roots.", self.roots),
             Operation("GET", "/v1/tasks", "tasks", "Lists the tasks.", self.tasks),
             Operation("GET", "/v1/history", "history", "Lists the rollouts there ever were.", self.history, query=task),
+            Operation(
+                *("GET", "/v1/timeline", "timeline", "Tells when the latest rollouts made their calls.", self.timeline),
+                *(None, bodies.TimelineAnswer),
+                {**task, "limit": f"of the latest so many rollouts; {LATEST} where it is not given"},
+            ),
             Operation(
                 *("GET", "/v1/transcripts", "summaries", "Lists rollouts, newest first, with figures.", self.summaries),
                 query=chosen,
@@ -200,6 +208,30 @@ class ReportRoutes:
         task, tenant = request.query_params.get("task"), tenant_of(request)
         rollouts = await self._service.in_thread(lambda: self._rollouts(tenant, task))
         return json_response({"rollouts": to_data(rollouts)})
+
+    async def timeline(self, request: Request) -> Response:
+        """Tells when the latest rollouts made their calls, and how these were answered."""
+        task, tenant = request.query_params.get("task"), tenant_of(request)
+        limit = number_of(request, "limit")
+
+        def read() -> bytes:
+            known = sorted(self._rollouts(tenant, task), key=lambda one: one.started, reverse=True)
+            return encode(bodies.TimelineAnswer([self._in_time(one) for one in known[: limit or LATEST]]))
+
+        return json_response(await self._service.in_thread(read))
+
+    def _in_time(self, one: RolloutRecord) -> bodies.TimelineRollout:
+        steps = [
+            bodies.TimelineStep(
+                *(step.source, step.ended, step.seconds, step.duration, step.exit_code, step.timed_out),
+                "" if step.call is None else step.call.brief,
+                None if step.edge is None else step.edge.next_state,
+            )
+            for step in self._graph.steps(one.id)
+        ]
+        return bodies.TimelineRollout(
+            *(one.id, one.label, one.started, one.finished, one.state, one.epoch, one.reward, steps)
+        )
 
     async def summaries(self, request: Request) -> Response:
         """Lists rollouts, newest first, with what their calls came to."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tvsnap.engine.keeping.budgets import free_and_reserve
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, served, unserved_as
 from tvsnap.model.limits import Budget
 from tvsnap.model.stats import WAYS
 from tvsnap.upkeep.maintenance import disk_usage, in_use
 
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
 """Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
+
+REASONS = 30
+"""How many reasons are told at most."""
 
 
 def figures(path: Path, graph: Graph) -> dict[str, Any]:
@@ -48,6 +52,13 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "recorded_calls": len(calls),
         "not_shared": sum(not call.shared for call in calls),
         "not_deterministic": sum(not call.deterministic for call in calls),
+        "unshared": _most(unserved_as(call) for call in calls if not served(call)),
+        "without_snapshot": _most(
+            reason
+            for node in nodes
+            if node.made_by and not node.snapshots
+            for reason in dict.fromkeys(node.made_by.refusals.values())
+        ),
         "private_states": sum(bool(node.state.private) for node in nodes),
         "calls": made,
         **counts,
@@ -72,6 +83,11 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "sandbox_memory_bytes": now.memory,
         "leases": leases,
     }
+
+
+def _most(reasons: Iterable[str]) -> list[dict[str, Any]]:
+    """Returns the most frequent reasons, and how often each is."""
+    return [{"reason": reason, "count": count} for reason, count in Counter(reasons).most_common(REASONS)]
 
 
 def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:

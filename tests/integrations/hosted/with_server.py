@@ -1,4 +1,4 @@
-"""mini-swe-agent and Inspect with tvsnap's server in `TVSNAP_URL`, in a process without root's rights."""
+"""mini-swe-agent, Inspect and SWE-ReX with tvsnap's server in `TVSNAP_URL`, in a process without root's rights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.environments import get_environment
 from minisweagent.models.test_models import DeterministicModel, make_output
+from swerex.runtime.abstract import BashAction, Command, CreateBashSessionRequest, ReadFileRequest, UploadRequest
 
 import tvsnap
 from tvsnap.integrations.inspect_ai import TvsnapSandboxConfig
+from tvsnap.integrations.swe_rex import TvsnapDeployment, TvsnapDeploymentConfig
 
 NAME = "tvsnap.integrations.mini_swe_agent.TvsnapEnvironment"
 COMMANDS = [
@@ -96,3 +98,22 @@ async def test_a_sandbox_of_inspect(salt: str) -> None:
     connection = await one.connection()
     assert f"--url {os.environ['TVSNAP_URL']}" in connection.command
     await kind.sample_cleanup("remote", config, environments, False)
+
+
+async def test_a_deployment_of_swe_rex(salt: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("in\n")
+    assert "secret" not in str(TvsnapDeploymentConfig(image="terminal", token="secret"))
+    for source in ("executed", "hit"):
+        ours = TvsnapDeployment(image="terminal", salt=salt, token="a-token-that-nobody-asks-for")
+        await ours.start()
+        runtime = ours.runtime
+        await runtime.create_session(CreateBashSessionRequest())
+        await runtime.upload(UploadRequest(source_path=f"{tmp_path}/in", target_path="/srv/in"))
+        done = await runtime.run_in_session(BashAction(command="cd /srv && cat in in > out && wc -l out", timeout=20))
+        assert (done.output, done.exit_code) == ("2 out\n", 0)
+        assert (await runtime.execute(Command(command=["cat", "/srv/out"]))).stdout == "in\nin\n"
+        assert (await runtime.read_file(ReadFileRequest(path="/srv/out"))).content == "in\nin\n"
+        assert runtime.sources[source] == 5
+        assert await ours.is_alive()
+        await ours.stop()
+        await ours.stop()
