@@ -24,7 +24,11 @@ _FORMATS: dict[str, Format] = {
     ".sqlite": "sqlite",
     ".sqlite3": "sqlite",
     ".db": "sqlite",
+    ".dump": "sql",
+    ".backup": "sql",
 }
+_DIALECTS = {".dump": "postgres", ".backup": "postgres"}
+"""Endings that are usual for what `pg_dump` writes, mostly archives."""
 _ENDINGS = f"{', '.join(_FORMATS)}, each also with .gz"
 
 
@@ -34,7 +38,7 @@ class DataFile:
 
     Attributes:
         path: on this machine; compressed with gzip if its name ends in .gz.
-        format: a script of SQL, a table as CSV, or a SQLite database.
+        format: a script of SQL or an archive of pg_dump, a table as CSV, or a SQLite database.
         dialect: of a script: "mysql", or the database system's own; None to detect it.
         table: the table that a CSV becomes; "" otherwise.
     """
@@ -86,7 +90,7 @@ def data_file(path: Path, dialect: str | None = None, table: str | None = None) 
         raise UsageError(f"{path}: a dialect is for scripts of SQL")
     if table is not None and format != "csv":
         raise UsageError(f"{path}: a table is for CSV files; what else there is names its own")
-    file = DataFile(path, format, dialect)
+    file = DataFile(path, format, _DIALECTS.get(suffix) if dialect is None else dialect)
     return replace(file, table=table or file.stem) if format == "csv" else file
 
 
@@ -112,7 +116,7 @@ def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tupl
             file = data_file(path)
         except UsageError as error:
             raise UsageError(f"--database: {error}") from None
-        file = replace(file, dialect=dialect) if file.format == "sql" else file
+        file = replace(file, dialect=dialect or file.dialect) if file.format == "sql" else file
         if name and found and found[-1].name == name:
             found[-1] = Database(name, (*found[-1].files, file))
         else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import io
 import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.loaders import Data, Loaded
@@ -234,7 +235,7 @@ def _names_databases(system: SystemName, path: Path) -> bool:
     if form is None:
         return False
     with _opened(path) as stream:
-        return any(map(form.match, stream))
+        return b"\0" not in stream.peek(_HEAD)[:_HEAD] and any(map(form.match, stream))
 
 
 def _head(path: Path) -> bytes:
@@ -242,5 +243,5 @@ def _head(path: Path) -> bytes:
         return stream.read(_HEAD)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.name.endswith(".gz") else path.open("rb")
+def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")
