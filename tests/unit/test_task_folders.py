@@ -198,6 +198,26 @@ mem_limit: 1g
         spec = service(tmp_path, "env_file: vars\nenvironment: {WHO: compose}", **files)
         assert spec.env == {"CACHE": "/srv/cache", "WHO": "compose", "SAID": "1"}
 
+    def test_secrets_and_configs(self, tmp_path: Path) -> None:
+        compose = """
+            services:
+              client:
+                build: .
+                secrets: [key, {source: word, target: /etc/word}, gone]
+                configs: [{source: page, target: /srv/page}, page]
+            secrets: {key: {file: key.txt}, word: {environment: WORD}, gone: {external: true}}
+            configs: {page: {content: "hello $WHO"}}
+            """
+        spec = terminal_bench(tmp_path, compose, **{"key.txt": "k", ".env": "WORD=said\nWHO=you\n"})
+        assert [(file.source, file.content, file.dest) for file in spec.files] == [
+            (tmp_path / "key.txt", None, "/run/secrets/key"),
+            (None, "said", "/etc/word"),
+            (None, "hello you", "/srv/page"),
+            (None, "hello you", "/page"),
+        ]
+        assert "secrets: not there" in spec.notes
+        assert not any(note.startswith("configs") for note in spec.notes)
+
     def test_a_variable_that_must_be_there(self, tmp_path: Path) -> None:
         text = "environment: {A: '${WORD:?say it}', B: '${EMPTY?said}'}"
         assert service(tmp_path, text, **{".env": "WORD=x\nEMPTY=\n"}).env == {"A": "x", "B": ""}

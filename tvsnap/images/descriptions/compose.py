@@ -138,8 +138,11 @@ class _Build(DockerfilePart):
 
 
 class _Volume(values.Loose):
+    """A mount; with `content`, a file of that text (the key is ours: see `_with_lent`)."""
+
     source: values.Scalar = ""
     target: values.InsidePath = Field()
+    content: values.Text | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -260,6 +263,9 @@ class Service(values.Loose):
         files, directories = [], []
         for volume in self.volumes:
             source, target = volume.source, volume.target
+            if volume.content is not None:
+                files.append(FileCopy(None, volume.content, str(PurePosixPath(target))))
+                continue
             ours = source.startswith(("./", "../", "/", "~")) or source in (".", "..")
             path = (place.here / source).resolve()
             if ours and path.is_relative_to(place.folder.resolve()) and path.exists():
@@ -310,6 +316,7 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     except VariableMissing as error:
         raise ImageSpecError(f"{path}: {error}; set it in {path.parent / '.env'}") from None
     _check_top(path, document)
+    document = _with_lent(document, path.parent, known)
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
     place = values.Place(spec.folder, path, variables=known)
@@ -335,6 +342,54 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
             *(f"${name}: not set, so it is empty" for name in dict.fromkeys(missing)),
         ),
     )
+
+
+_LENT = {"secrets": "/run/secrets", "configs": "/"}
+"""Kinds of files that Compose lends to services, and where."""
+
+
+def _with_lent(document: Any, here: Path, known: Mapping[str, str]) -> Any:
+    """Returns a document in which services mount the secrets and configs that name a file, a text or a variable.
+
+    What else there is of them, as of other kinds, stays where it is.
+    """
+    services = document.get("services") if isinstance(document, dict) else None
+    if not isinstance(services, dict):
+        return document
+    return {**document, "services": {name: _lent_to(one, document, here, known) for name, one in services.items()}}
+
+
+def _lent_to(service: Any, document: dict[str, Any], here: Path, known: Mapping[str, str]) -> Any:
+    if not isinstance(service, dict) or not isinstance(service.get("volumes") or [], list):
+        return service
+    result, volumes = dict(service), list(service.get("volumes") or [])
+    for kind, place in _LENT.items():
+        about: Any = document.get(kind)
+        about = about if isinstance(about, dict) else {}
+        left = []
+        for entry in result.get(kind) or [] if isinstance(result.get(kind), list) else []:
+            said = entry if isinstance(entry, dict) else {"source": entry}
+            source = str(said.get("source"))
+            mount = _mount_of(about.get(source), here, known)
+            if mount is None:
+                left.append(entry)
+            else:
+                volumes.append({**mount, "target": str(PurePosixPath(place, str(said.get("target") or source)))})
+        if isinstance(result.get(kind), list):
+            result[kind] = left
+    return {**result, "volumes": volumes} if volumes else result
+
+
+def _mount_of(about: Any, here: Path, known: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns what to mount for a secret or config; None if there is nothing here."""
+    about = about if isinstance(about, dict) else {}
+    content = about.get("content", known.get(str(about.get("environment"))))
+    if isinstance(content, str):
+        return {"content": content}
+    file = about.get("file")
+    if isinstance(file, str) and (here / file).is_file():
+        return {"source": file if file.startswith((".", "/", "~")) else f"./{file}"}
+    return None
 
 
 def _services(
