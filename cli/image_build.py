@@ -23,7 +23,7 @@ from .build_progress import watched
 from .image_databases import with_databases
 from .text import visible
 
-DATABASE_HELP = "A .sql, .csv or .sqlite file (or .gz of it) to load; may be repeated. Needs --name."
+DATABASE_HELP = "A .sql, .dump, .csv or .sqlite file (or .gz of it) to load; may be repeated. Needs --name."
 FROM_DOCKERFILE_HELP = "Build from the Dockerfile of a task, although the task names an image."
 ALLOW_HELP = "Holds what image.yaml may start from (directory, tar, oci) beside its own folder; may be repeated."
 

@@ -106,9 +106,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
                     for seed in seeds
                 ]
         if "smollm2" in options.models:
-            few = [
-                each for each in variants(0, FIXED) if each.name in ("no cache", "exact states", "fixed", "adaptive")
-            ]
+            names = ("no model", "no cache", "exact states", "fixed", "adaptive")
+            few = [each for each in variants(0, FIXED) if each.name in names]
             compared = (tuple(few),) * len(seeds)
             parts += [
                 Part(task, "smollm2", shots, seeds, compared, options.rollouts, games)

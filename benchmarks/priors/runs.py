@@ -40,6 +40,7 @@ class Variant:
         refresh: the rate.
         capacity: answers that are kept.
         evicts: what goes first; `worth` is what `PriorCache` does.
+        asks: whether a model is asked at all; else all actions are equally probable to begin with.
         cached: whether there is a cache.
         adapts: whether a `Tuner` changes its parameters.
     """
@@ -49,6 +50,7 @@ class Variant:
     refresh: float = 0.02
     capacity: int = 100
     evicts: Literal["worth", "least recently used", "least frequently used"] = "worth"
+    asks: bool = True
     cached: bool = True
     adapts: bool = False
 
@@ -74,6 +76,7 @@ def drawn(seed: int) -> Variant:
 def variants(seed: int, best: Variant) -> list[Variant]:
     """Returns what is compared."""
     return [
+        Variant("no model", asks=False, cached=False),
         Variant("no cache", cached=False),
         replace(FIXED, name="exact states", delta=2.0),
         replace(FIXED, name="LRU", evicts="least recently used"),
@@ -148,7 +151,9 @@ def run(task: Task, model: Model, variant: Variant, rollouts: int, seed: int) ->
         with cache:
             cache.prior("none", ["none"], lambda: {"none": 1.0}, text="loads the embedder")
             tuner = Tuner(cache, BOUNDS, WEIGHTS, rollouts=WINDOW, seed=seed) if variant.adapts else None
-            agent = _Agent(task, model, cache if variant.cached else None, outcome, random.Random(seed))
+            agent = _Agent(
+                task, model if variant.asks else None, cache if variant.cached else None, outcome, random.Random(seed)
+            )
             for number in range(rollouts):
                 outcome.returns.append(agent.rollout(seed * rollouts + number))
                 if tuner is not None:
@@ -173,7 +178,7 @@ class _Agent:
     actions differ from state to state."""
 
     def __init__(
-        self, task: Task, model: Model, cache: PriorCache | None, outcome: Outcome, generator: random.Random
+        self, task: Task, model: Model | None, cache: PriorCache | None, outcome: Outcome, generator: random.Random
     ) -> None:
         self._task, self._model, self._cache, self._outcome, self._random = task, model, cache, outcome, generator
         self._values: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
@@ -200,6 +205,9 @@ class _Agent:
     def _prior(self, view: View) -> dict[str, float]:
         outcome, model = self._outcome, self._model
         outcome.lookups += 1
+        if model is None:
+            outcome.latencies_s.append(0.0)
+            return dict.fromkeys(view.actions, 1.0 / len(view.actions))
         if self._cache is None:
             answer = smooth(model(view), view.actions, SMOOTHING)
             outcome.queries += 1

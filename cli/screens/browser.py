@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar, TypeVar
 
 from rich.text import Text
@@ -55,7 +56,8 @@ KEYS = (
     ("h H", "the next or the last call that answered others"),
     ("w W", "the next or the last state without a snapshot"),
     ("/", "filter: text, task:NAME, tool:NAME, exit:1, exit:!0, reward:>0.5, is:failing, is:hit, is:unkept"),
-    ("1 to 5, tab", "the panes; l: look at processes, shell and files in a fork; L: at each state that is chosen"),
+    ("1 to 5", "the panes; pressed twice, or tab: the keys go there"),
+    ("l L", "look at processes, shell and files in a fork; at those of each state that is chosen"),
     ("t", "step through a rollout that came here; T: choose any rollout; escape: back to the tree"),
     ("d", "mark a state; at a second one, how they differ; D: what the last call changed"),
     ("s", "a shell in a fork, until Ctrl-]"),
@@ -106,6 +108,7 @@ class Browser(App[None]):
         *((key, f"find('{what}', 1)", what) for key, what in (("f", "failing"), ("h", "hit"), ("w", "unkept"))),
         *((key, f"find('{what}', -1)", what) for key, what in (("F", "failing"), ("H", "hit"), ("W", "unkept"))),
         *((str(number), f"pane('{name}')", name) for number, name in enumerate(PANES, 1)),
+        ("enter", "read", "Read a file"),
         ("l", "look", "Look"),
         ("L", "follow", "Look at each"),
         ("t", "trajectory", "Step through"),
@@ -343,18 +346,18 @@ class Browser(App[None]):
     def _filter_typed(self) -> None:
         if self._typed is not None:
             self._typed.stop()
-        self._typed = self.set_timer(0.15, self._filter)
+        self._typed = self.set_timer(0.15, partial(self._filter, self.query_one("#filter", Input).value))
 
     @on(Input.Submitted, "#filter")
     def _filter_taken(self) -> None:
         self._tree.focus()
 
     @work(thread=True, group="filter", exclusive=True)
-    def _filter(self) -> None:
+    def _filter(self, text: str) -> None:
         """Finds the rows that fit what was typed."""
         forest = self._forest
         try:
-            query = parse(self.query_one("#filter", Input).value)
+            query = parse(text)
             matching = None if forest is None else self._select(forest, query)
         except TvsnapError as error:
             self._from_thread(self._tell, str(error))
@@ -404,6 +407,10 @@ class Browser(App[None]):
             self._pause.stop()
         self._pause = self.set_timer(PAUSE, self._fill)
 
+    def _fill(self) -> None:
+        if not self.closing.is_set() and (row := self._at()) is not None:
+            self._fetch(row)
+
     def _at(self) -> Row | None:
         """Returns the row that the panes tell of: the chosen one, or that of the chosen step of a rollout."""
         if self._rollout is None or self._forest is None:
@@ -415,11 +422,8 @@ class Browser(App[None]):
         return self._forest.rows.get(edge.next_state if edge.changed else f"={edge.id}")
 
     @work(thread=True, group="fill", exclusive=True)
-    def _fill(self) -> None:
-        """Reads what the panes tell of the chosen row, and shows it."""
-        row, forest = self._at(), self._forest
-        if row is None or forest is None:
-            return
+    def _fetch(self, row: Row) -> None:
+        """Reads what the panes tell of a row, and shows it."""
         try:
             edge = None if row.call is None else self._source.call(row.call)
             snapshots = [] if row.is_look else self._source.graph.snapshots_of(row.state)
@@ -462,8 +466,21 @@ class Browser(App[None]):
         return line.copy() if isinstance(line, Text) else Text(line)
 
     def action_pane(self, name: str) -> None:
-        """Shows a pane."""
-        self.query_one("#panes", TabbedContent).active = f"pane-{name}"
+        """Shows a pane; if it is shown already, gives it the keys."""
+        panes = self.query_one("#panes", TabbedContent)
+        if panes.active == f"pane-{name}":
+            self.query_one(f"#{name}").focus()
+        panes.active = f"pane-{name}"
+
+    def action_read(self) -> None:
+        """Shows the chosen file of the pane of files, as a fork of the state has it."""
+        files, row = self.query_one("#files", Rows), self._at()
+        live = None if row is None else self._looks.get(row.state)
+        if row is None or live is None or not live.files or not files.has_focus:
+            return
+        state, path = row.state, sorted(live.files)[files.chosen]
+        title = f"{path} of {state[:8]}"
+        self._do(f"reading {title}", lambda: self._work.read(state, path), lambda lines: self._show(title, lines))
 
     def action_look(self) -> None:
         """Looks at the chosen state in a fork."""
@@ -521,7 +538,7 @@ class Browser(App[None]):
     def _step_through(self, rollout: RolloutRecord) -> None:
         def read(steps: list[Step]) -> None:
             if not steps:
-                self._tell(f"the calls of rollout {rollout.id[:8]} are not written yet, or were deleted")
+                self._tell(f"rollout {rollout.id[:8]} made no calls, or they were deleted")
                 return
             self._steps, self._rollout = steps, rollout
             self._tree.display = False

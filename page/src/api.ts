@@ -48,12 +48,13 @@ export function token(): string | null { return sessionStorage.getItem(KEY); }
 /** Keeps a token for this tab. */
 export function keepToken(text: string): void { sessionStorage.setItem(KEY, text); }
 
-/** Takes the token from the address, where no history and no link has it from then on. */
-export function takeTokenOfAddress(): void {
-  const found = /^#token=([^&]+)(?:&to=(.*))?$/.exec(location.hash);
-  if (!found) return;
+/** Takes the token from the address, where no link has it from then on; returns whether there was one. */
+export function takeTokenOfAddress(): boolean {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return false;
   keepToken(decodeURIComponent(found[1]!));
-  history.replaceState(null, "", `/#${found[2] ?? "/"}`);
+  history.replaceState(null, "", "/#/");
+  return true;
 }
 
 /** Sends a request; returns its answer, or throws what the server told. */

@@ -74,5 +74,5 @@ function TokenForm({ done }: { done: () => void }) {
 }
 
 takeTokenOfAddress();
-window.addEventListener("hashchange", takeTokenOfAddress);
+window.addEventListener("hashchange", () => { if (takeTokenOfAddress()) location.reload(); });
 render(<Page />, document.getElementById("page")!);

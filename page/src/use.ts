@@ -1,5 +1,5 @@
 // Hooks: what the server tells, where the reader is, and keys.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Loaded<T> { data: T | null; error: string; again: () => void }
 
@@ -47,7 +47,7 @@ export function usePath(): string {
 export function useKeys(keys: Record<string, (event: KeyboardEvent) => void>): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => {  // before anything is seen that keys could be meant for
     const typed = (event: KeyboardEvent) => {
       const at = event.target as HTMLElement;
       if (event.ctrlKey || event.metaKey || event.altKey || at.closest("input, textarea, select, .xterm")) return;

@@ -72,6 +72,7 @@ def test_what_the_server_tells_of_the_page_is_strict(site: Site) -> None:
     rules = dict(rule.strip().split(" ", 1) for rule in headers["content-security-policy"].split(";"))
     assert rules["default-src"] == rules["frame-ancestors"] == "'none'"
     assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert rules["require-trusted-types-for"] == "'script'"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
 

@@ -38,10 +38,10 @@ class Corridor:
 def test_a_run_counts_what_happened(variant: Variant) -> None:
     outcome = run(Corridor(), Oracle(noise=0.0), variant, 30, seed=1)
     assert outcome.lookups == len(outcome.latencies_s) >= 30 * LENGTH
-    assert sum(outcome.returns) >= 25
+    assert sum(outcome.returns) >= (25 if variant.asks else 5)
     assert outcome.false == 0  # everywhere, the right is best
     if not variant.cached:
-        assert outcome.queries == outcome.lookups
+        assert outcome.queries == (outcome.lookups if variant.asks else 0)
     else:
         assert outcome.queries < outcome.lookups
     row = report.row("corridor", "oracle", variant.name, [outcome])

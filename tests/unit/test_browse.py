@@ -195,7 +195,7 @@ def test_a_filter_shows_what_fits_as_it_is_typed(graph: Graph) -> None:
                 ("tool:bash HELLO", first.next_state),
             ):
                 field.value = text
-                for _ in range(100):
+                for _ in range(600):
                     await screen.pilot.pause(0.05)
                     if screen.browser._matching == {fits}:
                         break
@@ -291,7 +291,9 @@ def test_what_is_done_with_a_state(line: CommandLine, tmp_path: Path) -> None:
                 await screen.until("bash", gone="looking at")
                 await screen.press("5")
                 await screen.until("/f", "2 B")
-                await screen.press("s")
+                await screen.press("5", "enter")
+                await screen.until("/f of ", "escape: back")
+                await screen.press("escape", "s")
                 await screen.until("a shell needs a terminal")
 
         drive(see)

@@ -88,12 +88,17 @@ class TestVariables:
             ("${B:-x}${B-y}${E:-x}${E-y}", "xyx"),
             ("${A:+set}${B+set}${E:+set}", "set"),
             ("${B:-${A}}", "1"),
-            ("${B:?must be there}", ""),
+            ("${A:?must be there}${E?must be there}", "1"),
             ("100$ ${", "100$ ${"),
         ],
     )
     def test_forms(self, text: str, expanded: str) -> None:
         assert expand(text, {"A": "1", "E": ""}) == expanded
+
+    def test_who_must_be_there(self) -> None:
+        for text, why in (("${B:?it is needed}", r"\$B: it is needed"), ("${E:?}", r"\$E: must have a value")):
+            with pytest.raises(ImageSpecError, match=why):
+                expand(text, {"E": ""})
 
     def test_who_is_missing(self) -> None:
         missing: list[str] = []

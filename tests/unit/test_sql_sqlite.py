@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tvsnap.sql.inside.clients import advice
 from tvsnap.sql.inside.sqlite.statements import statements
 from tvsnap.sql.inside.sqlite.system import SQLite
 from tvsnap.sql.inside.system import Answer, Column, StatementFailed, SystemFailed, Table
@@ -64,6 +65,32 @@ def file_of(system: SQLite, name: str = "shop") -> Path:
 def test_values_are_exact(system: SQLite) -> None:
     found = rows(system, "SELECT 9223372036854775807, 0.1, 1e999, -1e999, 'é', NULL, x'00ff', CAST(x'ff41' AS TEXT)")
     assert found == [[9223372036854775807, 0.1, "Inf", "-Inf", "é", None, {"base64": "AP8="}, {"base64": "/0E="}]]
+
+
+def test_regular_expressions(system: SQLite) -> None:
+    query = "SELECT 'abc' REGEXP '^a.c$', 'b' REGEXP 'a', 12 REGEXP '2', NULL REGEXP 'a'"
+    assert rows(system, query) == [[1, 0, 1, None]]
+    assert run(system, "SELECT 'a' REGEXP '('").error.startswith("REGEXP '(': missing )")
+    assert run(system, "SELECT abs(-9223372036854775808)").error == "integer overflow"
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "error", "said"),
+    [
+        ("sqlite", ".tables", 'near ".": syntax error', ".tables is a command of the program sqlite3, and no SQL"),
+        ("sqlite", "SELECT * FROM generate_series(1, 3)", "no such table: generate_series", "generate_series belongs"),
+        ("sqlite", "SELECT decimal_sum(a) FROM t", "no such function: decimal_sum", "decimal_sum belongs to the"),
+        ("sqlite", "SELECT * FROM t", "no such table: t", ""),
+        ("postgres", "SELECT 1;\n\\dt+ public.*", "syntax error", "\\dt+ is a command of the program psql"),
+        ("postgres", "SELECT ' \\d' FROM", "syntax error", ""),
+        ("mariadb", "SELECT x \\G", "syntax error", "\\G is a command of the program mariadb"),
+        ("mariadb", "source /tmp/a.sql", "syntax error", "source is a command of the program mariadb"),
+        ("mariadb", "SELECT source FROM t", "no such column", ""),
+    ],
+)
+def test_what_is_the_clients_business(name: str, query: str, error: str, said: str) -> None:
+    assert advice(name, query, error).startswith(said)
+    assert bool(advice(name, query, error)) == bool(said)
 
 
 def test_several_statements_up_to_the_one_that_fails(system: SQLite) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tvsnap.images import ImageNotFound, ImageSpecError, ImageStore, find_source
+from tvsnap.images.descriptions.compose import Service
+from tvsnap.images.descriptions.compose_services import Member
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
+from tvsnap.images.descriptions.values import Place
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
 from tvsnap.model.network import NO_NETWORK
@@ -124,6 +128,10 @@ class TestTerminalBench:
     def test_no_new_privileges(self, tmp_path: Path, option: str, said: bool) -> None:
         assert service(tmp_path, f"security_opt: ['no-new-privileges{option}']").no_new_privileges is said
 
+    def test_limits_by_quota(self, tmp_path: Path) -> None:
+        assert service(tmp_path, "cpu_quota: 150000").limits.cpus == 1.5
+        assert service(tmp_path, "cpu_quota: 5000\ncpu_period: '10000'").limits.cpus == 0.5
+
     def test_limits_of_deploy(self, tmp_path: Path) -> None:
         text = """
 deploy:
@@ -190,6 +198,45 @@ mem_limit: 1g
         spec = service(tmp_path, "env_file: vars\nenvironment: {WHO: compose}", **files)
         assert spec.env == {"CACHE": "/srv/cache", "WHO": "compose", "SAID": "1"}
 
+    def test_secrets_and_configs(self, tmp_path: Path) -> None:
+        compose = """
+            services:
+              client:
+                build: .
+                secrets: [key, {source: word, target: /etc/word}, gone]
+                configs: [{source: page, target: /srv/page}, page]
+            secrets: {key: {file: key.txt}, word: {environment: WORD}, gone: {external: true}}
+            configs: {page: {content: "hello $WHO"}}
+            """
+        spec = terminal_bench(tmp_path, compose, **{"key.txt": "k", ".env": "WORD=said\nWHO=you\n"})
+        assert [(file.source, file.content, file.dest) for file in spec.files] == [
+            (tmp_path / "key.txt", None, "/run/secrets/key"),
+            (None, "said", "/etc/word"),
+            (None, "hello you", "/srv/page"),
+            (None, "hello you", "/page"),
+        ]
+        assert "secrets: not there" in spec.notes
+        assert not any(note.startswith("configs") for note in spec.notes)
+
+    def test_a_variable_that_must_be_there(self, tmp_path: Path) -> None:
+        text = "environment: {A: '${WORD:?say it}', B: '${EMPTY?said}'}"
+        assert service(tmp_path, text, **{".env": "WORD=x\nEMPTY=\n"}).env == {"A": "x", "B": ""}
+        with pytest.raises(ImageSpecError, match=r"docker-compose.yaml: \$WORD: say it; set it in .*\.env"):
+            service(tmp_path, text, **{".env": "EMPTY=\n"})
+
+    def test_each_key_of_the_specification_is_in_the_documents(self, tmp_path: Path) -> None:
+        """What they say of a key is what becomes of it: no note, a note with a meaning, or a refusal."""
+        page = (Path(__file__).parents[2] / "docs/guides/images.md").read_text()
+        said = dict(re.findall(r"^\| (read|makes no difference|noted|refused) \| (.*) \|$", page, re.MULTILINE))
+        keys = {what: re.findall(r"`(\w+)`", text) for what, text in said.items()}
+        assert sum(map(len, keys.values())) == len({key for each in keys.values() for key in each}) == 92
+        for key in (*keys["makes no difference"], *keys["noted"]):
+            found = list(Service.model_validate({key: "said"}, context=Place(tmp_path, tmp_path / "x")).not_done())
+            assert bool(found) == (key in keys["noted"]), key
+            assert not any("not understood" in note for note in found), key
+        assert set(keys["read"]) <= set(Member.model_fields)
+        assert keys["refused"] == ["extends"]
+
     def test_files_of_variables_that_need_not_be_there_and_raw_ones(self, tmp_path: Path) -> None:
         text = "env_file: [{path: gone, required: false}, {path: vars, required: true}, {path: raw, format: raw}]"
         files = {"vars": 'A="a"\n', "raw": '# no\n\nB="b $A" # kept\nA=last\n'}
@@ -225,6 +272,7 @@ mem_limit: 1g
             ("services: {client: {build: ., env_file: /etc/hostname}}", "lies outside the image's folder"),
             ("services: {client: {build: ., working_dir: app}}", "working_dir: must be an absolute path"),
             ("services: [client]", "services: must be a mapping"),
+            ("{include: [more.yaml], services: {client: {build: .}}}", "include: is not supported"),
         ],
     )  # fmt: skip
     def test_what_would_make_the_task_meaningless_is_refused(

@@ -25,9 +25,12 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
     )
 )
-"""What the page may do: ask the server that it came from, and nothing else; no script or style of its markup counts."""
+"""What the page may do: ask the server that it came from, and nothing else. No script or style of its markup counts,
+and no text can become markup."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",

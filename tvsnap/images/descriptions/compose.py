@@ -17,7 +17,7 @@ from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.image_yaml import DockerfilePart
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
-from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.descriptions.variables import VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.images import ImageLimits
 from tvsnap.model.network import NO_NETWORK
@@ -30,32 +30,42 @@ HARNESS = "harness"
 _NO_NETWORK = "a sandbox has a way out of its own, and no network but that"
 _NO_GPU = "no GPU in a sandbox: what needs one fails"
 _UNSUPPORTED = {
-    "annotations attach container_name develop init labels logging profiles pull_policy restart scale stdin_open "
-    "stop_grace_period tty": "",
+    "annotations attach container_name develop init label_file labels logging profiles pull_policy pull_refresh_after "
+    "restart scale stdin_open stop_grace_period tty": "",
     "ports expose": "nothing outside a sandbox reaches its ports",
-    "networks links external_links dns": _NO_NETWORK,
+    "networks links external_links dns dns_opt dns_search mac_address": _NO_NETWORK,
     "extra_hosts": "a sandbox has the names of loopback only",
     "privileged": "not granted: mounts, kernel settings and the like fail",
     "cap_add": "not granted: what needs these rights fails",
     "cap_drop": "not done: root keeps its usual rights inside",
-    "devices": "not there: a sandbox has /dev/null and its like only",
+    "devices device_cgroup_rules": "not there: a sandbox has /dev/null and its like only",
+    "group_add": "not given: the user has the groups that the image says",
+    "volumes_from": "not there: name the volumes",
+    "use_api_socket credential_spec models provider": "not there: nothing outside is lent",
     "gpus": _NO_GPU,
     "runtime": "not used: a sandbox has its own",
     "healthcheck post_start pre_stop": "not run",
     "ulimits sysctls": "not set",
     "shm_size": "not set: /dev/shm may fill the sandbox's memory limit",
-    "memswap_limit": "not set: a sandbox does not swap",
+    "memswap_limit mem_swappiness": "not set: a sandbox does not swap",
+    "oom_kill_disable oom_score_adj": "not set: a sandbox's memory limit ends processes in it",
+    "blkio_config": "no limits of input and output",
+    "cpu_count cpu_percent cpu_rt_period cpu_rt_runtime": "not set: cpus and cpu_quota are limits",
     "mem_reservation": "no reservations: only limits are kept",
     "cpu_shares": "no shares: only limits are kept",
     "cpuset": "a sandbox may run on any processor",
     "secrets configs": "not there",
     "read_only": "the root file system can be written",
-    "ipc pid userns_mode cgroup": "a sandbox has its own",
+    "ipc pid userns_mode uts isolation cgroup cgroup_parent": "a sandbox has its own",
+    "domainname": "not set: a sandbox has a host name only",
     "stop_signal": "not used; a sandbox ends at once",
     "platform": "the image is built for this machine",
 }
 """Keys that a sandbox ignores, and what that means; empty if it makes no difference inside."""
 _MEANING = {key: meaning for keys, meaning in _UNSUPPORTED.items() for key in keys.split()}
+
+_PERIOD = 100_000.0
+"""Microseconds of the kernel's scheduler, of which `cpu_quota` are a part unless `cpu_period` says otherwise."""
 
 _BUILD = {
     "context",
@@ -128,8 +138,11 @@ class _Build(DockerfilePart):
 
 
 class _Volume(values.Loose):
+    """A mount; with `content`, a file of that text (the key is ours: see `_with_lent`)."""
+
     source: values.Scalar = ""
     target: values.InsidePath = Field()
+    content: values.Text | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -198,6 +211,8 @@ class Service(values.Loose):
     deploy: _Deploy = _Deploy()
     mem_limit: values.Size | None = None
     cpus: values.Processors | None = None
+    cpu_quota: Annotated[values.Float, values.must_be("microseconds in each cpu_period")] | None = None
+    cpu_period: Annotated[values.Float, values.must_be("a number of microseconds")] = _PERIOD
     pids_limit: _Processes | None = None
     storage_opt: _Limits = _Limits()
     network_mode: values.Scalar = "bridge"
@@ -226,7 +241,7 @@ class Service(values.Loose):
         return ImageLimits(
             memory=asked.memory or self.mem_limit,
             processes=pids if pids > 0 else None,
-            cpus=asked.cpus or self.cpus,
+            cpus=asked.cpus or self.cpus or (self.cpu_quota / self.cpu_period if self.cpu_quota else None),
             disk=self.storage_opt.size,
         )
 
@@ -248,6 +263,9 @@ class Service(values.Loose):
         files, directories = [], []
         for volume in self.volumes:
             source, target = volume.source, volume.target
+            if volume.content is not None:
+                files.append(FileCopy(None, volume.content, str(PurePosixPath(target))))
+                continue
             ours = source.startswith(("./", "../", "/", "~")) or source in (".", "..")
             path = (place.here / source).resolve()
             if ours and path.is_relative_to(place.folder.resolve()) and path.exists():
@@ -269,6 +287,11 @@ class _Compose(values.Loose):
     services: dict[str, Service] = Field(default={})
 
 
+def _check_top(path: Path, document: object) -> None:
+    if isinstance(document, dict) and document.get("include"):
+        raise ImageSpecError(f"{path}: include: is not supported; write out what the files say")
+
+
 def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | None:
     """Returns the Compose file of a folder by the first of these names that exists; None if it has none."""
     return next((folder / name for name in names if (folder / name).is_file()), None)
@@ -288,7 +311,12 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     """
     missing: list[str] = []
     known = {**read_env_file(path.parent / ".env"), **harness}
-    document = _expanded(load_yaml(path), known, missing.append)
+    try:
+        document = _expanded(load_yaml(path), known, missing.append)
+    except VariableMissing as error:
+        raise ImageSpecError(f"{path}: {error}; set it in {path.parent / '.env'}") from None
+    _check_top(path, document)
+    document = _with_lent(document, path.parent, known)
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
     place = values.Place(spec.folder, path, variables=known)
@@ -314,6 +342,54 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
             *(f"${name}: not set, so it is empty" for name in dict.fromkeys(missing)),
         ),
     )
+
+
+_LENT = {"secrets": "/run/secrets", "configs": "/"}
+"""Kinds of files that Compose lends to services, and where."""
+
+
+def _with_lent(document: Any, here: Path, known: Mapping[str, str]) -> Any:
+    """Returns a document in which services mount the secrets and configs that name a file, a text or a variable.
+
+    What else there is of them, as of other kinds, stays where it is.
+    """
+    services = document.get("services") if isinstance(document, dict) else None
+    if not isinstance(services, dict):
+        return document
+    return {**document, "services": {name: _lent_to(one, document, here, known) for name, one in services.items()}}
+
+
+def _lent_to(service: Any, document: dict[str, Any], here: Path, known: Mapping[str, str]) -> Any:
+    if not isinstance(service, dict) or not isinstance(service.get("volumes") or [], list):
+        return service
+    result, volumes = dict(service), list(service.get("volumes") or [])
+    for kind, place in _LENT.items():
+        about: Any = document.get(kind)
+        about = about if isinstance(about, dict) else {}
+        left = []
+        for entry in result.get(kind) or [] if isinstance(result.get(kind), list) else []:
+            said = entry if isinstance(entry, dict) else {"source": entry}
+            source = str(said.get("source"))
+            mount = _mount_of(about.get(source), here, known)
+            if mount is None:
+                left.append(entry)
+            else:
+                volumes.append({**mount, "target": str(PurePosixPath(place, str(said.get("target") or source)))})
+        if isinstance(result.get(kind), list):
+            result[kind] = left
+    return {**result, "volumes": volumes} if volumes else result
+
+
+def _mount_of(about: Any, here: Path, known: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns what to mount for a secret or config; None if there is nothing here."""
+    about = about if isinstance(about, dict) else {}
+    content = about.get("content", known.get(str(about.get("environment"))))
+    if isinstance(content, str):
+        return {"content": content}
+    file = about.get("file")
+    if isinstance(file, str) and (here / file).is_file():
+        return {"source": file if file.startswith((".", "/", "~")) else f"./{file}"}
+    return None
 
 
 def _services(

@@ -21,7 +21,7 @@ from tvsnap.images.descriptions.spec import (
     ImageSpec,
     name_from,
 )
-from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.descriptions.variables import VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
@@ -250,7 +250,10 @@ def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:
     env = {}
     for name, value in said.items():
         missing: list[str] = []
-        text = expand(value, {}, missing.append)
+        try:
+            text = expand(value, {}, missing.append)
+        except VariableMissing as error:
+            raise VariableMissing(f"environment.env.{name}: {error}; no variable of this machine is taken") from None
         if missing:
             notes.append(f"environment.env.{name}: ${missing[0]} is not taken from this machine's environment")
         else:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from tvsnap.images.errors import ImageSpecError
+
 _VARIABLE = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-+?])((?:[^{}]|\{[^{}]*\})*))?\})")
+
+
+class VariableMissing(ImageSpecError):
+    """A variable has no value, and the text demands one (`${NAME:?why}`)."""
 
 
 def expand(text: str, values: Mapping[str, str], missing: Callable[[str], None] | None = None) -> str:
     """Replaces variables in a text by their values, and `$$` by a dollar.
 
+    Raises VariableMissing where `${NAME?why}` demands a variable, or `${NAME:?why}` one that is not empty.
     `missing` gets the names of variables that have neither a value nor a default, and are replaced by nothing.
     """
 
@@ -24,6 +31,8 @@ def expand(text: str, values: Mapping[str, str], missing: Callable[[str], None] 
             return expand(word, values, missing) if there else ""
         if there:
             return value or ""
+        if operator.endswith("?"):
+            raise VariableMissing(f"${name}: {expand(word, values, missing) or 'must have a value'}")
         if operator.endswith("-"):
             return expand(word, values, missing)
         if missing is not None and value is None:

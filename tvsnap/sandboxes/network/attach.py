@@ -104,7 +104,7 @@ class WayOut:
 
 
 def attach(init: int, rules: Mapping[Prefix, Verdict], udp: bool = True) -> WayOut:
-    """Makes a way out of a sandbox that has none; takes a millisecond.
+    """Makes a way out of a sandbox that has none; takes two milliseconds.
 
     Raises MachineLacks if the kernel, or the lack of privileges, does not allow it.
 

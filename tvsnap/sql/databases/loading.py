@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
+import importlib
+import io
 import json
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.loaders import Data, Loaded
@@ -20,7 +22,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.sql.databases import dumps
 from tvsnap.sql.databases.files import MYSQL, Database, DataFile, Format, given
 from tvsnap.sql.inside.lexemes import SystemName
-from tvsnap.sql.inside.loading import LOADED
+from tvsnap.sql.inside.loading import LOADED, PACKINGS
 from tvsnap.sql.inside.system import CONFIGURATION
 from tvsnap.sql.program import sql_program
 
@@ -193,8 +195,8 @@ def _loads(system: SystemName, entry: Database, file: DataFile, work: Path, note
         return [_Load(entry.name or file.database, file.path, file.format, file.table)]
     try:
         return _scripts(system, entry, file, work, note)
-    except (EOFError, zlib.error) as error:
-        raise BuildStepFailed(f"failed: {file.path.name} is no gzip file, or damaged: {error}") from error
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise BuildStepFailed(f"failed: {file.path.name} cannot be unpacked: {error}") from error
 
 
 def _scripts(
@@ -234,7 +236,7 @@ def _names_databases(system: SystemName, path: Path) -> bool:
     if form is None:
         return False
     with _opened(path) as stream:
-        return any(map(form.match, stream))
+        return b"\0" not in stream.peek(_HEAD)[:_HEAD] and any(map(form.match, stream))
 
 
 def _head(path: Path) -> bytes:
@@ -242,5 +244,6 @@ def _head(path: Path) -> bytes:
         return stream.read(_HEAD)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.name.endswith(".gz") else path.open("rb")
+def _opened(path: Path) -> io.BufferedReader:
+    packing = PACKINGS.get(path.suffix[1:])
+    return path.open("rb") if packing is None else importlib.import_module(packing).open(path)

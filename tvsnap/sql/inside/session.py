@@ -30,6 +30,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
+from .clients import advice
 from .reach import Reach, Words
 from .results import dump, fitting, render, shorten
 from .system import DatabaseSystem, Facts, StatementFailed
@@ -104,6 +105,9 @@ class Session:
         began = time.perf_counter()
         answer = self._system.run(request["query"], request["database"], request["timeout"], request["max_rows"])
         duration = time.perf_counter() - began
+        hint = advice(self._system.name, request["query"], answer.error) if answer.error else ""
+        if hint:
+            answer.messages.append(hint)
         if suspect and (self._reach.seeds or self._system.seeded(request["database"])):
             kind = "other"  # drawing random numbers changes the session's own sequence
         if answer.lost or answer.counted or (kind == "other" and not answer.unparsed):

@@ -136,6 +136,7 @@ class DatabaseSystem(ABC):
     Methods that initialise, start, stop or load raise `SystemFailed`, with the row or the end of the server's log.
     """
 
+    name: str = ""
     directories: Tuple[str, ...] = ()
     """Directories that only the server writes; absolute, inside."""
 

@@ -51,6 +51,7 @@ _STATUS = re.compile("status", re.IGNORECASE)
 class MariaDB(DatabaseSystem):
     """MariaDB, 10.11."""
 
+    name = "mariadb"
     directories = (server.DATA, server.SCRATCH)
 
     def __init__(self) -> None:

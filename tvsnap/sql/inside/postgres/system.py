@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import time
 from typing import Any, Dict, List, Optional
@@ -12,6 +11,7 @@ from typing import Any, Dict, List, Optional
 from ..reach import NONE, Definitions, together
 from ..servers import copy_up
 from ..system import Answer, DatabaseSystem, Facts, StatementFailed, SystemFailed, Table, configured_database, quoted
+from . import scripts
 from .connection import Connection, Refused
 from .definitions import Definers
 from .facts import TIMERS, Watch
@@ -39,9 +39,6 @@ _WARM = (
     "SELECT table_name FROM information_schema.tables LIMIT 1",
     "SELECT 1.5::numeric + 1, lower('A') LIKE 'a%', now()::date::text, to_char(now(), 'YYYY'), '{}'::jsonb",
 )
-_MESSAGES = re.compile(r"^(?=psql:)", re.MULTILINE)
-_ERROR = re.compile(r"psql:.*?:\d+: (?!NOTICE:|WARNING:|INFO:)")
-_MISSING_ROLE = re.compile(r'psql:.*?:\d+: ERROR:  role "(.*)" does not exist')
 _TROUBLE = (Refused, SystemFailed, StatementFailed)
 
 
@@ -52,6 +49,7 @@ class Postgres(DatabaseSystem):
     it, which is kept only while its state differs from a new one's.
     """
 
+    name = "postgres"
     directories = (DIRECTORY,)
 
     def __init__(self) -> None:
@@ -224,25 +222,7 @@ class Postgres(DatabaseSystem):
             self._watch.ask(f"CREATE DATABASE {quoted(name)}", START_SECONDS)
 
     def load_script(self, path: str, database: str) -> List[str]:
-        """See `DatabaseSystem.load_script`.
-
-        A plain dump names the roles of the server that it was made on, as owners and in grants. These statements are
-        skipped, as they are by people who load a dump with psql.
-        """
-        psql = [self._server.program("psql"), "-X", "-q", "-o", os.devnull]
-        said = self._server.run([*psql, "-d", database or HOME, "-f", path])
-        text = said.stdout.decode("utf-8", "backslashreplace").strip()
-        roles = []
-        for message in _MESSAGES.split(text):
-            missing = _MISSING_ROLE.match(message)
-            if missing:
-                roles.append(missing[1])
-            elif _ERROR.match(message):
-                raise SystemFailed(message.strip())
-        if said.returncode:
-            raise SystemFailed(text)
-        named = ", ".join(sorted(set(roles)))
-        return [f"owners and rights of roles that are not there were passed over: {named}"] if roles else []
+        return scripts.load_script(self._server, path, database or HOME)
 
     def load_table(self, database: str, table: Table) -> None:
         name = quoted(table.name)

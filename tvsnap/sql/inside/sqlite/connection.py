@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import sqlite3
 import time
 from typing import Any, Iterator, List, Optional, Set, Tuple, Union
@@ -61,10 +62,12 @@ class Connection:
             # SQLite draws its seed once per process: forks of one would all draw the same numbers.
             self._base.create_function("random", 0, _random)
             self._base.create_function("randomblob", 1, _randomblob)
+            self._base.create_function("regexp", 2, self._matches, deterministic=True)  # as in the program sqlite3
             self._files = self._open_files()
         except sqlite3.Error:
             self._base.close()
             raise
+        self._complaint = ""
         self._actions: Set[Action] = set()
         self._acts = 0
         self._touched: Set[str] = set()
@@ -140,10 +143,14 @@ class Connection:
         # Setting the authorizer expires the statements that older Pythons cache in spite of the setting above.
         self._actions.clear()
         self._base.set_authorizer(self._allow)
-        failed = True
+        failed, self._complaint = True, ""
         try:
             result = self._fetch(statement, max_rows)
             failed = False
+        except sqlite3.OperationalError:
+            if self._complaint:
+                raise sqlite3.OperationalError(self._complaint) from None
+            raise
         finally:
             self._note(statement, settled and not self.in_transaction, failed)
         if any(kind in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH) for kind, *_ in self._actions):
@@ -152,6 +159,18 @@ class Connection:
                 with contextlib.suppress(OSError):
                     remember(path)
         return result
+
+    def _matches(self, pattern: Any, text: Any) -> Optional[bool]:
+        """Returns whether a text, or what a value is as text, holds a match of a regular expression."""
+        if pattern is None or text is None:
+            return None
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        try:
+            return re.search(str(pattern), str(text)) is not None
+        except (re.error, RecursionError) as error:
+            self._complaint = f"REGEXP {pattern!r}: {error}"
+            raise
 
     def _open_files(self) -> Set[str]:
         return {path for _, _, path in self.ask("PRAGMA database_list") if path}

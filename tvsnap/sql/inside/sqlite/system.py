@@ -57,6 +57,8 @@ _REFUSED = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryErr
 class SQLite(DatabaseSystem):
     """The databases of one folder, with one connection to each that was used."""
 
+    name = "sqlite"
+
     def __init__(self, folder: str = FOLDER, configuration: str = CONFIGURATION) -> None:
         self._folder = os.path.realpath(folder)
         self._configuration = configuration

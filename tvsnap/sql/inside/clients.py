@@ -1,0 +1,55 @@
+"""Says of text that the database system refuses, but its command-line client knows, where that is at home."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, NamedTuple, Pattern
+
+
+class _Client(NamedTuple):
+    """A client's name, the form of its own commands, and of errors about functions that only it has."""
+
+    name: str
+    commands: Pattern[str]
+    missing: Pattern[str]
+
+
+_NEVER = re.compile(r"(?!)")
+_CLIENTS: Dict[str, _Client] = {
+    "sqlite": _Client(
+        "sqlite3",
+        re.compile(r"^\s*(\.[a-z]+)\b", re.MULTILINE),
+        re.compile(
+            r"no such (?:function|table|module): (generate_series|decimal\w*|sha3\w*|readfile|writefile|fsdir|lsmode|"
+            r"ieee754\w*|base64|base85|edit|completion|zipfile|csv|shathree|usleep)$"
+        ),
+    ),
+    "postgres": _Client("psql", re.compile(r"^\s*(\\[A-Za-z!?]\S*)", re.MULTILINE), _NEVER),
+    "mariadb": _Client(
+        "mariadb",
+        re.compile(
+            r"^\s*((?:source|tee|notee|pager|nopager|system|status)\b|\\[A-Za-z.!])|(\\[gG])\s*;?\s*$",
+            re.MULTILINE | re.IGNORECASE,
+        ),
+        _NEVER,
+    ),
+}
+
+
+def advice(system: str, query: str, error: str) -> str:
+    """Returns a message about a query that failed; "" if it is not the client's business.
+
+    Args:
+        system: the database system's name.
+        query: what was asked.
+        error: in the database system's words.
+    """
+    client = _CLIENTS[system]
+    missing, command = client.missing.search(error), client.commands.search(query)
+    if missing:
+        return f"{missing[1]} belongs to the program {client.name}: use that in the terminal, or write it in SQL"
+    if command:
+        named = next(filter(None, command.groups()))
+        where = "use that in the terminal, or the tool schema"
+        return f"{named} is a command of the program {client.name}, and no SQL: {where}"
+    return ""
