@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines page browser harbor harnesses training constraints twins native demo train-demo unit test budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines page browser harbor harnesses openhands training constraints twins native demo train-demo unit test budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ harbor: setup ## install Harbor beside .venv, for the tests of its plug-in, wher
 
 harnesses: setup ## install mini-swe-agent, Inspect and SWE-ReX beside .venv, for the tests of their plug-ins
 	@scripts/install_harnesses.sh
+
+openhands: setup ## install OpenHands' SDK beside .venv, for the tests of its plug-in, where there is Python 3.12 or newer
+	@scripts/install_openhands.sh
 
 training: setup ## install PyTorch, PEFT and a small model beside .venv, for the tests of tvsnap.training
 	@scripts/install_training.sh
@@ -113,7 +116,7 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 unit: ## the tests that need neither root nor images nor an engine, in a minute
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes tests/priors
 
-test: lint engines browser harbor harnesses training ## lint, type-check and run the test suite
+test: lint engines browser harbor harnesses openhands training ## lint, type-check and run the test suite
 	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
 	rm -f .pytest_cache/v/cache/lastfailed && \
 	{ $(PY) -m pytest -rs -n 4 || { [ $$? = 1 ] && $(PY) -m tests.second_attempt; }; }
@@ -152,6 +155,6 @@ dist: setup ## build the wheel that others install, the source archive, and the 
 	@scripts/build_dist.sh
 
 clean: ## remove what was built here (not the data directory, not the kept CRIU)
-	rm -rf .venv .venv-harbor .venv-harnesses .venv-train build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-harbor .venv-harnesses .venv-openhands .venv-train build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f $(NATIVE)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,3 +22,16 @@ make_venv() { # PYTHON WHAT [PACKAGE...]
     run_logged "$name-tvsnap" "pip install -e ." pip_install --no-deps --no-build-isolation -e . "$@"
     echo "$wanted" >"$VENV/tvsnap.stamp"
 }
+
+# Prints the first interpreter that is new enough: the one asked for, .venv's own, or one that lies where they usually do.
+find_python() { # OLDEST [ASKED FOR]
+    local python
+    for python in "${2:-}" .venv/bin/python python3.12 python3.13 python3.14 python3 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9].*/bin/python; do
+        if [ -n "$python" ] &&
+            "$python" -c "import ensurepip, sys, venv; sys.exit(sys.version_info < ($1))" 2>/dev/null; then
+            "$python" -c 'import sys; print(sys._base_executable)'
+            return
+        fi
+    done
+}

@@ -7,13 +7,14 @@
 #   harbor.txt      Harbor, beside .venv
 #   train.txt       PyTorch and what else training needs, beside .venv: what pip installs here, as a build of PyTorch for
 #                   the CPU needs less than one that is resolved for all machines
+#   openhands.txt   OpenHands' SDK, beside .venv
 #   harnesses.txt   Inspect, SWE-ReX and what mini-swe-agent imports, beside .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
 OLDEST_PYTHON=3.10
-HARBOR_PYTHON=3.12 INSPECT_PYTHON=3.11 # the oldest that these run with
+HARBOR_PYTHON=3.12 OPENHANDS_PYTHON=3.12 INSPECT_PYTHON=3.11 # the oldest that these run with
 FOLDER=tests/constraints
 
 # compile FILE PYTHON ARGUMENTS...: resolves for all versions of Python from PYTHON on.
@@ -35,6 +36,7 @@ run_logged constraints-uv "pip install uv" "$TOOLS/bin/python" -m pip install --
 compile newest.txt "$OLDEST_PYTHON" pyproject.toml --extra dev
 compile oldest.txt "$OLDEST_PYTHON" --resolution lowest-direct pyproject.toml
 compile harbor.txt "$HARBOR_PYTHON" pyproject.toml "$FOLDER/harbor.in"
+compile openhands.txt "$OPENHANDS_PYTHON" pyproject.toml "$FOLDER/openhands.in"
 compile harnesses.txt "$INSPECT_PYTHON" pyproject.toml "$FOLDER/harnesses.in"
 say "resolving $FOLDER/train.txt"
 run_logged constraints-train "pip install of what training needs" "$TOOLS/bin/python" -m pip install \

@@ -41,7 +41,16 @@ def marked(mark: str) -> list[Block]:
 
 
 def test_every_mark_is_known() -> None:
-    assert {block.mark for block in PYTHON} <= {"", "sandbox", "docker", "harness", "server", "suite", "training"}
+    assert {block.mark for block in PYTHON} <= {
+        "",
+        "sandbox",
+        "docker",
+        "harness",
+        "openhands",
+        "server",
+        "suite",
+        "training",
+    }
     assert len(marked("sandbox")) > 5
 
 

@@ -37,6 +37,16 @@ def harness_programs() -> Path:
 
 
 @pytest.fixture(scope="session")
+def openhands_programs() -> Path:
+    """The folder of programs of a Python that has OpenHands' SDK and tvsnap."""
+    subprocess.run([ROOT / "scripts/install_openhands.sh"], check=True)
+    programs = ROOT / ".venv-openhands/bin"
+    if not programs.is_dir():
+        pytest.skip("OpenHands is tried with Python 3.12.2 or newer, and there is none")
+    return programs
+
+
+@pytest.fixture(scope="session")
 def server(terminal_image: Image, tvsnap_home: Path) -> Iterator[Server]:
     """A server on the session's data directory."""
     started = start(tvsnap_home, socket="integrations.sock")

@@ -25,7 +25,7 @@ PASSED = re.compile(r"^\d+ passed(, \d+ xfailed)?(, \d+ warnings?)? in", re.MULT
 def run(command: Sequence[str | Path], folder: Path, **variables: str) -> str:
     """Runs a program of the harnesses, which must succeed, in a folder of its own; returns what it prints."""
     own = {"HOME": str(folder), "MSWEA_GLOBAL_CONFIG_DIR": str(folder), **variables}
-    others = {name: value for name, value in os.environ.items() if not name.startswith("TVSNAP_")}
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("TVSNAP_", "PYTHONPATH"))}
     env = {**others, **own, "MSWEA_SILENT_STARTUP": "1"}
     ran = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -18,6 +18,11 @@ import pytest
             "minisweagent",
             r"needs mini-swe-agent, .*: pip install 'tvsnap\[mini-swe-agent\]'",
         ),
+        (
+            "openhands",
+            "openhands",
+            r"needs OpenHands' SDK, of which openhands.* is missing: pip install 'tvsnap\[openhands\]'",
+        ),
         ("swe_rex", "swerex", r"needs SWE-ReX, of which swerex.* is missing: pip install 'tvsnap\[swe-rex\]'"),
         ("verl", "verl", "needs verl, of which .* is missing: pip install verl"),
         ("skyrl", "skyrl_gym", "needs skyrl-gym, of which .* is missing: pip install skyrl-gym"),

@@ -92,7 +92,7 @@ class TestSpec:
             ("environment: sqlite\ndebian:\ndatabases: [b.sql]", r"databases\[0\]: .*b.sql does not exist"),
             (
                 "environment: sqlite\ndebian:\ndatabases: [image.yaml]",
-                r"databases\[0\]: .*ends: .sql, .csv, .*with .gz",
+                r"databases\[0\]: .*ends: .sql, .csv, .*with .gz, .bz2 or .xz",
             ),
             ("environment: sqlite\ndebian:\ndatabases: [/etc/passwd]", r"databases\[0\]: .*outside the image's folder"),
             (

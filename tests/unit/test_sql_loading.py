@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
+import lzma
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,18 @@ def test_a_file_that_cannot_be_loaded(loader: Loader, name: str, content: str, r
     with pytest.raises(SystemFailed) as caught:
         loader.load([("shop", [loader.file(name, content)])])
     assert str(caught.value).startswith(reason)
+
+
+@pytest.mark.parametrize("module", [bz2, lzma], ids=["bz2", "xz"])
+def test_other_compressions(loader: Loader, module: Any) -> None:
+    name = f"shop.sql.{'xz' if module is lzma else 'bz2'}"
+    file = {**loader.file(name, b""), "format": "sql"}
+    Path(file["path"]).write_bytes(module.compress(b"CREATE TABLE t(a); INSERT INTO t VALUES (1);"))
+    loader.load([("shop", [file])])
+    assert loader.query("shop", "SELECT * FROM t") == [(1,)]
+    Path(file["path"]).write_bytes(b"plain text")
+    with pytest.raises(SystemFailed, match="it cannot be unpacked"):
+        loader.load([("more", [file])])
 
 
 def test_files_that_are_missing_or_cut_off(loader: Loader) -> None:

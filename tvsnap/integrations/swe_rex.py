@@ -242,7 +242,7 @@ class TvsnapRuntime(AbstractRuntime):
         self.rollout = rollout
         self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self.logger = logger or get_logger("rex-runtime")
-        self._workdir = posixpath.join("/", workdir)
+        self._workdir = posixpath.normpath(posixpath.join("/", workdir))
         self._session: str | None = None
         self._lost = ""  # why the rollout cannot go on
         self._closed = False
@@ -499,7 +499,7 @@ class TvsnapRuntime(AbstractRuntime):
         return result
 
     def _path(self, path: str) -> str:
-        return posixpath.join(self._workdir, path)
+        return posixpath.join(self._workdir, path) if path else self._workdir
 
 
 def _failed(asked: BashAction | Command, result: ToolResult, said: str) -> Exception:

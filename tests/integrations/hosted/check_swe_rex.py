@@ -148,7 +148,8 @@ def test_what_swe_agent_does_comes_to_the_same_without_the_cache_and_is_answered
         '{"open": "add.py"}\n',
     ]
     assert first.runtime.sources["hit"] == 0
-    assert second.runtime.sources == {"hit": sum(first.runtime.sources.values()), "coalesced": 0, "executed": 0}
+    assert second.runtime.sources["executed"] == 0
+    assert sum(second.runtime.sources.values()) == sum(first.runtime.sources.values())
     assert second.runtime.rollout.state == first.runtime.rollout.state
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tvsnap.model.errors import UsageError
+from tvsnap.sql.inside.loading import PACKINGS
 
 Format = Literal["sql", "csv", "sqlite"]
 
@@ -29,7 +30,7 @@ _FORMATS: dict[str, Format] = {
 }
 _DIALECTS = {".dump": "postgres", ".backup": "postgres"}
 """Endings that are usual for what `pg_dump` writes, mostly archives."""
-_ENDINGS = f"{', '.join(_FORMATS)}, each also with .gz"
+_ENDINGS = f"{', '.join(_FORMATS)}, each also with .gz, .bz2 or .xz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class DataFile:
     """One file to be loaded.
 
     Attributes:
-        path: on this machine; compressed with gzip if its name ends in .gz.
+        path: on this machine; compressed if its name ends in .gz, .bz2 or .xz.
         format: a script of SQL or an archive of pg_dump, a table as CSV, or a SQLite database.
         dialect: of a script: "mysql", or the database system's own; None to detect it.
         table: the table that a CSV becomes; "" otherwise.
@@ -51,7 +52,7 @@ class DataFile:
     @property
     def stem(self) -> str:
         """The file's name without the suffixes of its format."""
-        return Path(self.path.name.removesuffix(".gz")).stem
+        return Path(unpacked_name(self.path)).stem
 
     @property
     def database(self) -> str:
@@ -77,12 +78,17 @@ class Database:
         return self.name or ", ".join(file.path.name for file in self.files)
 
 
+def unpacked_name(path: Path) -> str:
+    """Returns a file's name without the suffix of its compression."""
+    return path.stem if path.suffix[1:] in PACKINGS else path.name
+
+
 def data_file(path: Path, dialect: str | None = None, table: str | None = None) -> DataFile:
     """Returns a file to be loaded, with the format that its name shows; raises UsageError with the reason.
 
     The file itself is not read.
     """
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    suffix = Path(unpacked_name(path)).suffix.lower()
     format = _FORMATS.get(suffix)
     if format is None:
         raise UsageError(f"{path}: what it holds is told by how its name ends: {_ENDINGS}")

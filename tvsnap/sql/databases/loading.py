@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
+import importlib
 import io
 import json
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.sql.databases import dumps
 from tvsnap.sql.databases.files import MYSQL, Database, DataFile, Format, given
 from tvsnap.sql.inside.lexemes import SystemName
-from tvsnap.sql.inside.loading import LOADED
+from tvsnap.sql.inside.loading import LOADED, PACKINGS
 from tvsnap.sql.inside.system import CONFIGURATION
 from tvsnap.sql.program import sql_program
 
@@ -194,8 +195,8 @@ def _loads(system: SystemName, entry: Database, file: DataFile, work: Path, note
         return [_Load(entry.name or file.database, file.path, file.format, file.table)]
     try:
         return _scripts(system, entry, file, work, note)
-    except (EOFError, zlib.error) as error:
-        raise BuildStepFailed(f"failed: {file.path.name} is no gzip file, or damaged: {error}") from error
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise BuildStepFailed(f"failed: {file.path.name} cannot be unpacked: {error}") from error
 
 
 def _scripts(
@@ -243,5 +244,6 @@ def _head(path: Path) -> bytes:
         return stream.read(_HEAD)
 
 
-def _opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")
+def _opened(path: Path) -> io.BufferedReader:
+    packing = PACKINGS.get(path.suffix[1:])
+    return path.open("rb") if packing is None else importlib.import_module(packing).open(path)

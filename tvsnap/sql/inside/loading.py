@@ -3,26 +3,28 @@
     {"database": name or null, "databases": [{"name": name, "files": [{"path", "format", "table"}]}]}
 
 `database` is the one in use from the start. A name is empty if a script names its own databases. A path is absolute,
-inside; a format is `sql`, `csv` (into `table`) or `sqlite`; files with the suffix `.gz` are unpacked first. The result
-is written to LOADED beside the plan: {"databases": the names of all databases at the end, "notes": what was skipped}.
+inside; a format is `sql`, `csv` (into `table`) or `sqlite`; files with the suffix `.gz`, `.bz2` or `.xz` are
+unpacked first. The result is written to LOADED beside the plan: {"databases": the names of all databases at the end,
+"notes": what was skipped}.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
+import importlib
 import json
 import os
 import shutil
 import tempfile
 import time
-import zlib
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .system import CONFIGURATION, DatabaseSystem, SystemFailed
 from .tables import merge_journal, read_csv, read_sqlite
 
 LOADED = "loaded.json"
+PACKINGS = {"gz": "gzip", "bz2": "bz2", "xz": "lzma"}
+"""Modules that unpack files, by the ends of their names."""
 
 
 def load(system: DatabaseSystem, plan_file: str, configuration: str = CONFIGURATION) -> None:
@@ -96,14 +98,19 @@ _FORMATS: Dict[str, Callable[[DatabaseSystem, str, str, Dict[str, Any]], str]] =
 @contextlib.contextmanager
 def _unpacked(path: str) -> Iterator[str]:
     """Yields a file, temporarily unpacked if it is compressed."""
-    if not path.endswith(".gz"):
+    packing = path.rpartition(".")[2]
+    if packing not in PACKINGS:
         yield path
         return
     with tempfile.NamedTemporaryFile(prefix="tvsnap-") as target:
         try:
-            with gzip.open(path) as source:
+            with importlib.import_module(PACKINGS[packing]).open(path) as source:
                 shutil.copyfileobj(source, target, 1 << 20)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        except ImportError as error:
+            raise SystemFailed(f"the image's Python cannot unpack it: {error}") from None
+        except Exception as error:  # each module has errors of its own
+            if isinstance(error, OSError) and error.errno:
+                raise
             raise SystemFailed(f"it cannot be unpacked: {error}") from None
         target.flush()
         os.chmod(target.name, 0o644)  # a client may run as the server's user

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import mmap
 import re
 import shutil
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tvsnap.sql.databases.dumps.mariadb import write_for_mariadb
 from tvsnap.sql.databases.dumps.splitting import DumpError
@@ -23,6 +25,8 @@ _MYSQL = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _GZIP = b"\x1f\x8b"
+_PACKED: dict[bytes, Any] = {_GZIP: gzip, b"BZh": bz2, b"\xfd7zXZ\0": lzma}
+"""Modules that unpack files, by how these begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def read_mysql(source: Path, target: Path, system: SystemName) -> Read:
     target.mkdir(parents=True, exist_ok=True)
     try:
         dump = _contents(source, target)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DumpError(f"{source}: cannot be read: {error}") from None
     try:
         if system == "mariadb":
@@ -84,10 +88,11 @@ def read_mysql(source: Path, target: Path, system: SystemName) -> Read:
 
 def _contents(source: Path, target: Path) -> bytes | mmap.mmap:
     with source.open("rb") as file:
-        packed = file.read(2) == _GZIP
-    if packed:
+        head = file.read(8)
+    module = next((module for begin, module in _PACKED.items() if head.startswith(begin)), None)
+    if module is not None:
         unpacked = target / "unpacked"
-        with gzip.open(source) as stream, unpacked.open("wb") as copy:
+        with module.open(source) as stream, unpacked.open("wb") as copy:
             shutil.copyfileobj(stream, copy, 1 << 20)
         source = unpacked
     with source.open("rb") as file:
