@@ -36,7 +36,6 @@ def browse(
     """
     try:
         from .screens.browser import Browser
-        from .screens.source import Source
         from .screens.work import Work
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "textual":
@@ -47,7 +46,7 @@ def browse(
     work = Work()
     with context.any_graph() as graph:
         at = None if state is None else graph.resolve(state).hash
-        browser = Browser(Source(graph), work, task, at=at)
+        browser = Browser(graph, work, task, at=at)
         try:
             browser.run()
         finally:

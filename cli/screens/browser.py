@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rich.text import Text
 from textual import on, work
@@ -18,7 +18,7 @@ from textual.containers import Container, Vertical
 from textual.timer import Timer
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
-from tvsnap.graph import Edge, RolloutRecord, Snapshot, Step
+from tvsnap.graph import Edge, Graph, RolloutRecord, Snapshot, Step
 from tvsnap.model.errors import TvsnapError
 
 from .. import shell
@@ -30,8 +30,11 @@ from .forest import Forest, Row, along, diverged, flat, with_those_above
 from .lists import Lines, Rows
 from .output import lines_of
 from .queries import Query, parse
-from .source import Source
+from .source import read
 from .work import Work
+
+if TYPE_CHECKING:
+    from tvsnap.protocols import AnyGraph
 
 REFRESH = 2.0
 """Seconds between two readings of the tree; reading it takes a twentieth of the time at most."""
@@ -42,6 +45,7 @@ AHEAD = 100
 """Texts of so many rows are read at once."""
 REMEMBERED = 50_000
 """Texts of so many rows are kept in memory."""
+UNREADABLE = "(its record cannot be read)"
 LOOKS = 20
 """So many states are remembered as they were seen in forks."""
 _T = TypeVar("_T")
@@ -122,10 +126,10 @@ class Browser(App[None]):
         ("g", "grade", "Grade"),
     ]
 
-    def __init__(self, source: Source, work: Work, task: str | None = None, *, at: str | None = None) -> None:
+    def __init__(self, graph: AnyGraph, work: Work, task: str | None = None, *, at: str | None = None) -> None:
         """`at` is the state that is chosen first, by its hash."""
         super().__init__()
-        self._source = source
+        self._graph = graph
         self._work = work
         self._query = Query(task=task)
         self._forest: Forest | None = None
@@ -136,6 +140,7 @@ class Browser(App[None]):
         self._marked: str | None = None
         self._wanted = at
         self._texts: dict[int, str] = {}
+        self._asking = False
         self._looks: dict[str, Live] = {}
         self._files: list[Text | str] = []
         self._follows = False
@@ -190,7 +195,7 @@ class Browser(App[None]):
         try:
             # Many small objects are made at once, and none of them is garbage.
             gc.disable()
-            forest = Forest(self._source.read())
+            forest = Forest(read(self._graph))
             matching = self._select(forest, self._query)
         except TvsnapError as error:
             self._from_thread(self._fail, error)
@@ -204,7 +209,7 @@ class Browser(App[None]):
 
     def _select(self, forest: Forest, query: Query) -> set[str] | None:
         """Returns the keys of the rows that fit a filter; None without one."""
-        return {row.key for row in query.rows(forest, self._source)} if query else None
+        return {row.key for row in query.rows(forest, self._graph)} if query else None
 
     def _renew(self, forest: Forest, matching: set[str] | None) -> None:
         """Shows the tree as it was read; the chosen row stays the same."""
@@ -248,7 +253,10 @@ class Browser(App[None]):
         )
 
     def _text_at(self, place: int) -> str:
-        """Returns the call of a row as one line; reads those of the rows around it, too."""
+        """Returns the call of a row as one line; reads those of the rows around it, too.
+
+        Those of a server are drawn once they have come, as the screen does not wait for a network.
+        """
         call = self._visible[place].call
         if call is None:
             return ""
@@ -257,9 +265,37 @@ class Browser(App[None]):
                 self._texts.clear()
             around = self._visible[max(0, place - AHEAD) : place + AHEAD]
             ids = [row.call.id for row in around if row.call is not None and row.call.id not in self._texts]
-            with contextlib.suppress(TvsnapError):
-                self._texts |= {edge.id: facts.label(edge) for edge in self._source.listed(ids)}
-        return self._texts.setdefault(call.id, "(its record cannot be read)")
+            if isinstance(self._graph, Graph):
+                with contextlib.suppress(TvsnapError):
+                    self._texts |= self._labels(ids)
+            else:
+                if not self._asking:
+                    self._asking = True
+                    self._ask(ids)
+                return "…"
+        return self._texts.setdefault(call.id, UNREADABLE)
+
+    def _labels(self, ids: Sequence[int]) -> dict[int, str]:
+        """Returns calls as one line each, by their ids; those that cannot be read are left out."""
+        return {edge.id: facts.label(edge) for edge in self._graph.listed(ids)}
+
+    @work(thread=True, group="texts")
+    def _ask(self, ids: Sequence[int]) -> None:
+        """Reads the texts of calls from a server."""
+        try:
+            labels = dict.fromkeys(ids, UNREADABLE) | self._labels(ids)
+        except TvsnapError as error:
+            self._from_thread(self._asked, {}, error)
+        else:
+            self._from_thread(self._asked, labels, None)
+
+    def _asked(self, labels: dict[int, str], error: TvsnapError | None) -> None:
+        self._asking = False
+        self._texts |= labels
+        if error is not None:  # the next drawing asks again
+            self._fail(error)
+        else:
+            self._tree.refresh()
 
     def _go(self, row: Row | None) -> None:
         """Chooses a row of the tree, and shows it if it is hidden."""
@@ -425,8 +461,8 @@ class Browser(App[None]):
     def _fetch(self, row: Row) -> None:
         """Reads what the panes tell of a row, and shows it."""
         try:
-            edge = None if row.call is None else self._source.call(row.call)
-            snapshots = [] if row.is_look else self._source.graph.snapshots_of(row.state)
+            edge = None if row.call is None else self._graph.edge(row.call.id)
+            snapshots = [] if row.is_look else self._graph.snapshots_of(row.state)
         except TvsnapError as error:
             self._from_thread(self._tell, str(error))
             return
@@ -548,7 +584,7 @@ class Browser(App[None]):
             list_.focus()
             self._say()
 
-        self._do(f"reading rollout {rollout.id[:8]}", lambda: self._source.graph.steps(rollout.id), read)
+        self._do(f"reading rollout {rollout.id[:8]}", lambda: self._graph.steps(rollout.id), read)
 
     def _draw_step(self, place: int, width: int) -> Text:
         return facts.step_line(self._steps[place], width)
@@ -633,7 +669,7 @@ class Browser(App[None]):
             return
         call = row.call
         title = f"again: {self._texts.get(call.id, '')[:60]}"
-        again = lambda: self._work.reexecute(self._source.call(call))  # noqa: E731
+        again = lambda: self._work.reexecute(self._graph.edge(call.id))  # noqa: E731
         self._do(title, again, lambda lines: self._show(title, lines))
 
     def action_export(self) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from tvsnap.protocols import AnyGraph
+
     from .forest import Forest, Row
-    from .source import Source
 
 WORDS: dict[str, Callable[[Row], bool]] = {
     "is:failing": lambda row: row.failing,
@@ -53,11 +54,11 @@ class Query:
     def __bool__(self) -> bool:
         return self != Query()
 
-    def rows(self, forest: Forest, source: Source) -> list[Row]:
+    def rows(self, forest: Forest, graph: AnyGraph) -> list[Row]:
         """Returns the rows that fit, in order; those of roots never do, as no call led there, unless by a reward."""
         found = [row for row in forest.order if row.call is not None or self.reward is not None]
         if self.task is not None or self.tool is not None or self.text is not None:
-            ids = source.matching(task=self.task, tool=self.tool, text=self.text)
+            ids = graph.matching(task=self.task, tool=self.tool, text=self.text)
             found = [row for row in found if row.call is not None and row.call.id in ids]
         if self.exit is not None:
             sign, number = self.exit

@@ -233,6 +233,34 @@ def test_the_graph_can_be_looked_at(cache: AnyCache) -> None:
     assert cache.stats().calls >= 1
 
 
+def test_calls_are_outlined_listed_and_searched(cache: AnyCache) -> None:
+    salt = secrets.token_hex(4)
+    with cache.rollout("terminal", task=salt, salt=salt) as rollout:
+        rollout.call("bash", {"command": "echo 'Inner Text' | rev > /tmp/turned"})
+        rollout.call("bash", {"command": "rev /tmp/turned"})
+        state = rollout.state
+    calls = [one for one in cache.graph.outline() if one.id in cache.graph.matching(task=salt)]
+    made, looked = calls
+    assert (made.state, made.next_state) == (rollout.root, state)
+    assert (looked.state, looked.next_state, looked.exit_code) == (state, None, 0)
+    assert made.duration > 0
+    assert not made.private
+    listed = cache.graph.listed([looked.id, made.id, looked.id + 10**9])
+    assert {edge.id: (edge.call.arguments["command"][:4], edge.result.output) for edge in listed} == {
+        made.id: ("echo", ""),
+        looked.id: ("rev ", ""),
+    }
+    assert cache.graph.listed([]) == []
+    assert cache.graph.edge(looked.id).result.output == "Inner Text\n"
+    with pytest.raises(tvsnap.NotFound, match="is not in the graph"):
+        cache.graph.edge(looked.id + 10**9)
+    assert cache.graph.matching(task=salt, text="inner TEXT") == {made.id, looked.id}
+    assert cache.graph.matching(task=salt, text="inner text\n") == {looked.id}
+    assert cache.graph.matching(task=salt, tool="python") == set()
+    assert {made.id, looked.id} <= cache.graph.matching(tool="bash")
+    assert {made.id, looked.id} <= cache.graph.matching()
+
+
 def test_rollouts_are_told(cache: AnyCache) -> None:
     salt = secrets.token_hex(4)
     with cache.rollout("terminal", task=salt, salt=salt, label=f"{salt}-good", epoch=2) as good:

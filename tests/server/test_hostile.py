@@ -271,6 +271,10 @@ def test_names_of_any_kind(server: Server) -> None:
             f"/v1/sandboxes/{quoted}/files?path={quoted}",
             f"/v1/tree?task={quoted}&image={quoted}&root={quoted}",
             f"/v1/history?task={quoted}",
+            f"/v1/search?task={quoted}&tool={quoted}&text={quoted}",
+            f"/v1/outline?after={quoted}&limit={quoted}",
+            f"/v1/calls?ids={quoted}",
+            f"/v1/calls/{quoted}",
         ):
             assert ask(server, "GET", path)[0] in (200, 400, 404), path
         for body in ({"image": name}, {"image": "terminal", "network": name}):

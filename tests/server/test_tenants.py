@@ -75,6 +75,31 @@ def test_no_tenant_is_told_of_anothers_rollouts(guarded: Server) -> None:
             )
 
 
+def test_no_tenant_finds_anothers_calls(guarded: Server) -> None:
+    found: dict[str, list[int]] = {}
+    for token, said in ((ONE, "first"), (TWO, "second")):
+        with tvsnap.connect(guarded.url, token) as client, client.rollout("terminal", task="found") as rollout:
+            rollout.call("bash", {"command": f"echo needle {said}"})
+            state = rollout.state
+            found[token] = [edge.id for edge in client.graph.out_edges(state) if said in edge.result.output]
+    both = {id for ids in found.values() for id in ids}
+    for token, own in ((ONE, set(found[ONE])), (TWO, set(found[TWO])), (ALL, both)):
+        with tvsnap.connect(guarded.url, token) as client:
+            outlined = {one.id for one in client.graph.outline()}
+            assert outlined & both == own
+            assert {edge.id for edge in client.graph.listed(sorted(both))} == own
+            for chosen in ({"task": "found"}, {"tool": "bash"}, {"text": "NEEDLE"}, {}):
+                matching = client.graph.matching(**chosen)
+                assert matching & both == own, chosen
+                assert matching <= outlined
+            for id in both:
+                if id in own:
+                    assert "needle" in client.graph.edge(id).result.output
+                else:
+                    with pytest.raises(tvsnap.NotFound, match="is not in the graph"):
+                        client.graph.edge(id)
+
+
 def test_no_tenant_is_answered_from_what_another_has_recorded(guarded: Server) -> None:
     outputs: dict[str, set[str]] = {}
     for token in (ONE, TWO, ALL):

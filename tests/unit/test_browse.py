@@ -19,7 +19,7 @@ from cli.screens.dialogs import Result
 from cli.screens.lists import Lines, Rows
 from cli.screens.output import lines_of
 from cli.screens.queries import Query, parse
-from cli.screens.source import Source
+from cli.screens.source import read
 from cli.screens.work import Work
 from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
@@ -93,7 +93,7 @@ class Screen:
 @contextlib.asynccontextmanager
 async def screen_of(graph: Any, size: tuple[int, int] = (150, 30), **options: Any) -> AsyncIterator[Screen]:
     work = Work()
-    browser = Browser(Source(graph), work, **options)
+    browser = Browser(graph, work, **options)
     try:
         async with browser.run_test(size=size) as pilot:
             screen = Screen(browser, pilot)
@@ -395,7 +395,7 @@ def test_lines_of_deep_trees_are_bounded(graph: Graph) -> None:
     for n in range(60):
         walk(graph, at, f"other {n}")
         at = step(graph, at, f"next {n}").next_state
-    made = forests.Forest(Source(graph).read())
+    made = forests.Forest(read(graph))
     drawn = forests.lines_before(made.rows[at])
     assert len(drawn) == 2 * forests.LEVELS + 1
     assert drawn.startswith("…")

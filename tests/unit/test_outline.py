@@ -48,6 +48,24 @@ def test_an_outline_has_what_the_tree_has(graph: Graph) -> None:
             assert (one.id, one.duration, one.proven) == (made_by.id, made_by.result.duration, made_by.proven)
 
 
+def test_an_outline_is_read_in_parts_and_below_some_roots(graph: Graph) -> None:
+    ids: dict[str, list[int]] = {"a: 1": [], "a: 2": [], "b: 1": []}
+    roots = {salt: add_root(graph, salt) for salt in ids}
+    for command in ("one", "two", "three"):
+        for salt, root in roots.items():
+            ids[salt].append(step(graph, root, command, "output").id)
+    everything = sorted(id for some in ids.values() for id in some)
+    assert [one.id for one in graph.outline(after=everything[1], limit=3)] == everything[2:5]
+    assert graph.outline(after=everything[-1]) == []
+    of_a = sorted(ids["a: 1"] + ids["a: 2"])
+    assert [one.id for one in graph.outline(salt_prefix="a: ")] == of_a
+    assert [one.id for one in graph.outline(salt_prefix="a: ", after=of_a[0], limit=2)] == of_a[1:3]
+    assert {edge.id for edge in graph.listed(everything, salt_prefix="b: ")} == set(ids["b: 1"])
+    assert graph.matching(salt_prefix="a: ") == set(of_a)
+    assert graph.matching(salt_prefix="b: ", text="output") == set(ids["b: 1"])
+    assert graph.matching(salt_prefix="c: ") == set()
+
+
 def test_calls_are_listed_without_their_outputs(graph: Graph) -> None:
     made = step(graph, add_root(graph), "echo hello", "hello")
     (listed,) = graph.listed([made.id, made.id + 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
@@ -16,6 +16,7 @@ from tvsnap.graph.model import (
     Edge,
     Forgotten,
     Listing,
+    Outlined,
     RolloutRecord,
     RolloutSummary,
     RootInfo,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from tvsnap.images import BuildProgress
 
 K = TypeVar("K")
+LISTED = 500
+"""Of so many calls a server is asked at once."""
 
 
 class ClientBase:
@@ -315,6 +318,27 @@ class RemoteGraph:
         """Returns the calls made in a state; see `Graph.out_edges`."""
         return from_data(list[Edge], self._show(state)["calls"])
 
+    def edge(self, id: int) -> Edge:
+        """Returns a call by its id; see `Graph.edge`."""
+        return from_data(Edge, self._transport.get(target("calls", str(id)))["call"])
+
+    def outline(self) -> list[Outlined]:
+        """Returns all recorded calls without their texts; see `Graph.outline`."""
+        return [one for page in self._pages("outline") for one in from_data(list[Outlined], page["calls"])]
+
+    def listed(self, ids: Collection[int]) -> list[Edge]:
+        """Returns calls without their outputs; see `Graph.listed`."""
+        wanted, found = [str(id) for id in ids], list[Edge]()
+        for first in range(0, len(wanted), LISTED):
+            path = target("calls", ids=",".join(wanted[first : first + LISTED]))
+            found += from_data(list[Edge], self._transport.get(path)["calls"])
+        return found
+
+    def matching(self, *, task: str | None = None, tool: str | None = None, text: str | None = None) -> set[int]:
+        """Returns the ids of the calls that fit; see `Graph.matching`."""
+        pages = self._pages("search", task=task, tool=tool, text=text)
+        return {id for page in pages for id in from_data(list[int], page["ids"])}
+
     def snapshots_of(self, state: str) -> list[Snapshot]:
         """Returns the snapshots of a state."""
         return from_data(list[Snapshot], self._show(state)["snapshots"])
@@ -370,6 +394,14 @@ class RemoteGraph:
     def steps(self, rollout: str) -> list[Step]:
         """Returns the calls of a rollout in order; see `Graph.steps`."""
         return from_data(list[Step], self._transport.get(target("transcripts", rollout))["steps"])
+
+    def _pages(self, name: str, **query: Any) -> Iterator[Any]:
+        """Yields the answers of an operation that answers a part at a time."""
+        after: int | None = 0
+        while after is not None:
+            page = self._transport.get(target(name, after=after, **query))
+            yield page
+            after = page["next"]
 
     def _show(self, state: str) -> Any:
         return self._transport.get(target("states", state))

@@ -65,11 +65,21 @@ LEFT JOIN states s ON s.hash = e.next_state
 WHERE above.depth + (e.next_state IS NOT NULL) <= :depth
 """
 
-_OUTLINE = """
-SELECT id, state, next_state, exit_code, timed_out, duration, hits, slot IS NOT NULL AND deterministic, proven
-FROM edges ORDER BY id
+# Whether the salt of a call's root begins with a text; true without one.
+_BELOW = """
+(:salt_prefix IS NULL OR EXISTS (
+    SELECT 1 FROM states s JOIN roots r ON r.state = s.root
+    WHERE s.hash = e.state AND substr(r.salt, 1, length(:salt_prefix)) = :salt_prefix
+))
 """
-_LISTED = f"SELECT {LISTED_COLUMNS.format('e')} FROM json_each(:ids) i JOIN edges e ON e.id = i.value"
+_OUTLINE = f"""
+SELECT id, state, next_state, exit_code, timed_out, duration, hits, slot IS NOT NULL AND deterministic, proven
+FROM edges e WHERE id > :after AND {_BELOW} ORDER BY id LIMIT :limit
+"""
+_LISTED = f"""
+SELECT {LISTED_COLUMNS.format("e")} FROM json_each(:ids) i JOIN edges e ON e.id = i.value WHERE {_BELOW}
+"""
+_IDS_BELOW = f"SELECT id FROM edges e WHERE {_BELOW}"
 _OF_TASK = "SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = ?"
 # Texts that are compressed are looked at one by one; the others by SQLite.
 _OF_TOOL = """
@@ -150,11 +160,17 @@ class Tree(GraphPart):
                     found.append(to_edge(row))
         return [edge for edge in found if edge.call.name in tools]
 
-    def outline(self) -> list[Outlined]:
-        """Returns all recorded calls without their texts, in the order in which they were recorded.
+    def outline(self, *, salt_prefix: str | None = None, after: int = 0, limit: int | None = None) -> list[Outlined]:
+        """Returns recorded calls without their texts, in the order in which they were recorded.
 
         So a call comes after those that led to its state. Hits that a process has not flushed yet are not counted.
+
+        Args:
+            salt_prefix: only calls below roots whose salts begin with this.
+            after: only calls whose ids are above this one.
+            limit: only the first so many of these.
         """
+        parameters = {"salt_prefix": salt_prefix, "after": after, "limit": -1 if limit is None else limit}
         self._write_calls()
         with self._database.read() as reader:
             private = {row[0] for row in reader.execute("SELECT hash FROM states WHERE private <> ''")}
@@ -173,26 +189,37 @@ class Tree(GraphPart):
                     (state if reached is None else reached) in private,
                     (state if reached is None else reached) in kept,
                 )
-                for id, state, reached, exit_code, timed_out, duration, hits, served, proven in reader.execute(_OUTLINE)
+                for id, state, reached, exit_code, timed_out, duration, hits, served, proven in reader.execute(
+                    _OUTLINE, parameters
+                )
             ]
 
-    def listed(self, ids: Collection[int]) -> list[Edge]:
+    def listed(self, ids: Collection[int], *, salt_prefix: str | None = None) -> list[Edge]:
         """Returns calls without their outputs; those that are not in the graph any more are left out.
 
         Args:
             ids: of their edges.
+            salt_prefix: only calls below roots whose salts begin with this.
         """
         with self._database.read() as reader:
-            rows = reader.execute(_LISTED, {"ids": json.dumps(list(ids))})
+            rows = reader.execute(_LISTED, {"ids": json.dumps(list(ids)), "salt_prefix": salt_prefix})
             return [to_listed(row) for row in rows]
 
-    def matching(self, *, task: str | None = None, tool: str | None = None, text: str | None = None) -> set[int]:
+    def matching(
+        self,
+        *,
+        task: str | None = None,
+        tool: str | None = None,
+        text: str | None = None,
+        salt_prefix: str | None = None,
+    ) -> set[int]:
         """Returns the ids of the recorded calls that fit, for people who search.
 
         Args:
             task: only those that a rollout of this task made.
             tool: only calls of this tool.
             text: only those in whose arguments or output this is, whether in capitals or not.
+            salt_prefix: only those below roots whose salts begin with this.
         """
         found: list[set[int]] = []
         self._write_calls()
@@ -208,7 +235,9 @@ class Tree(GraphPart):
                 escaped = json.dumps(wanted, ensure_ascii=False)[1:-1]
                 rows = reader.execute(_WITH_TEXT, {"text": wanted, "escaped": escaped})
                 found.append({id for id, call, output in rows if _has(call, output, wanted, escaped)})
-        return set.intersection(*found) if found else {row.id for row in self.outline()}
+            if salt_prefix is not None or not found:
+                found.append({row[0] for row in reader.execute(_IDS_BELOW, {"salt_prefix": salt_prefix})})
+        return set.intersection(*found)
 
 
 def _has(call: bytes | None, output: bytes | None, text: str, escaped: str) -> bool:

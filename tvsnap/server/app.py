@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.errors import NotFound
+from tvsnap.server.call_routes import CallRoutes
 from tvsnap.server.content_routes import ContentRoutes
 from tvsnap.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
 from tvsnap.server.logs import RequestLog
@@ -41,7 +42,7 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
     terminals = TerminalRoutes(service)
     rooms = (
         *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
-        *(ReportRoutes(service), UpkeepRoutes(service), terminals),
+        *(ReportRoutes(service), CallRoutes(service), UpkeepRoutes(service), terminals),
     )
     operations = [operation for room in rooms for operation in room.operations]
     foreign = TVCacheRoutes(service).operations if settings.tvcache else []

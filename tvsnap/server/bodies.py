@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tvsnap.engine.rollout import DEFAULT_TIMEOUT
+from tvsnap.graph import Outlined
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.grades import TIMEOUT
 from tvsnap.model.limits import MIB, Limits
@@ -333,6 +334,20 @@ class TimelineAnswer(Struct):
     """Rollouts in time, those that began latest first."""
 
     rollouts: list[TimelineRollout]
+
+
+class OutlineAnswer(Struct):
+    """Calls without their texts, each an array; see `tvsnap.graph.Outlined`. Ask on after `next`, unless it is null."""
+
+    calls: list[Outlined]
+    next: int | None
+
+
+class SearchAnswer(Struct):
+    """The ids of calls, in order. Ask on after `next`, unless it is null."""
+
+    ids: list[int]
+    next: int | None
 
 
 class ErrorBody(Struct):

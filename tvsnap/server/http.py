@@ -38,6 +38,8 @@ KEY_HEADER = "idempotency-key"
 SECRET_HEADER = b"tvsnap-worker"
 REQUESTS = ("http", "websocket")
 """The kinds of scope of ASGI by which a client asks for something."""
+LARGEST = 2**63 - 1
+"""The largest number that the graph's database knows."""
 READ_ON = 5.0
 """Seconds for which the rest of a body is read that is too large."""
 PAGE = "/page/"
@@ -389,9 +391,14 @@ def number_of(request: HTTPConnection, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise UsageError(f"the parameter {name} must be a whole number of at least 0, not {text!r}")
+    if not is_number(text):
+        raise UsageError(f"the parameter {name} must be a whole number from 0 to {LARGEST}, not {text!r}")
     return int(text)
+
+
+def is_number(text: str) -> bool:
+    """Returns whether a text is a whole number from 0 to `LARGEST`."""
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= LARGEST
 
 
 def flag_of(request: Request, name: str) -> bool:

@@ -13,11 +13,13 @@ from starlette.requests import HTTPConnection, Request
 from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.threads import in_thread
+from tvsnap.graph import Edge
 from tvsnap.host.contents import Contents
 from tvsnap.images.build.runner import end_running
+from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.server.events import Events
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
-from tvsnap.server.http import KEY_HEADER, end_of_server, read_body, request_mark
+from tvsnap.server.http import KEY_HEADER, end_of_server, is_number, read_body, request_mark
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
 from tvsnap.server.settings import ServerSettings
@@ -146,6 +148,30 @@ class Service:
         if tenant is None:
             return str(state)
         return await self.in_thread(lambda: check_owned(self.cache.cache.graph, tenant, state))
+
+    async def owned_call(self, request: HTTPConnection) -> Edge:
+        """Returns the call that a request names in its path, if it may be seen by who asks.
+
+        Args:
+            request: the request.
+
+        Raises:
+            UsageError: the name is no number.
+            NotFound: there is no such call, or a tenant asks, and it is not its own.
+        """
+        tenant, id, graph = tenant_of(request), request.path_params["call"], self.cache.cache.graph
+        if not is_number(id):
+            raise UsageError(f"a call is named by its number, not {id!r}; /v1/states/STATE tells it")
+
+        def found() -> Edge:
+            edge = graph.edge(int(id))
+            try:
+                check_owned(graph, tenant, edge.state)
+            except NotFound:
+                raise NotFound(f"call {id} is not in the graph (any more)") from None
+            return edge
+
+        return await self.in_thread(found)
 
     async def once(
         self, request: Request, work: Callable[[bytes], Awaitable[bytes]], of: Once[bytes] | None = None

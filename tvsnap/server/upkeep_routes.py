@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from tvsnap.engine.auditing.checking import Checker
 from tvsnap.graph import Edge
-from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import encode
 from tvsnap.server.http import Operation, decode, json_response
@@ -21,7 +20,6 @@ from tvsnap.wire.values import to_data
 
 _CHECK = bodies.decoder(bodies.Check)
 _FORGET = bodies.decoder(bodies.Forget)
-LARGEST = 2**63 - 1
 
 
 class UpkeepRoutes:
@@ -69,19 +67,7 @@ class UpkeepRoutes:
 
     async def _again(self, request: Request, making: Callable[[Edge, bytes], Callable[[], bytes]]) -> Response:
         """Answers with what `making` returns a function for, which makes a call again in a sandbox."""
-        tenant, id = tenant_of(request), request.path_params["call"]
-        if not (id.isascii() and id.isdigit() and int(id) <= LARGEST):
-            raise UsageError(f"a call is named by its number, not {id!r}; /v1/states/STATE tells it")
-
-        def found() -> Edge:
-            edge = self._cache.graph.edge(int(id))
-            try:
-                check_owned(self._cache.graph, tenant, edge.state)
-            except NotFound:
-                raise NotFound(f"call {id} is not in the graph (any more)") from None
-            return edge
-
-        edge = await self._service.in_thread(found)
+        tenant, edge = tenant_of(request), await self._service.owned_call(request)
 
         async def work(body: bytes) -> bytes:
             make = making(edge, body)

@@ -1,4 +1,7 @@
-"""Values of tvsnap as plain JSON and back: dataclasses as objects, bytes in base 64, infinite numbers as null."""
+"""Values of tvsnap as plain JSON and back.
+
+Dataclasses are objects, named tuples are arrays, bytes are in base 64, and infinite numbers are null.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +79,9 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         hints = typing.get_type_hints(kind)
         readers = [(field.name, _reader(hints[field.name])) for field in fields(kind) if field.init]
         return lambda data: kind(**{name: read(data[name]) for name, read in readers if name in data})
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        members = [_reader(hint) for hint in typing.get_type_hints(kind).values()]
+        return lambda data: kind(*(read(one) for read, one in zip(members, data, strict=False)))
     if origin in (Union, types.UnionType):
         return _union(arguments)
     if origin is tuple and arguments[-1] is Ellipsis:
