@@ -81,6 +81,18 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await request("GET", path, undefined, signal ? { signal } : {})).json();
 }
 
+/** Returns the ids of the calls that have a text in their arguments or outputs; with a task, only its own. */
+export async function search(text: string, task: string, signal: AbortSignal): Promise<Set<number>> {
+  const ids = new Set<number>();
+  for (let after: number | null = 0; after !== null;) {
+    const asked = new URLSearchParams({ text, after: `${after}`, ...(task ? { task } : {}) });
+    const part: { ids: number[]; next: number | null } = await get(`/v1/search?${asked}`, signal);
+    for (const id of part.ids) ids.add(id);
+    after = part.next;
+  }
+  return ids;
+}
+
 /** Posts JSON; returns the JSON of the answer. */
 export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await request("POST", path, body)).json();

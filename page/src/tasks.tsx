@@ -69,7 +69,7 @@ export function Task({ task, query }: { task: string; query: string }) {
         <>
           <p class="note">{count(data.nodes.length, "state")}, {count(data.rollouts.length, "rollout")}{" "}
             <button type="button" onClick={again}>Look again</button></p>
-          <TreeView nodes={data.nodes} roots={data.roots} rollouts={data.rollouts} state={asked.get("state") ?? ""} search={asked.get("search") ?? ""} />
+          <TreeView nodes={data.nodes} roots={data.roots} rollouts={data.rollouts} task={task} state={asked.get("state") ?? ""} search={asked.get("search") ?? ""} />
         </>
       )}
       <Timeline task={task} />

@@ -21,6 +21,11 @@ export interface Mark {
 /** Returns how often a state was come to. */
 export function visits(branch: Branch): number { return 1 + (branch.node.made_by?.hits ?? 0); }
 
+/** Returns whether one of some calls led to a state, or was made in it without changing it. */
+export function hasCall({ node }: Branch, ids: Set<number>): boolean {
+  return (node.made_by !== null && ids.has(node.made_by.id)) || node.unchanging.some(({ id }) => ids.has(id));
+}
+
 /** Builds trees of a listing that has parents before their children; returns the topmost states. */
 export function build(nodes: Node[], rollouts: Rollout[]): Branch[] {
   const branches = new Map<string, Branch>();

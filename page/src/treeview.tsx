@@ -1,7 +1,7 @@
 // The tree, drawn: width is visits, colour is source or reward; with a search, zoom, a minimap and keys.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Node, Rollout, Root } from "./api.ts";
-import { build, type Branch, label, layout, type Mark, reveal, SHADES } from "./tree.ts";
+import { type Node, type Rollout, type Root, search as searchServer } from "./api.ts";
+import { build, type Branch, hasCall, label, layout, type Mark, reveal, SHADES } from "./tree.ts";
 import { callText, count, cut, failure, seconds, size, unserved } from "./text.tsx";
 import { useKeys } from "./use.ts";
 
@@ -12,12 +12,14 @@ const TOP = 26;
 const BEND = 34;
 /** Marks are drawn that stand so many pixels outside of what is seen, or nearer. */
 const MARGIN = 600;
+/** Outputs are searched when nothing was typed for so many milliseconds. */
+const PAUSE = 300;
 const SOURCES = ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"];
 
-interface Props { nodes: Node[]; roots: Root[]; rollouts: Rollout[]; state: string; search: string }
+interface Props { nodes: Node[]; roots: Root[]; rollouts: Rollout[]; task: string; state: string; search: string }
 
 /** The tree of a task. */
-export function TreeView({ nodes, roots, rollouts, state, search }: Props) {
+export function TreeView({ nodes, roots, rollouts, task, state, search }: Props) {
   const tops = useMemo(() => build(nodes, rollouts), [nodes, rollouts]);
   const names = useMemo(() => rootNames(roots, rollouts), [roots, rollouts]);
   const [open, setOpen] = useState(new Set<string>());
@@ -34,7 +36,18 @@ export function TreeView({ nodes, roots, rollouts, state, search }: Props) {
   const marks = useMemo(() => layout(tops, open, colour), [tops, open, colour]);
   const all = useMemo(() => below(tops), [tops]);
   const text = words.trim().toLowerCase();
-  const found = useMemo(() => (text ? all.filter((branch) => branch.text.includes(text)) : []), [all, text]);
+  const [answer, setAnswer] = useState({ text: "", ids: new Set<number>() });
+  useEffect(() => {  // the server alone has the outputs
+    if (!text) return;
+    const ending = new AbortController();
+    const ask = () => searchServer(text, task, ending.signal).then((ids) => setAnswer({ text, ids }), () => undefined);
+    const timer = window.setTimeout(ask, PAUSE);
+    return () => { window.clearTimeout(timer); ending.abort(); };
+  }, [text, task, nodes.length]);
+  const found = useMemo(() => {
+    const ids = answer.text === text ? answer.ids : new Set<number>();
+    return text ? all.filter((branch) => branch.text.includes(text) || hasCall(branch, ids)) : [];
+  }, [all, text, answer]);
   const matches = useMemo(() => new Set(found), [found]);
   const width = LEFT + COLUMN * (1 + marks.reduce((most, mark) => Math.max(most, mark.column), 0));
   const height = TOP + ROW * marks.reduce((rows, mark) => rows + (mark.children.length ? 0 : 1), 0) + 10;
@@ -137,7 +150,7 @@ export function TreeView({ nodes, roots, rollouts, state, search }: Props) {
   return (
     <section aria-label="Tree of states">
       <div class="tools">
-        <label>Search <input ref={input} type="search" value={words} placeholder="calls, states, exit status" onInput={(event) => { setWords(event.currentTarget.value); setPlace(-1); }}
+        <label>Search <input ref={input} type="search" value={words} placeholder="calls, outputs, states, exit status" onInput={(event) => { setWords(event.currentTarget.value); setPlace(-1); }}
           onKeyDown={(event) => { if (event.key === "Enter") go(event.shiftKey ? -1 : 1); if (event.key === "Escape") event.currentTarget.blur(); }} /></label>
         <output aria-live="polite">{!text ? "" : place < 0 ? `${found.length} found` : `${place + 1} of ${found.length}`}</output>
         <label>Colour <select value={colour} onChange={(event) => setColour(event.currentTarget.value as "source" | "reward")}>

@@ -65,7 +65,7 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             ],
             reward=1.0,
         )
-        other = _rollout(client, ["cd /tmp", NOTES, "echo four >> notes.txt"], reward=0.0)
+        other = _rollout(client, ["cd /tmp", NOTES, "echo four >> notes.txt", "rev notes.txt"], reward=0.0)
         for number in range(12):
             _rollout(client, ["cd /tmp", f"echo {number} > other-{number}.txt"], reward=0.5)
         _rollout(client, [f"echo {number} > step-{number}" for number in range(7)], task="a chain", epoch=2)

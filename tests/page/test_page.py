@@ -31,6 +31,14 @@ def test_the_tree_is_searched_and_a_state_opened(page: Page, site: Site) -> None
     expect(page.get_by_role("heading", level=1)).to_contain_text(site.states[2][:12])
 
 
+def test_outputs_are_searched(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/task/notes")
+    page.get_by_label("Search").fill("RUOF")  # "four", as rev prints it
+    expect(page.get_by_text("1 found")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("The chosen state")).to_contain_text("echo four >> notes.txt")
+
+
 def test_folds_open_and_close_by_keys(page: Page, site: Site) -> None:
     page.goto(f"{site.server.url}/#/task/a%20chain")
     tree = page.get_by_role("tree")
