@@ -119,12 +119,12 @@ def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -
     folder = tmp_path / f"sent-{secrets.token_hex(4)}"
     folder.mkdir()
     (folder / "image.yaml").write_text("image: terminal\nfiles: [{source: greeting, dest: /etc/motd}]\n")
-    (folder / "greeting").write_text("hello\n")
+    (folder / "greeting").write_text(f"{folder.name}\n")  # no other image has the same contents, and so is the same
     status, text = verb("image", "build", f"{folder}/", "--json", "--url", server.url)
     assert status == 0, text
     built, _ = json.JSONDecoder().raw_decode(text)  # how it went follows, if it took long
     assert built["name"] == folder.name
-    assert verb("exec", "--url", server.url, _root(server, folder.name), "cat /etc/motd") == (0, "hello\n")
+    assert verb("exec", "--url", server.url, _root(server, folder.name), "cat /etc/motd") == (0, f"{folder.name}\n")
     status, text = verb("image", "rm", folder.name, TVSNAP_URL=server.url)
     assert (status, text.splitlines()[0]) == (0, f"removed {folder.name}")
     assert f"what was done on {folder.name} stays, of no use without it: 1 state" in text
