@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from typer import Argument
 
 from tvsnap.model.errors import UsageError
@@ -41,8 +43,11 @@ def browse(
         if (error.name or "").split(".")[0] != "textual":
             raise
         raise UsageError("the package textual is missing: pip install 'tvsnap[screens]'") from None
-    if not context.is_terminal():
-        raise UsageError("browse needs a terminal; without one: tvsnap tree, tvsnap show, tvsnap rollouts")
+    if not (context.is_terminal() and sys.stderr.isatty()):  # it is drawn on standard error
+        raise UsageError(
+            "browse needs a terminal as its input, output and error output; without one: tvsnap tree, tvsnap show, "
+            "tvsnap rollouts"
+        )
     work = Work()
     with context.any_graph() as graph:
         at = None if state is None else graph.resolve(state).hash

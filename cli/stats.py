@@ -79,7 +79,11 @@ def _print(data: dict[str, Any]) -> None:
     rows = [
         ("calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}"),
         ("hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls"),
-        ("coalesced", f"{data['coalesced']:,}", "waited for a rollout that was executing the same"),
+        (
+            "coalesced",
+            f"{data['coalesced']:,}",
+            f"{percent(data['coalesced'], data['calls'])}: waited for a rollout that was executing the same",
+        ),
         ("executed", f"{data['executed']:,}"),
         (
             "prefix hits",

@@ -16,6 +16,9 @@ from typer import Option
 from . import options
 from .serve import needs_server, run_alone
 
+_FORGOTTEN = 900.0
+"""Seconds after which a fork ends whose page was not heard of, as its browser was killed; others end with their view."""
+
 
 @options.verb("5", backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing")
 def web(
@@ -36,7 +39,7 @@ def web(
     with needs_server():
         from tvsnap.server.settings import ServerSettings
     token = secrets.token_urlsafe(24)
-    settings = ServerSettings(port=port, tokens={token: None})
+    settings = ServerSettings(port=port, tokens={token: None}, ttl=_FORGOTTEN)
     with contextlib.ExitStack() as ends:
 
         def tell(addresses: list[str]) -> None:

@@ -29,7 +29,7 @@ def verb(*words: str, typed: str = "", **variables: str) -> tuple[int, str]:
 def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
     salt = secrets.token_hex(4)
     there = {"TVSNAP_URL": server.url}
-    calls = ("-c", "cd /tmp; echo one > f", "-c", "echo two >> f; cat f")
+    calls = ("-c", "cd /tmp; echo one > f", "-c", "echo two >> f; cat f; touch $'no utf-8: \\xff'")
     status, text = verb("run", "terminal", *calls, "--task", salt, "--salt", salt, "--json", **there)
     assert status == 0, text
     made: dict[str, Any] = json.loads(text)
@@ -52,7 +52,7 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
             for found in (first, second):  # each looks in forks of its own, where times of files may differ
                 found["files"] = [(file["path"], file["kind"], file["patch"]) for file in found["files"]]
             assert first == second
-            assert [path for path, *_ in first["files"]] == ["/tmp/f"]
+            assert [path for path, *_ in first["files"]] == ["/tmp/f", "/tmp/no utf-8: \udcff"]
         elif words[0] == "stats":
             assert first == second
             assert (first["groups"][0]["key"], first["groups"][0]["calls"]) == (salt, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -370,5 +371,15 @@ def decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-encode = msgspec.json.Encoder().encode
-"""Returns an answer as JSON."""
+_encoder = msgspec.json.Encoder()
+
+
+def encode(answer: object) -> bytes:
+    """Returns an answer as JSON.
+
+    A name of a file that is not UTF-8 holds lone surrogates, as everywhere in Python: these become escapes.
+    """
+    try:
+        return _encoder.encode(answer)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(answer, str_keys=True)).encode()
