@@ -17,7 +17,7 @@ from . import options
 from .serve import needs_server, run_alone
 
 _FORGOTTEN = 900.0
-"""Seconds after which a fork ends whose page was not heard of, as its browser was killed; others end with their view."""
+"""Seconds after which a fork ends whose page was not heard of, as its browser was killed. Others end with the view."""
 
 
 @options.verb("5", backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing")
