@@ -68,6 +68,20 @@ def test_a_wrong_guess_changes_nothing(home: Path) -> None:
     assert eventually(lambda: not control_groups(owner)), "nothing is left of the guess"
 
 
+def test_guesses_under_way_end_with_the_guesser(home: Path) -> None:
+    """Whose call would take longer than any test may."""
+    known = NextCalls()
+    first = ToolCall("bash", {"command": "echo 2 > f"})
+    known.learn("t", [first], ToolCall("bash", {"command": "sleep 5000"}), 5000.0)
+    with Cache(home, policy="record-all") as cache:
+        guesser = Guesser(cache, next_calls=known, even_if_busy=True)
+        with guesser.rollout("terminal", "t") as rollout:
+            rollout.call(first.name, first.arguments, 5000.0)
+            assert eventually(lambda: guesser.stats.made == 1)
+            guesser.close()
+            assert run(rollout, "cat f") == "2\n"
+
+
 def test_what_was_recorded_before_is_known(home: Path) -> None:
     with Cache(home, policy="record-all") as cache:
         with cache.rollout("terminal", "t") as rollout:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
@@ -25,6 +25,7 @@ LABEL = "guess"
 WORTH = 0.05
 """Seconds that a guess must be expected to save: about what its fork costs on a machine that is not idle."""
 DEFAULT_TIMEOUT = 60.0
+_ABOUT_TO = 0.05  # seconds after which a call that was about to be made is cancelled again
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ class Guesser:
         self._next_calls = next_calls or NextCalls()
         self._tasks: set[str] = set()
         self._stats = GuessStats()
+        self._under_way: list[_Guess] = []
+        self._closed = False
         self._lock = threading.Lock()
         self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="tvsnap-guess")
         self._enders = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-guess-end")
@@ -126,7 +129,14 @@ class Guesser:
 
     def close(self) -> None:
         """Ends all guesses; rollouts go on without. Safe to repeat."""
-        self._workers.shutdown(cancel_futures=True)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            under_way = list(self._under_way)
+        for guess in under_way:
+            if guess.drop():
+                guess.end()
+        self._workers.shutdown()
         self._enders.shutdown()
 
     def __enter__(self) -> Guesser:
@@ -164,6 +174,12 @@ class Guesser:
                 except RuntimeError:  # closed
                     break
                 begun[guess.call.canonical] = one
+                with self._lock:
+                    self._under_way.append(one)
+                    closed = self._closed
+                one.done.add_done_callback(self._ended)
+                if closed and one.drop():
+                    one.end()
         return begun
 
     def _execute(self, guess: _Guess, state: str, task: str, timeout: float) -> None:
@@ -180,8 +196,13 @@ class Guesser:
             with self._lock:
                 self._stats.failed += 1
         else:
-            with self._lock:
-                self._stats.processor_s += result.processor_s or 0.0
+            if result.source == "executed":
+                with self._lock:
+                    self._stats.processor_s += result.processor_s or 0.0
+
+    def _ended(self, done: Future[None]) -> None:
+        with self._lock:
+            self._under_way = [one for one in self._under_way if one.done is not done]
 
     def _drop(self, guesses: Mapping[str, _Guess]) -> None:
         for guess in guesses.values():
@@ -232,8 +253,10 @@ class _Guess:
             return self.began and not self.done.done()
 
     def end(self) -> None:
-        if self.rollout is not None and not self.done.done():
+        """Ends its call, also one that is only about to be made."""
+        while self.rollout is not None and not self.done.done():
             self.rollout.cancel()
+            wait([self.done], timeout=_ABOUT_TO)
 
 
 class GuessedRollout:
