@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.conftest import TESTS
 
 FAILED = TESTS.parent / ".pytest_cache" / "v" / "cache" / "lastfailed"
-MOST = 5
+MOST = 20
 PROMISE = ("tests/property/", "tests/fuzz/")
 
 

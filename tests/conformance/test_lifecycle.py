@@ -204,6 +204,9 @@ def test_interrupting_from_the_terminal(sandbox: Sandbox) -> None:
         eventually(lambda: "sleep 500" in commands(sandbox))
         stream.sendall(b"\x03")
         eventually(lambda: "sleep 500" not in commands(sandbox))
+        stream.sendall(b"echo awake-$((20 + 1))\r")  # the shell has dealt with the interrupt
+        receive(stream, b"awake-21")
+    time.sleep(0.1)
     usable(sandbox)
 
 

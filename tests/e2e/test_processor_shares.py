@@ -19,7 +19,8 @@ from tvsnap.model.shares import Share
 from tvsnap.sandboxes.local.backend import LocalBackend
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
-BUSY, MEASURED = 8, 4.0
+BUSY, MEASURED, PATIENCE = 8, 8.0, 60.0
+"""Noisy sandboxes; seconds of processor time that are compared; seconds within which a busy machine must give them."""
 LOOPS = "for i in $(seq $(nproc)); do (while :; do :; done) & done"
 
 
@@ -60,10 +61,12 @@ def test_one_sandbox_of_one_owner_has_its_part_beside_many_of_another(home: Path
     limits = Limits(memory=64 * MIB)
     with Cache(home, shares=shares, limits=limits) as cache, busy(cache, "noisy", BUSY) as noisy:
         with busy(cache, "quiet", 1) as quiet:
-            before = used(noisy), used(quiet)
-            time.sleep(MEASURED)
-            theirs, its = used(noisy) - before[0], used(quiet) - before[1]
-        assert theirs + its > MEASURED / 4, "the machine is too busy to tell anything"
+            before, until = (used(noisy), used(quiet)), time.monotonic() + PATIENCE
+            theirs = its = 0.0
+            while theirs + its < MEASURED and time.monotonic() < until:
+                time.sleep(0.5)
+                theirs, its = used(noisy) - before[0], used(quiet) - before[1]
+        assert theirs + its >= MEASURED, "the machine is too busy to tell anything"
         measured = its / (theirs + its)
         assert part - 0.15 < measured < part + 0.15, f"{its:.2f} s beside {theirs:.2f} s"
 

@@ -43,7 +43,7 @@ class Site:
     other: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server whose clients show a token, and some rollouts of two tasks."""
     home = tmp_path_factory.mktemp("page-home")
@@ -86,9 +86,13 @@ def _rollout(
     return states
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The distribution's Chromium."""
+    """The distribution's Chromium.
+
+    It ends with the module, as Playwright runs an event loop in the main thread meanwhile, and `asyncio.run` of other
+    tests would be refused there.
+    """
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip("there is no Chromium: apt-get install chromium")

@@ -24,7 +24,7 @@ def test_the_tree_of_a_server(server: Server, monkeypatch: pytest.MonkeyPatch) -
                 rollout.call("bash", {"command": command})
                 rollout.call("bash", {"command": f"false {command[5:8]}"})
                 ends.append(rollout.state)
-                rollout.call("bash", {"command": "whoami"})
+                rollout.call("bash", {"command": "echo r-$(whoami)"})
                 assert f"rollout {rollout.id}" in notebooks.html(rollout)
         picture = notebooks.html(client.graph.tree(task="browsed"))
         assert "echo one" in picture
@@ -47,7 +47,7 @@ def test_the_tree_of_a_server(server: Server, monkeypatch: pytest.MonkeyPatch) -
                 await screen.press("escape", "t")
                 await screen.until("rollouts that came to", "browsed")
                 await screen.press("escape", "slash")
-                await screen.type("oot")  # nothing but the output of whoami has it
+                await screen.type("r-roo")  # nothing but the output of the last calls has it
                 await screen.until("2 fit", "whoami")
 
         drive(see)
