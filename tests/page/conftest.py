@@ -26,7 +26,8 @@ NOTES = "printf 'one\\ntwo\\n' > notes.txt"
 ODD_TASK = "odd\u202eksat"
 ODD = [
     "mkdir /srv/odd; cd /srv/odd; printf bytes > $'\\xff\\u202ename'; printf lines > $'line\\nbreak'",
-    "mkdir $'\\xfe dir'; mkfifo fifo; ln -s $'away\\nfrom' link; mkdir many; (cd many; touch {1..1200}); touch $'\\xfe dir/inner'",
+    "mkdir $'\\xfe dir'; mkfifo fifo; ln -s $'away\\nfrom' link; mkdir many; (cd many; touch {1..1200})",
+    "touch $'\\xfe dir/inner'",
     "echo 'safe \u202eesrever\u202c \u200b'; printf 'bell\\a\\xe2\\x80\\xae'; touch -d @1.5 link-of-time",
 ]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
