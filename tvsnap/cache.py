@@ -657,19 +657,20 @@ class Cache:
 
     def _made_at(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
         """Returns a sandbox that stands at a state, and the recipe of those of rollouts there."""
-        rollout = None if self.use_cache else self._uncached_at(state)
-        if rollout is None:
-            recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
-            live = self._standing_at(state, recipe)
-        else:
-            recipe = rollout.recipe
-            wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
-            made = rollout.fork_uncached(state)
-            if made is None:
-                raise NotFound(_NOTHING_THERE.format(state[:12]))
-            live = made
-        if wanted.image.network != recipe.image.network:
-            live = self._with_other_network(live, wanted)
+        with self._meter.aside():
+            rollout = None if self.use_cache else self._uncached_at(state)
+            if rollout is None:
+                recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
+                live = self._standing_at(state, recipe)
+            else:
+                recipe = rollout.recipe
+                wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
+                made = rollout.fork_uncached(state)
+                if made is None:
+                    raise NotFound(_NOTHING_THERE.format(state[:12]))
+                live = made
+            if wanted.image.network != recipe.image.network:
+                live = self._with_other_network(live, wanted)
         return live, recipe
 
     def _uncached_at(self, state: str) -> RolloutEngine | None:

@@ -159,7 +159,7 @@ def test_what_is_not_what_it_looks_like_is_shown(page: Page, site: Site) -> None
     page.goto(f"{site.server.url}/#/tasks")
     page.get_by_role("link", name="odd\\u202eksat").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("odd\\u202eksat")
-    assert page.title() == "odd\\u202eksat · tvsnap"
+    expect(page).to_have_title("odd\\u202eksat · tvsnap")
     page.get_by_label("Search").fill("\u202eesrever")
     expect(page.get_by_text("1 found")).to_be_visible()
     page.keyboard.press("Enter")
