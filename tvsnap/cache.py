@@ -60,7 +60,7 @@ from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
-from tvsnap.model.tuning import Tuned, Tuning
+from tvsnap.model.tuning import Tuning
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
@@ -186,7 +186,7 @@ class Cache:
         shared.check(self.budget.disk)
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
-        self._tuned = Tuned(read_tuning(self.home) if tuning is None else check_type(tuning, Tuning, "tuning"))
+        self.tuning = read_tuning(self.home) if tuning is None else tuning
         self.use_cache = use_cache
         self._lent = network_settings or NetworkSettings.of_environment()
         self._image_source: ImageSource = images or ImageStore(self.home)
@@ -210,16 +210,16 @@ class Cache:
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
         metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}
-        self._worth = Worth(chosen, always=same_ids, tuned=self._tuned, **metered)
+        self._worth = Worth(chosen, always=same_ids, tuning=lambda: self.tuning, **metered)
         self._costs = Costs(
             self.backend.name,
             self._totals,
             busy=lambda: self._worth.busy if self._worth.weighs else 0.0,
-            tuned=self._tuned,
+            tuning=lambda: self.tuning,
         )
         self._meter = Meter()
         self._kept = SnapshotBudget(
-            self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared, self._tuned
+            self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared, lambda: self.tuning
         )
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
@@ -234,7 +234,7 @@ class Cache:
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
-        self._companions = Companions(self.graph, ahead=prefork != 0, tuned=self._tuned)
+        self._companions = Companions(self.graph, ahead=prefork != 0, tuning=lambda: self.tuning)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
         self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self.materialise)
@@ -284,11 +284,11 @@ class Cache:
     @property
     def tuning(self) -> Tuning:
         """The parameters by which it is decided what pays; may be set at any time, and then holds for what comes."""
-        return self._tuned.now
+        return self._tuning
 
     @tuning.setter
     def tuning(self, tuning: Tuning) -> None:
-        self._tuned.now = check_type(tuning, Tuning, "tuning")
+        self._tuning = check_type(tuning, Tuning, "tuning")
 
     def rollout(
         self,

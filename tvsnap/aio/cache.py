@@ -111,6 +111,15 @@ class AsyncCache(Twin[Cache]):
         )
         self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
 
+    @property
+    def tuning(self) -> Tuning:
+        """The parameters by which it is decided what pays; see `Cache.tuning`."""
+        return self.cache.tuning
+
+    @tuning.setter
+    def tuning(self, tuning: Tuning) -> None:
+        self.cache.tuning = tuning
+
     def rollout(
         self,
         image: str | Image,

@@ -83,14 +83,9 @@ class Tuning:
 
 
 DEFAULT_TUNING = Tuning()
+"""The parameters that were chosen by hand."""
 
 
-@dataclass(slots=True)
-class Tuned:
-    """The tuning that the parts of one cache look at; replaced as a whole, so that threads see the old or the new one.
-
-    Attributes:
-        now: the tuning that applies.
-    """
-
-    now: Tuning = DEFAULT_TUNING
+def default_tuning() -> Tuning:
+    """Returns the parameters that were chosen by hand."""
+    return DEFAULT_TUNING

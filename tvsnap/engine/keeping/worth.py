@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tvsnap.engine.keeping.policy import Balance, Policy
 from tvsnap.engine.keeping.repeats import NEVER_REPEATED, Repeats
 from tvsnap.host.load import busy_seconds, crowding
-from tvsnap.model.tuning import Tuned
+from tvsnap.model.tuning import Tuning, default_tuning
 
 UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
@@ -71,7 +71,7 @@ class Worth:
         policy: Policy,
         *,
         always: bool = False,
-        tuned: Tuned | None = None,
+        tuning: Callable[[], Tuning] = default_tuning,
         crowding: Callable[[], float] = crowding,
         busy_seconds: Callable[[], float] = busy_seconds,
         computed: Callable[[], float] = _used_by_others,
@@ -81,14 +81,14 @@ class Worth:
         Args:
             policy: says what is recorded, if it has a method `should_record`; else all is.
             always: all is recorded, whatever the policy says.
-            tuned: has the cache's parameters; by default those that were chosen by hand.
+            tuning: tells the cache's parameters; by default those that were chosen by hand.
             crowding: tells how many threads want each processor, at least 1.
             busy_seconds: tells for how long the machine's processors have been busy, seconds.
             computed: tells the processor time that sandboxes have used, or more, seconds.
             clock: tells the time, seconds.
         """
         self._clock = clock
-        self._tuned = tuned or Tuned()
+        self._tuning = tuning
         self._looked, self._crowded, self._used = clock(), 1.0, 0.0
         self._processors = len(os.sched_getaffinity(0))
         self._executed_s = 0.0  # of calls since it was last looked at
@@ -217,7 +217,7 @@ class Worth:
         self._look()
         with self._lock:
             sums = self._faded(image)
-            tuning = self._tuned.now
+            tuning = self._tuning()
             trial_s = tuning.trial_s + TRIAL_EACH * self._most
             return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, trial_s, tuning.record_share)
 

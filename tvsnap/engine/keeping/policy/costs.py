@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Literal
 
-from tvsnap.model.tuning import Tuned, Tuning
+from tvsnap.model.tuning import Tuning, default_tuning
 
 Kind = Literal["checkpoint", "fork", "start"]
 
@@ -34,17 +34,17 @@ class Costs:
         counters: Mapping[str, float] | None = None,
         *,
         busy: Callable[[], float] = lambda: 0.0,
-        tuned: Tuned | None = None,
+        tuning: Callable[[], Tuning] = default_tuning,
     ) -> None:
         """
         Args:
             backend: the backend's name: backends differ in their costs.
             counters: the graph's counters.
             busy: tells how much rollouts are held up by what is computed for others, 0 to 1.
-            tuned: has the cache's parameters; by default those that were chosen by hand.
+            tuning: tells the cache's parameters; by default those that were chosen by hand.
         """
         self._busy = busy
-        self._tuned = tuned or Tuned()
+        self._tuning = tuning
         counters = counters or {}
         self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Costs:
     @property
     def tuning(self) -> Tuning:
         """The parameters of the cache at present."""
-        return self._tuned.now
+        return self._tuning()
 
     @property
     def checkpoint_s(self) -> float:
