@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tvsnap.upkeep.tuning import Judgement, Outcome
 
 
-@options.verb("0125", backend=True)
+@options.verb("012")
 def tune(
     parallel: int = Option(8, metavar="N", min=1, help="How many rollouts run at once.", show_default=True),
     think: float = options.seconds(1.0, "--think", "Seconds that the model takes between two calls.", least=0.0),
@@ -98,7 +98,7 @@ def _learn(setting: Any, weights: Any, now: Tuning, *, trials: int, rollouts: in
     with context.open_graph() as graph:
         with context.waiting("reading rollouts"):
             recorded = read_recorded(graph, most=rollouts)
-        costs = MachineCosts.measured(context.backend_name(), graph.counters())
+        costs = MachineCosts.measured(graph.counters())
     with context.progress(trials, MofNCompleteColumn(), TextColumn("tunings")) as update:
         return learn(
             recorded,

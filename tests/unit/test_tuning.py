@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.caches import open_cache, run
+from tests.unit.cli_helpers import make_command_line
 from tvsnap import Costs, Tuning, UsageError
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import BreakEven, Rebuild
@@ -147,6 +148,12 @@ def test_what_was_made_before_is_answered_and_what_is_new_is_forked() -> None:
     assert again.answered >= outcome.answered + 20 * 3 * 5 - 20 * 4
 
 
+def test_what_the_machine_takes_is_what_was_measured() -> None:
+    counters = {"cost.local.fork.n": 10.0, "cost.local.fork.s": 0.5, "cost.docker.fork.n": 5.0, "cost.docker.fork.s": 9}
+    assert MachineCosts.measured(counters) == MachineCosts(fork=0.05)
+    assert MachineCosts.measured({}) == MachineCosts()
+
+
 def test_snapshots_keep_to_their_room() -> None:
     rollouts = _rollouts()
     size = rollouts[0].calls[0].size
@@ -217,6 +224,28 @@ def test_rollouts_of_a_graph(tmp_path: Path) -> None:
     assert first.calls[1].after is None, "it changed nothing"
     assert first.calls[2].after != second.calls[2].after
     assert all(call.shared for call in first.calls)
+
+
+def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tvsnap = make_command_line(tmp_path, monkeypatch)
+    assert "too few" in tvsnap.error("tune", status=2)
+    for task in range(10):
+        for last in "ab":
+            tvsnap.rollout("echo 1 > f", f"echo {last} > f", task=str(task))
+    found = tvsnap.json("tune", "--trials", "5")
+    assert found["learned_from"] + found["held_out"] == 20
+    assert not found["saved"]
+    assert found["before"]["calls"] == 2 * 2 * found["held_out"]
+    shown = " ".join(tvsnap("tune", "--trials", "5").stdout.split())
+    assert shown.startswith("learned from 10 rollouts, judged by 10 rollouts of other tasks:")
+    assert shown.endswith("tvsnap tune --save uses it" if found["better"] else "nothing is changed")
+    write_tuning(tvsnap.home, Tuning(break_even=3.0))
+    assert tvsnap.json("tune", "--show")["break_even"] == 3.0
+    assert tvsnap.json("tune", "--reset") == {"reset": True}
+    assert tvsnap("tune", "--reset").stdout == "no other tuning was in use\n"
+    assert "one of --save" in tvsnap.error("tune", "--save", "--reset", status=2)
+    saved = tvsnap.json("tune", "--save", "--trials", "5")["saved"]
+    assert (tvsnap.json("tune", "--show") != Tuning().as_dict()) == saved
 
 
 @pytest.fixture

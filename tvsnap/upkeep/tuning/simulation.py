@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from tvsnap.model.tuning import DEFAULT_TUNING, Tuning
 from tvsnap.upkeep.tuning.recorded import RecordedCall, RecordedRollout
 
 GIB = 1 << 30
+_FORKS = re.compile(r"cost\.[^.]+\.fork\.n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,14 @@ class MachineCosts:
     start: float = 0.012
 
     @classmethod
-    def measured(cls, backend: str, counters: Mapping[str, float]) -> MachineCosts:
-        """Returns what caches on a data directory have measured; the defaults where they have not.
+    def measured(cls, counters: Mapping[str, float]) -> MachineCosts:
+        """Returns what caches on a data directory have measured, of the backend that forked most; else the defaults.
 
         Args:
-            backend: the backend's name.
             counters: those of the graph.
         """
+        forks = {name.split(".")[1]: value for name, value in counters.items() if _FORKS.fullmatch(name)}
+        backend = max(forks, key=lambda name: forks[name], default="")
         costs = Costs(backend, counters)
         known = {
             kind: getattr(costs, f"{kind}_s")
