@@ -70,7 +70,10 @@ class Tuning:
 
     @classmethod
     def of(cls, values: object) -> Tuning:
-        """Returns the tuning with these values by name; those that are not named have their defaults.
+        """Returns the tuning with some values; what is not named has its default.
+
+        Args:
+            values: by name, as `as_dict` returns them.
 
         Raises:
             UsageError: these are no values by name, a name is unknown, or a value is out of bounds.
