@@ -55,6 +55,8 @@ if TYPE_CHECKING:
         Captures,
         Command,
         FileChange,
+        FolderEntry,
+        FolderListing,
         Observation,
         Outcome,
         Process,
@@ -108,7 +110,8 @@ _NAMES = {
     "tvsnap.model.limits": "Budget Limits",
     "tvsnap.model.network": "Network Traffic",
     "tvsnap.model.observations": (
-        "Captures Command FileChange Observation Outcome Process ReapReport Service SnapshotInfo TerminalBytes"
+        "Captures Command FileChange FolderEntry FolderListing Observation Outcome Process ReapReport Service "
+        "SnapshotInfo TerminalBytes"
     ),
     "tvsnap.model.services": "HealthCheck ImageService Services",
     "tvsnap.model.shares": "Share",
@@ -144,6 +147,8 @@ __all__ = [
     "Event",
     "Fetched",
     "FileChange",
+    "FolderEntry",
+    "FolderListing",
     "ForkFailed",
     "Forks",
     "Grade",

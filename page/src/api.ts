@@ -1,4 +1,5 @@
 // What the page asks of the server: the operations that all clients use, with the token in a header.
+import { decode } from "./names.ts";
 
 export interface Call { name: string; arguments: Record<string, unknown> }
 export interface Part { media_type: string; data: string | { base64: string } }
@@ -52,7 +53,7 @@ export function keepToken(text: string): void { sessionStorage.setItem(KEY, text
 export function takeTokenOfAddress(): boolean {
   const found = /^#token=(.+)$/.exec(location.hash);
   if (!found) return false;
-  keepToken(decodeURIComponent(found[1]!));
+  keepToken(decode(found[1]!));
   history.replaceState(null, "", "/#/");
   return true;
 }

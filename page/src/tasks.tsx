@@ -65,7 +65,7 @@ export function Task({ task, query }: { task: string; query: string }) {
     <>
       <h1>{task || "All states"}</h1>
       {error && <p role="alert" class="error">{error}</p>}
-      {!data ? !error && <p>Loading…</p> : !data.nodes.length ? <p>No states are recorded here yet.</p> : (
+      {!data ? !error && <p>Loading…</p> : !data.nodes.length ? <p>{task ? "The task has no states: no such task is known, or its states were forgotten. " : "No states are recorded here yet. "}<a href="#/tasks">Tasks</a></p> : (
         <>
           <p class="note">{count(data.nodes.length, "state")}, {count(data.rollouts.length, "rollout")}{" "}
             <button type="button" onClick={again}>Look again</button></p>

@@ -36,11 +36,14 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
   const marks = useMemo(() => layout(tops, open, colour), [tops, open, colour]);
   const all = useMemo(() => below(tops), [tops]);
   const text = words.trim().toLowerCase();
-  const [answer, setAnswer] = useState({ text: "", ids: new Set<number>() });
+  const [answer, setAnswer] = useState({ text: "", ids: new Set<number>(), error: "" });
   useEffect(() => {  // the server alone has the outputs
     if (!text) return;
     const ending = new AbortController();
-    const ask = () => searchServer(text, task, ending.signal).then((ids) => setAnswer({ text, ids }), () => undefined);
+    const ask = () => searchServer(text, task, ending.signal).then(
+      (ids) => setAnswer({ text, ids, error: "" }),
+      (error: Error) => { if (!ending.signal.aborted) setAnswer({ text, ids: new Set(), error: error.message }); },
+    );
     const timer = window.setTimeout(ask, PAUSE);
     return () => { window.clearTimeout(timer); ending.abort(); };
   }, [text, task, nodes.length]);
@@ -153,6 +156,7 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
         <label>Search <input ref={input} type="search" value={words} placeholder="calls, outputs, states, exit status" onInput={(event) => { setWords(event.currentTarget.value); setPlace(-1); }}
           onKeyDown={(event) => { if (event.key === "Enter") go(event.shiftKey ? -1 : 1); if (event.key === "Escape") event.currentTarget.blur(); }} /></label>
         <output aria-live="polite">{!text ? "" : place < 0 ? `${found.length} found` : `${place + 1} of ${found.length}`}</output>
+        {text && answer.text === text && answer.error && <span role="alert" class="error">Outputs were not searched: {answer.error}</span>}
         <label>Colour <select value={colour} onChange={(event) => setColour(event.currentTarget.value as "source" | "reward")}>
           <option value="source">source</option><option value="reward">reward</option>
         </select></label>
