@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tvsnap.model.shares import Share
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
+    from tvsnap.model.tuning import Tuning
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -116,6 +117,7 @@ _NAMES = {
     "tvsnap.model.shares": "Share",
     "tvsnap.model.stats": "Stats",
     "tvsnap.model.task": "Task TaskPhase TaskStep",
+    "tvsnap.model.tuning": "Tuning",
     "tvsnap.rollout": "Rollout",
     "tvsnap.sandboxes.network.settings": "NetworkSettings",
     "tvsnap.sandboxes.protocol": "Backend Sandbox",
@@ -203,6 +205,7 @@ __all__ = [
     "ToolResult",
     "Traffic",
     "TreeItem",
+    "Tuning",
     "TvsnapError",
     "UsageError",
     "Verifier",
