@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sized
 from pathlib import Path
 
 from tvsnap import Cache
-from tvsnap.graph.database import Database
+from tvsnap.host.database import Database
 from tvsnap.sandboxes.local.backend import LocalBackend
 
 POOLED = ("tvsnap-work", "tvsnap-pool", "tvsnap-evict", "tvsnap-companion", "soak")

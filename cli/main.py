@@ -41,6 +41,7 @@ VERBS = {
     "watch": "Watch what happens while rollouts run.",
     "stats": "Show hit rates, time saved, disk and memory in use.",
     "report": "Write a page with charts: hit rates, times, and what was not shared.",
+    "tune": "Learn from recorded rollouts what pays.",
     "gc": "Free what nothing needs.",
     "forget": "Delete a branch, or what a task did: calls, states, snapshots.",
 }

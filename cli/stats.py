@@ -11,13 +11,17 @@ from tvsnap.host.home import resolve_home
 from tvsnap.model.errors import NotFound
 
 from . import context, options
-from .text import count, one_line, percent, seconds, size
+from .text import count, cut, one_line, percent, seconds, size
 from .tree import some
 
 if TYPE_CHECKING:
     from tvsnap.graph import Tally
 
 BAR = 30
+NAME = 24
+"""Cells that names have at least, where they are that long."""
+LESS_NEEDED = ("processor", "failing", "took", "reward", "rollouts")
+"""Columns that a narrow terminal lacks, the first one first."""
 SAVED = "what was answered, minus what was spent; sums of all rollouts, in wall time"
 NOT_SAVED = "by which more was spent than answered; sums of all rollouts, in wall time"
 OF_TALLIES = (
@@ -38,8 +42,9 @@ def stats(
 ) -> None:
     """Show hit rates, time saved, disk and memory in use.
 
-    The figures are of all processes that ever used the data directory. Time saved is net of what it cost: answering,
-    waiting, forks, replays and checkpoints.
+    The figures are of all processes that ever used the data directory. Time saved is net of what it cost rollouts:
+    answering, waiting, forks, replays and checkpoints. Sandboxes outside of rollouts, for graders and for people who
+    look at states, are counted by themselves.
 
     With --task, --label or --by, they are of rollouts alone: how many calls were answered, how long rollouts waited for
     their calls, how long these take where they are executed, and the processor time that the answered ones had taken.
@@ -109,6 +114,10 @@ def _print(data: dict[str, Any]) -> None:
         ("spent", spent, "on hits, waiting, forks, replays and checkpoints, these also while callers thought"),
         ("saved" if saved >= 0 else "not saved", seconds(abs(saved)), SAVED if saved >= 0 else NOT_SAVED),
     ]
+    if data.get("aside_time_s"):  # a server of an earlier version does not tell it
+        rows.append(
+            ("aside", seconds(data["aside_time_s"]), "sandboxes outside of rollouts: graders, and people who look")
+        )
     console.print(context.grid(rows))
     if data["by_depth"]:
         console.print("\nhit rate by a call's place in its rollout", style="bold")
@@ -131,21 +140,42 @@ def _print(data: dict[str, Any]) -> None:
 
 
 def _print_tallies(by: str | None, tallies: list[Tally]) -> None:
+    from rich.cells import cell_len
+
     console = context.console(soft_wrap=True)
     if not tallies:
         console.print("no rollout was made, or none is like that")
         return
-    table = context.table(
-        *(by or "", "rollouts", "reward", "calls", "hits", "failing", "waited", "took", "saved", "processor")
-    )
-    for one in tallies:
-        table.add_row(
-            *(one_line(one.key or ("none" if by else "all")), f"{one.rollouts:,}"),
-            *("" if one.reward is None else f"{one.reward:.3g}", f"{one.calls:,}"),
-            *(percent(one.hits + one.coalesced, one.calls), f"{one.failing:,}" if one.failing else ""),
-            *(seconds(one.waited_s), seconds(one.took_s), _saved(one.saved_s), _saved(one.saved_processor_s)),
-        )
+    rows = [
+        {
+            "rollouts": f"{one.rollouts:,}",
+            "reward": "" if one.reward is None else f"{one.reward:.3g}",
+            "calls": f"{one.calls:,}",
+            "hits": percent(one.hits + one.coalesced, one.calls),
+            "failing": f"{one.failing:,}" if one.failing else "",
+            "waited": seconds(one.waited_s),
+            "took": seconds(one.took_s),
+            "saved": _saved(one.saved_s),
+            "processor": _saved(one.saved_processor_s),
+        }
+        for one in tallies
+    ]
+    names = [one_line(one.key or ("none" if by else "all")) for one in tallies]
+    left_out = []
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) + 2 for name in rows[0]}
+    longest = max(cell_len(name) for name in (by or "", *names))
+    room = console.width if console.is_terminal else longest + sum(widths.values())
+    for name in LESS_NEEDED:
+        if room - sum(widths.values()) < min(longest, NAME):
+            left_out.append(name)
+            del widths[name]
+    table = context.table(by or "", *widths)
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(cut(name, max(1, room - sum(widths.values()))), *(row[column] for column in widths))
+    console.width = room
     console.print(table)
+    if left_out:
+        console.print(f"\nLeft out, as the terminal is narrow: {', '.join(left_out)}; --json has all.", style="dim")
     for sentence in OF_TALLIES:
         console.print(sentence, style="dim")
     unmeasured = sum(one.unmeasured for one in tallies)

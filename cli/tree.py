@@ -12,7 +12,7 @@ from tvsnap.model.errors import NotFound, UsageError
 
 from . import context, options
 from .results import write_result
-from .text import count, one_line
+from .text import count, cut, one_line
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
@@ -149,8 +149,9 @@ def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:
 
 
 def some(names: list[str]) -> str:
-    """Returns the first of some names, for an error."""
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
+    """Returns the first of some names, for an error; long ones are cut."""
+    shown = [cut(one_line(name), 40) for name in names[:8]]
+    return ", ".join([*shown, "..."] if len(names) > 8 else shown) or "none"
 
 
 def node_data(node: TreeNode) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def all_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the default policy record all calls, though calls of tests are short, and what records them is busy."""
-    monkeypatch.setattr(worth, "TRIAL", 1e6)
+    monkeypatch.setattr(worth, "TRIAL_EACH", 1e6)
     monkeypatch.setattr(repeats, "ENOUGH", 1_000_000)
     monkeypatch.setattr(costs, "BUSY", 2.0)
 

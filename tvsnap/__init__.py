@@ -55,6 +55,8 @@ if TYPE_CHECKING:
         Captures,
         Command,
         FileChange,
+        FolderEntry,
+        FolderListing,
         Observation,
         Outcome,
         Process,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from tvsnap.model.shares import Share
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
+    from tvsnap.model.tuning import Tuning
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -107,12 +110,14 @@ _NAMES = {
     "tvsnap.model.limits": "Budget Limits",
     "tvsnap.model.network": "Network Traffic",
     "tvsnap.model.observations": (
-        "Captures Command FileChange Observation Outcome Process ReapReport Service SnapshotInfo TerminalBytes"
+        "Captures Command FileChange FolderEntry FolderListing Observation Outcome Process ReapReport Service "
+        "SnapshotInfo TerminalBytes"
     ),
     "tvsnap.model.services": "HealthCheck ImageService Services",
     "tvsnap.model.shares": "Share",
     "tvsnap.model.stats": "Stats",
     "tvsnap.model.task": "Task TaskPhase TaskStep",
+    "tvsnap.model.tuning": "Tuning",
     "tvsnap.rollout": "Rollout",
     "tvsnap.sandboxes.network.settings": "NetworkSettings",
     "tvsnap.sandboxes.protocol": "Backend Sandbox",
@@ -142,6 +147,8 @@ __all__ = [
     "Event",
     "Fetched",
     "FileChange",
+    "FolderEntry",
+    "FolderListing",
     "ForkFailed",
     "Forks",
     "Grade",
@@ -198,6 +205,7 @@ __all__ = [
     "ToolResult",
     "Traffic",
     "TreeItem",
+    "Tuning",
     "TvsnapError",
     "UsageError",
     "Verifier",

@@ -42,6 +42,7 @@ from tvsnap.host import owners, spare
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home
 from tvsnap.host.owners import Owner
+from tvsnap.host.tuning_file import read_tuning
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
     LARGEST,
@@ -59,6 +60,7 @@ from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
+from tvsnap.model.tuning import Tuning
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
@@ -110,6 +112,7 @@ class Cache:
         timeouts: Literal["private", "shared"] = "private",
         grade_executions: int = 1,
         shares: Iterable[Share] = (),
+        tuning: Tuning | None = None,
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -148,6 +151,8 @@ class Cache:
             shares: the parts that several owners of rollouts have of the budget for snapshots, and of the processors
                 (local backend). Who takes more than its part of the snapshots loses its own first, and may use what
                 others leave free.
+            tuning: by which parameters it is decided what pays; by default those that `tvsnap tune` has learned for
+                the data directory, or those that were chosen by hand. It never changes what a rollout sees.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -181,6 +186,7 @@ class Cache:
         shared.check(self.budget.disk)
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
+        self.tuning = read_tuning(self.home) if tuning is None else tuning
         self.use_cache = use_cache
         self._lent = network_settings or NetworkSettings.of_environment()
         self._image_source: ImageSource = images or ImageStore(self.home)
@@ -204,12 +210,17 @@ class Cache:
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
         metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}
-        self._worth = Worth(chosen, always=same_ids, **metered)
+        self._worth = Worth(chosen, always=same_ids, tuning=lambda: self.tuning, **metered)
         self._costs = Costs(
-            self.backend.name, self._totals, busy=lambda: self._worth.busy if self._worth.weighs else 0.0
+            self.backend.name,
+            self._totals,
+            busy=lambda: self._worth.busy if self._worth.weighs else 0.0,
+            tuning=lambda: self.tuning,
         )
         self._meter = Meter()
-        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
+        self._kept = SnapshotBudget(
+            self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared, lambda: self.tuning
+        )
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
@@ -223,7 +234,7 @@ class Cache:
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
-        self._companions = Companions(self.graph, ahead=prefork != 0)
+        self._companions = Companions(self.graph, ahead=prefork != 0, tuning=lambda: self.tuning)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
         self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self.materialise)
@@ -269,6 +280,15 @@ class Cache:
         Of a cache that was opened with `images`, it is that, which may have no method but `get`.
         """
         return cast("ImageStore", self._image_source)
+
+    @property
+    def tuning(self) -> Tuning:
+        """The parameters by which it is decided what pays; may be set at any time, and then holds for what comes."""
+        return self._tuning
+
+    @tuning.setter
+    def tuning(self, tuning: Tuning) -> None:
+        self._tuning = check_type(tuning, Tuning, "tuning")
 
     def rollout(
         self,
@@ -657,19 +677,20 @@ class Cache:
 
     def _made_at(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
         """Returns a sandbox that stands at a state, and the recipe of those of rollouts there."""
-        rollout = None if self.use_cache else self._uncached_at(state)
-        if rollout is None:
-            recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
-            live = self._standing_at(state, recipe)
-        else:
-            recipe = rollout.recipe
-            wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
-            made = rollout.fork_uncached(state)
-            if made is None:
-                raise NotFound(_NOTHING_THERE.format(state[:12]))
-            live = made
-        if wanted.image.network != recipe.image.network:
-            live = self._with_other_network(live, wanted)
+        with self._meter.aside():
+            rollout = None if self.use_cache else self._uncached_at(state)
+            if rollout is None:
+                recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
+                live = self._standing_at(state, recipe)
+            else:
+                recipe = rollout.recipe
+                wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
+                made = rollout.fork_uncached(state)
+                if made is None:
+                    raise NotFound(_NOTHING_THERE.format(state[:12]))
+                live = made
+            if wanted.image.network != recipe.image.network:
+                live = self._with_other_network(live, wanted)
         return live, recipe
 
     def _uncached_at(self, state: str) -> RolloutEngine | None:

@@ -3,6 +3,7 @@
  *   walk list [--home] DIRECTORY... [SINCE_NS]   records; only those whose ctime is at least that
  *   walk digest [--times FILE] DIRECTORY...   a digest (hash.h), independent of the order of entries
  *   walk times DIRECTORY...                   the modification times of directories, for digest's FILE
+ *   walk folder DIRECTORY MOST                the entries of one directory, at most so many, as other records
  *
  * A DIRECTORY is a path, or the number of an inherited descriptor, which then is `/` and below which paths start with
  * `/` too. Each one is listed itself, and walked within its own file system; a directory of another file system is
@@ -13,6 +14,9 @@
  * OPAQUE: 1 for a directory of an overlay's upper layer that hides the image's. FLAGS: a directory's flags that
  * commands can set (chattr). ATTRIBUTES: 0 if there are no extended attributes and no access control list, else a
  * hexadecimal digest of their names and values; the kernel's own (trusted) are left out.
+ *
+ * A record of `folder` is `NAME\0MODE UID GID SIZE MTIME_NS\0TARGET\0`, TARGET that of a link, if it can be read, else empty. After the last
+ * one follows `\0` and 1 if there are more entries, else 0. The exit status is 0, or the errno.
  *
  * In a digest, size and ctime of a directory do not count, since they change with its entries; nor does its
  * modification time if it is in FILE (that of an untouched image), or if merely looking creates and deletes files in
@@ -31,6 +35,8 @@
 
 #include "entry.h"
 #include "home.h"
+
+enum { FOLDER_BYTES = 16 << 20 }; /* that `folder` prints at most */
 
 static enum { LIST, DIGEST, TIMES } task;
 static int64_t since = INT64_MIN;
@@ -189,6 +195,34 @@ static void walk(int directory, size_t length) {
     closedir(d);
 }
 
+/* Prints the entries of the directory at a path; returns the exit status. */
+static int list_folder(const char *directory, size_t most) {
+    size_t left = FOLDER_BYTES;
+    int fd = open_directory(AT_FDCWD, directory, 0);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+    if (!d) return errno;
+    for (; errno = 0, (e = readdir(d));) {
+        struct stat st;
+        char target[PATH_MAX] = "", numbers[MOST_NUMBERS];
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue; /* it was just deleted */
+        if (S_ISLNK(st.st_mode)) (void)!readlinkat(fd, e->d_name, target, sizeof target - 1); /* fails for some of /proc */
+        size_t name = strlen(e->d_name) + 1, link = strlen(target) + 1;
+        size_t length = (size_t)sprintf(numbers, "%o %u %u %lld %lld", st.st_mode, st.st_uid, st.st_gid,
+                                        (long long)st.st_size, (long long)nanoseconds(st.st_mtim)) + 1;
+        if (!most-- || name + length + link > left) break;
+        left -= name + length + link;
+        fwrite(e->d_name, 1, name, stdout);
+        fwrite(numbers, 1, length, stdout);
+        fwrite(target, 1, link, stdout);
+    }
+    if (errno) return errno;
+    putchar(0);
+    putchar(e ? '1' : '0');
+    return fflush(stdout) ? EIO : 0;
+}
+
 static bool is_number(const char *text) { return *text && !text[strspn(text, "0123456789")]; }
 
 static void walk_from(const char *root) {
@@ -211,6 +245,8 @@ static void walk_from(const char *root) {
 }
 
 int walk_main(char **arguments) {
+    if (strcmp(arguments[0], "folder") == 0)
+        return arguments[1] && arguments[2] ? list_folder(arguments[1], strtoull(arguments[2], NULL, 10)) : EINVAL;
     static const char *const tasks[] = {[LIST] = "list", [DIGEST] = "digest", [TIMES] = "times"};
     int known_task = -1;
     for (int i = 0; i < 3; i++)

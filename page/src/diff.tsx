@@ -1,6 +1,7 @@
 // How a state differs from its parent, or from any other state of its image.
 import { useState } from "preact/hooks";
 import { get, type Difference, type FileAt } from "./api.ts";
+import { visibleName } from "./names.ts";
 import { useLoaded } from "./use.ts";
 
 const KINDS = { "+": "added", "-": "deleted", M: "changed" };
@@ -28,7 +29,7 @@ export function Diff({ state, parent, other }: { state: string; parent: string |
           {nothing && <p>They do not differ.</p>}
           {data.files.map((file) => (
             <details class="card" open={data.files.length < 20}>
-              <summary><code>{file.path}</code> <span class="note">{KINDS[file.kind]}{what(file.before, file.after)}</span></summary>
+              <summary><code>{visibleName(file.path)}</code> <span class="note">{KINDS[file.kind]}{what(file.before, file.after)}</span></summary>
               {file.patch && <Patch text={file.patch} />}
             </details>
           ))}

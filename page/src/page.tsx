@@ -1,7 +1,8 @@
 // The page: its head, the view that the address names, and the form that asks for the token.
 import { render } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { keepToken, onTokenRefused, takeTokenOfAddress } from "./api.ts";
+import { decode, showVisibly, visibleName } from "./names.ts";
 import { Overview } from "./overview.tsx";
 import { StatePage } from "./state.tsx";
 import { Task, Tasks } from "./tasks.tsx";
@@ -24,7 +25,9 @@ function Page() {
   const [refused, setRefused] = useState(false);
   const [help, setHelp] = useState(false);
   const [, ...rest] = path.split("?")[0]!.split("/");
-  const [view, name = "", ...parts] = rest.map(decodeURIComponent);
+  const [view, name = "", ...parts] = rest.map(decode);
+  const title = view === "task" ? name || "All states" : view === "state" ? `${name.slice(0, 12)} ${parts[0] ?? ""}` : view === "tasks" ? "Tasks" : view ? "No such view" : "Overview";
+  useEffect(() => { document.title = `${visibleName(title).trim()} · tvsnap`; }, [title]);
   onTokenRefused(() => setRefused(true));
   useKeys({
     o: () => { location.hash = "/"; },
@@ -50,7 +53,8 @@ function Page() {
           : view === "tasks" ? <Tasks />
           : view === "task" ? <Task key={name} task={name} query={path.split("?")[1] ?? ""} />
           : view === "state" ? <StatePage key={name} name={name} tab={parts[0] ?? "output"} rest={parts.slice(1)} />
-          : <Overview />}
+          : !view ? <Overview />
+          : <><h1>No such view</h1><p role="alert" class="error">The page has no view {visibleName(path)}. It has the <a href="#/">overview</a>, <a href="#/tasks">tasks</a>, #/task/NAME and #/state/HASH.</p></>}
       </main>
     </>
   );
@@ -73,6 +77,7 @@ function TokenForm({ done }: { done: () => void }) {
   );
 }
 
+showVisibly();
 takeTokenOfAddress();
 window.addEventListener("hashchange", () => { if (takeTokenOfAddress()) location.reload(); });
 render(<Page />, document.getElementById("page")!);

@@ -3,7 +3,7 @@ import { get, type Edge, type Shown } from "./api.ts";
 import { Diff } from "./diff.tsx";
 import { Files } from "./files.tsx";
 import { Shell } from "./shell.tsx";
-import { callText, count, failure, moment, Output, seconds, size, unserved } from "./text.tsx";
+import { callText, count, cut, failure, moment, Output, seconds, size, unserved } from "./text.tsx";
 import { useKeys, useLoaded } from "./use.ts";
 
 const TABS = [["output", "Output"], ["diff", "Difference"], ["files", "Files"], ["terminal", "Terminal"]] as const;
@@ -13,7 +13,7 @@ export function StatePage({ name, tab, rest }: { name: string; tab: string; rest
   const { data, error } = useLoaded((signal) => get<Shown>(`/v1/states/${encodeURIComponent(name)}`, signal), [name]);
   const parent = data?.state.parent;
   useKeys({ u: () => { if (parent) location.hash = `/state/${parent}`; } });
-  if (error) return <p role="alert" class="error">{error}</p>;
+  if (error) return <><h1>State <code>{name.slice(0, 12)}</code></h1><p role="alert" class="error">{error}</p><p>Its task may have been forgotten: see the <a href="#/tasks">tasks</a>.</p></>;
   if (!data) return <p>Loading…</p>;
   const { state, root, lineage, snapshots, refusal } = data;
   const made = lineage.at(-1);
@@ -65,7 +65,7 @@ function Calls({ shown: { lineage, calls, state } }: { shown: Shown }) {
 }
 
 function Step({ edge }: { edge: Edge }) {
-  return <li><a href={`#/state/${edge.next_state}`}><code>{callText(edge.call).slice(0, 200)}</code></a>{" "}
+  return <li><a href={`#/state/${edge.next_state}`}><code>{cut(callText(edge.call), 200)}</code></a>{" "}
     <span class="failure">{failure(edge.result)}</span> <span class="note">{seconds(edge.result.duration)}</span></li>;
 }
 

@@ -52,7 +52,7 @@ export function callLine(call: Call): string {
 }
 
 /** Returns how a call failed; empty if it did not. */
-export function failure(result: Result): string {
+export function failure(result: Pick<Result, "timed_out" | "exit_code">): string {
   if (result.timed_out) return "✗ timed out";
   return result.exit_code ? `✗ ${result.exit_code}` : "";
 }
@@ -64,15 +64,15 @@ export function unserved(edge: Edge): string {
   return `${edge.shared ? "not deterministic" : "not shared"}: ${reason}`;
 }
 
-/** Cuts a text in its end. */
+/** Cuts a text in its end, between two characters. */
 export function cut(text: string, length: number): string {
-  return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
+  return text.length <= length ? text : `${text.slice(0, length - 1).replace(/[\ud800-\udbff]$/, "")}…`;
 }
 
 interface Look { front: string; back: string; bold: boolean; faint: boolean; italic: boolean; underlined: boolean; inverse: boolean }
 const PLAIN: Look = { front: "", back: "", bold: false, faint: false, italic: false, underlined: false, inverse: false };
 // Control sequences: those that end with a letter, those with a text, and two letters alone.
-const SEQUENCES = /\x1b\[([0-9;:]*)([ -/]*[@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/g;
+const SEQUENCES = /\x1b\[([0-9;:]*)([ -/]*[@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]|\x1b/g;
 
 /** Returns a text of a terminal: colours become classes, other control sequences are left out, the rest is text. */
 export function terminalText(text: string): (VNode | string)[] {
@@ -89,16 +89,9 @@ export function terminalText(text: string): (VNode | string)[] {
     add(text.slice(from, match.index));
     from = match.index + match[0].length;
     if (match[2] === "m") look = next(look, match[1]!.split(/[;:]/).map(Number));
-    else if (match[0].length === 1 && match[0] !== "\x1b") add(picture(match[0]));
   }
   add(text.slice(from));
   return found;
-}
-
-function picture(character: string): string {
-  const code = character.charCodeAt(0);
-  if (code < 0x20) return String.fromCharCode(0x2400 + code);
-  return code === 0x7f ? "\u2421" : "\ufffd";
 }
 
 function classes(look: Look): string {

@@ -26,7 +26,7 @@ export function Timeline({ task }: { task: string }) {
       {data && !rows.length && <p>No rollouts are recorded here yet.</p>}
       {rows.length > 0 && (
         <>
-          <p class="note">The latest {rows.length} rollouts, each from its beginning; the whole width is {seconds(longest)}. A click opens the state that a call led to.</p>
+          <p class="note">{rows.length === 1 ? "The latest rollout, from its" : `The latest ${rows.length} rollouts, each from its`} beginning; the whole width is {seconds(longest)}. A click opens the state that a call led to.</p>
           <ul class="legend">
             {Object.entries(KINDS).map(([kind, words]) => <li><svg width="16" height="10" aria-hidden="true"><rect class={`t-${kind}`} width="16" height="10" /></svg> {words}</li>)}
           </ul>

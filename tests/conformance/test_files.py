@@ -27,6 +27,48 @@ def test_round_trip(reused: Sandbox, data: bytes) -> None:
     assert sh(reused, "wc -c < /tmp/f").strip() == str(len(data))
 
 
+def test_one_level_of_a_folder_is_listed(sandbox: Sandbox) -> None:
+    sh(
+        sandbox,
+        "mkdir -p /tmp/d/sub/deep; cd /tmp/d; printf abc > $'line\\nbreak'; printf x > $'\\xff\\u202e';"
+        " ln -s nowhere link; mkfifo -m 600 fifo; chmod 1750 sub; touch -d @1.5 -- -n $'line\\nbreak'",
+    )
+    listing = sandbox.list_folder("/tmp/d")
+    assert not listing.cut
+    assert [(one.name, one.kind, one.target) for one in listing.entries] == [
+        ("-n", "file", None),
+        ("fifo", "fifo", None),
+        ("line\nbreak", "file", None),
+        ("link", "symlink", "nowhere"),
+        ("sub", "directory", None),
+        ("\udcff\u202e", "file", None),
+    ]
+    by_name = {one.name: one for one in listing.entries}
+    assert by_name["sub"].mode == 0o1750
+    about = by_name["line\nbreak"]
+    assert (about.size, about.mtime_ns, about.uid, about.gid) == (3, 1_500_000_000, 0, 0)
+    assert sandbox.read_file("/tmp/d/\udcff\u202e") == b"x"
+    assert [one.name for one in sandbox.list_folder("sub").entries] == ["deep"]
+    assert sandbox.list_folder("/tmp/d/sub/deep").entries == ()
+    kinds = {one.name: one.kind for one in sandbox.list_folder("/dev").entries}
+    assert kinds["null"] == "character device"
+    usable(sandbox)
+
+
+def test_a_folder_is_listed_up_to_a_limit_and_without_programs(sandbox: Sandbox) -> None:
+    sh(sandbox, "mkdir /tmp/many; cd /tmp/many; touch {1..300}; ln -s /tmp/many /tmp/to; find() { :; }; PATH=/nowhere")
+    assert sandbox.list_folder("/tmp/many", limit=300) == sandbox.list_folder("/tmp/to")
+    cut = sandbox.list_folder("/tmp/many", limit=299)
+    assert (len(cut.entries), cut.cut) == (299, True)
+    for limit in (0, 1_000_001, True):
+        with pytest.raises(UsageError, match="limit must be"):
+            sandbox.list_folder("/tmp/many", limit=limit)
+    for path, number in (("/nowhere", errno.ENOENT), ("/tmp/many/7", errno.ENOTDIR), ("/dev/null", errno.ENOTDIR)):
+        with pytest.raises(OSError, match=r"\[Errno") as caught:
+            sandbox.list_folder(path)
+        assert caught.value.errno == number
+
+
 def test_large(sandbox: Sandbox) -> None:
     data = EVERY_BYTE * (5 * MIB // 256)
     sandbox.write_file("/tmp/large", data)

@@ -27,6 +27,7 @@ from typing import IO
 
 from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
 from tests.fakes.script import NotScripted
+from tests.fakes.trees import listing_of
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
@@ -38,6 +39,7 @@ from tvsnap.model.observations import (
     Captures,
     Command,
     FileChange,
+    FolderListing,
     Observation,
     Outcome,
     Process,
@@ -376,6 +378,10 @@ class FakeSandbox:
                 content = (file.data,) if file.kind == "file" else ()
                 size = len(file.data) if content else 0
                 yield TreeItem(place[len(top) + 1 :], file.kind, file.mode, size=size, content=content)
+
+    def list_folder(self, path: str, *, limit: int = 10_000) -> FolderListing:
+        self.enter("list_folder", path)
+        return listing_of(self.read_tree(path), limit)
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         self.enter("request", path)

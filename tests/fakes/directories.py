@@ -27,7 +27,7 @@ from typing import IO, TypeVar
 from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
 from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
-from tests.fakes.trees import copy_tree, files_of, size_of
+from tests.fakes.trees import copy_tree, files_of, listing_of, size_of
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
@@ -39,6 +39,7 @@ from tvsnap.model.observations import (
     Captures,
     Command,
     FileChange,
+    FolderListing,
     Observation,
     Outcome,
     Process,
@@ -398,6 +399,9 @@ class DirectorySandbox:
         if not os.path.exists(place):
             raise FileNotFoundError(2, os.strerror(2), path)
         yield from items_of(place)
+
+    def list_folder(self, path: str, *, limit: int = 10_000) -> FolderListing:
+        return listing_of(self.read_tree(path), limit)
 
     def _place(self, path: str) -> str:
         self._check()

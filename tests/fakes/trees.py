@@ -6,12 +6,11 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tvsnap.model.observations import (
-    FileChange,
-)
+from tvsnap.host.trees import TreeItem
+from tvsnap.model.observations import FileChange, FolderEntry, FolderListing
 
 NOT_COMPARED = ("dev", "run", "usr")
 
@@ -83,3 +82,13 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def size_of(path: Path) -> int:
     return sum(each.lstat().st_size for each in _walk(path) if each.is_file())
+
+
+def listing_of(items: Iterable[TreeItem], limit: int) -> FolderListing:
+    """Returns the first level of a folder's items, which have no time."""
+    entries = [
+        FolderEntry(item.name, item.kind, item.mode, item.uid, item.gid, item.size, 0, item.target or None)  # type: ignore[arg-type]
+        for item in items
+        if item.name and "/" not in item.name
+    ]
+    return FolderListing(tuple(entries[:limit]), len(entries) > limit)

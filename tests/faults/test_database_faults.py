@@ -17,8 +17,9 @@ from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, eventually, open_cache, run, settle, sources, threads
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step
 from tests.unit.test_graph_migration import downgrade
-from tvsnap.graph import Graph, database
+from tvsnap.graph import Graph
 from tvsnap.graph.rows import DamagedRecord
+from tvsnap.host.database import BUSY_SECONDS
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 
@@ -126,7 +127,7 @@ def test_bits_flipped_in_the_log(tmp_path: Path) -> None:
         for number in range(20):
             copy = tmp_path / str(number) / "tvsnap.db"
             copy.parent.mkdir()
-            subprocess.run(["cp", path, copy], check=True)  # see `tvsnap.graph.database` for why not by this process
+            subprocess.run(["cp", path, copy], check=True)  # see `tvsnap.host.database` for why not by this process
             shutil.copyfile(f"{path}-wal", f"{copy}-wal")
             log = Path(f"{copy}-wal")
             flip(log, chance.randrange(log.stat().st_size), chance.randrange(8))
@@ -295,7 +296,7 @@ def test_the_log_of_a_file_that_was_moved_away_is_not_taken_for_a_new_ones(tmp_p
 def test_rollouts_go_on_while_another_process_keeps_the_file_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
+    monkeypatch.setattr("tvsnap.host.database.BUSY_SECONDS", 0.3)
     with open_cache(tmp_path) as cache:
         run(cache, "echo 1 > f")
         other = sqlite3.connect(tmp_path / "tvsnap.db", isolation_level=None)
@@ -322,6 +323,6 @@ def test_a_lock_that_is_given_back_in_time_is_waited_for(tmp_path: Path) -> None
             answer.result(0.3)  # it waits for its lease
         other.execute("ROLLBACK")
         other.close()
-        assert answer.result(database.BUSY_SECONDS).output == "1\n"
+        assert answer.result(BUSY_SECONDS).output == "1\n"
         assert rollout.private is None
         assert bash(rollout, "cat f").source == "hit"

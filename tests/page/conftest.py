@@ -23,6 +23,13 @@ HOSTILE = (
     "\\033[31mred\\033[0m\\033]0;title\\007 end'"
 )
 NOTES = "printf 'one\\ntwo\\n' > notes.txt"
+ODD_TASK = "odd\u202eksat"
+ODD = [
+    "mkdir /srv/odd; cd /srv/odd; printf bytes > $'\\xff\\u202ename'; printf lines > $'line\\nbreak'",
+    "mkdir $'\\xfe dir'; mkfifo fifo; ln -s $'away\\nfrom' link; mkdir many; (cd many; touch {1..1200})",
+    "touch $'\\xfe dir/inner'",
+    "echo 'safe \u202eesrever\u202c \u200b'; printf 'bell\\a\\xe2\\x80\\xae'; touch -d @1.5 link-of-time",
+]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PICTURES = os.environ.get("TVSNAP_PICTURES")
 """A folder for pictures of what the tests see; none are taken without it."""
@@ -36,11 +43,13 @@ class Site:
         server: the server.
         states: the state after each call of the first rollout, its root first.
         other: where another rollout of the task has ended.
+        odd: a state with names of files, outputs and calls that are not what they look like.
     """
 
     server: Server
     states: list[str]
     other: str
+    odd: str
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +78,8 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for number in range(12):
             _rollout(client, ["cd /tmp", f"echo {number} > other-{number}.txt"], reward=0.5)
         _rollout(client, [f"echo {number} > step-{number}" for number in range(7)], task="a chain", epoch=2)
-    yield Site(server, states, other[-1])
+        odd = _rollout(client, ODD, task=ODD_TASK, epoch=2)
+    yield Site(server, states, other[-1], odd[-1])
     assert server.stop() == 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.page.conftest import TOKEN, Site, picture
+from tests.page.conftest import ODD_TASK, TOKEN, Site, picture
 
 AXE = Path(__file__).parents[2] / "page" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -109,6 +109,102 @@ def test_files_are_listed_shown_and_downloaded(page: Page, site: Site) -> None:
     page.get_by_role("link", name="deep/").click()
     page.get_by_role("link", name="er/").click()
     expect(page.get_by_text("The folder is empty.")).to_be_visible()
+
+
+def test_files_of_any_name_and_kind(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/state/{site.odd}/files/srv/odd")
+    table = page.get_by_role("region", name="Files in /srv/odd")
+    expect(table.get_by_role("row")).to_have_count(8)
+    expect(table.get_by_role("row", name="fifo fifo 0644")).to_be_visible()
+    expect(table.get_by_role("row", name="link → away^Jfrom symlink")).to_be_visible()
+    expect(table.get_by_role("row", name="link-of-time")).to_contain_text("1970-01-01 00:00:01")
+    page.get_by_role("button", name="line^Jbreak", exact=True).click()
+    expect(page.get_by_label("/srv/odd/line^Jbreak")).to_contain_text("lines")
+    page.get_by_role("button", name="\\xff\\u202ename", exact=True).click()
+    expect(page.get_by_label("/srv/odd/\\xff\\u202ename")).to_contain_text("bytes")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download \\xff\\u202ename").click()
+    assert download.value.path().read_text() == "bytes"
+    page.get_by_role("link", name="\\xfe dir/").click()
+    expect(page.get_by_role("button", name="inner", exact=True)).to_be_visible()
+    assert page.url.endswith("/files/srv/odd/%fe%20dir")
+    page.get_by_role("link", name="odd", exact=True).click()
+    expect(table).to_be_visible()
+
+
+def test_a_folder_of_many_names_says_where_it_was_cut(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/state/{site.odd}/files/srv/odd/many")
+    expect(page.get_by_text("These are 1,000 of 1,200 names.")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    expect(page.get_by_role("row")).to_have_count(1201)
+    page.get_by_label("Filter").fill("119")
+    expect(page.get_by_role("row")).to_have_count(13)
+    page.route("**/folder?**", lambda route: route.continue_(url=f"{route.request.url}&limit=100"))
+    page.reload()
+    expect(page.get_by_text("The folder has more names than these 100")).to_be_visible()
+
+
+def test_what_is_gone_is_said(browser: Browser, site: Site) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{site.server.url}/#token={TOKEN}")
+        page.route("**/files?path=**", lambda route: route.continue_(url=route.request.url.replace("notes", "gone")))
+        page.goto(f"{site.server.url}/#/state/{site.states[5]}/files/tmp")
+        page.get_by_role("button", name="Download notes.txt").click()
+        expect(page.get_by_role("alert")).to_contain_text("/tmp/notes.txt: ")
+        expect(page.get_by_role("alert")).to_contain_text("No such file or directory")
+
+
+def test_what_is_not_what_it_looks_like_is_shown(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/tasks")
+    page.get_by_role("link", name="odd\\u202eksat").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("odd\\u202eksat")
+    expect(page).to_have_title("odd\\u202eksat · tvsnap")
+    page.get_by_label("Search").fill("\u202eesrever")
+    expect(page.get_by_text("1 found")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("The chosen state")).to_contain_text("safe \\u202eesrever\\u202c \\u200b")
+    page.goto(f"{site.server.url}/#/state/{site.odd}")
+    expect(page.locator(".output")).to_have_text("safe \\u202eesrever\\u202c \\u200b\nbell^G\\u202e")
+    for view in (
+        "tasks",
+        f"task/{ODD_TASK}",
+        f"state/{site.odd}",
+        f"state/{site.odd}/diff",
+        f"state/{site.odd}/files/srv/odd",
+    ):
+        page.goto(f"{site.server.url}/#/{view}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_text("…", exact=False).and_(page.get_by_role("status"))).to_have_count(0)
+        assert not {*"\u202e\u202c\u200b\a"} & {*page.locator("body").inner_text()}, view
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("nosuch/view", "The page has no view"),
+        ("task/no-such-task", "no such task is known"),
+        ("task/100%", "no such task is known"),
+        ("state/" + "0" * 64, "no state"),
+    ],
+)
+def test_what_there_is_not_is_said(browser: Browser, site: Site, address: str, words: str) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{site.server.url}/#token={TOKEN}")
+        page.goto(f"{site.server.url}/#/{address}")
+        expect(page.get_by_text(words)).to_be_visible()
+        expect(page.get_by_role("main").get_by_role("link", name="tasks")).to_be_visible()
+
+
+def test_a_search_that_fails_is_said(browser: Browser, site: Site) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{site.server.url}/#token={TOKEN}")
+        page.route("**/v1/search?**", lambda route: route.abort())
+        page.goto(f"{site.server.url}/#/task/notes")
+        page.get_by_label("Search").fill("four")
+        expect(page.get_by_role("alert")).to_contain_text("Outputs were not searched")
 
 
 def test_a_command_is_typed_in_a_terminal(page: Page, site: Site) -> None:

@@ -97,7 +97,7 @@ def test_a_file_that_cannot_grow_costs_no_answer(tmp_path: Path, caplog: pytest.
 
 
 def test_a_file_that_another_has_locked_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvsnap.priors.database.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("tvsnap.host.database.BUSY_SECONDS", 0.2)
     with PriorCache(tmp_path / "priors.db", refresh=0.0) as cache:
         cache.prior("go", ACTIONS, lambda: {"a": 1.0}, state="1")
         with contextlib.closing(sqlite3.connect(tmp_path / "priors.db", isolation_level=None)) as other:

@@ -196,6 +196,18 @@ def test_a_sandbox_in_a_state(cache: AnyCache, tmp_path: Path) -> None:
             sandbox.put(tmp_path / "folder", "/tmp/folder")
             sandbox.get("/tmp/folder", tmp_path / "back")
             assert (tmp_path / "back" / "file").read_bytes() == b"x" * 300_000
+            sandbox.exec("printf x > $'/tmp/folder/\\xff\\n'; ln -s $'\\xfe' /tmp/folder/link", timeout=10)
+            listing = sandbox.list_folder("/tmp/folder")
+            assert [(one.name, one.target) for one in listing.entries] == [
+                ("file", None),
+                ("link", "\udcfe"),
+                ("\udcff\n", None),
+            ]
+            assert sandbox.read_file("/tmp/folder/\udcff\n") == b"x"
+            sandbox.write_file("/tmp/folder/\udcfd", b"y")
+            assert sandbox.list_folder("/tmp/folder", limit=3).cut
+            with pytest.raises(FileNotFoundError, match="udc80"):
+                sandbox.list_folder("/tmp/\udc80")
             assert "/tmp/g" in sandbox.changes()
             assert sandbox.shell_state()["cwd"] == "/tmp"
         assert rollout.call("bash", {"command": "ls /tmp/g"}).exit_code == 2

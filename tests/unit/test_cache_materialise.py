@@ -38,6 +38,27 @@ def test_any_state_can_be_walked_into(cache: Cache) -> None:
     assert run(cache, "echo 0 >> f", "cat f")[1].output == "0\n"
 
 
+def test_what_is_looked_at_is_no_time_of_rollouts(cache: Cache) -> None:
+    with cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        state = rollout.state
+    before = cache.stats()
+    with cache.materialise(state):
+        pass
+    with cache.fork(state, 2):
+        pass
+    done = cache.stats().since(before)
+    assert done.forks + done.replayed > 0
+    assert done.aside_time_s > 0
+    assert (done.fork_time_s, done.start_time_s, done.replay_time_s, done.checkpoint_time_s) == (0, 0, 0, 0)
+    assert done.saved_s == 0
+    with cache.resume(state) as rollout:
+        bash(rollout, "echo 2 > f")
+    done = cache.stats().since(before)
+    assert done.fork_time_s + done.replay_time_s > 0
+
+
 def test_a_private_state_can_be_walked_into(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from cli import context, stats
 from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tvsnap import Limits
 from tvsnap.cache import Cache
+from tvsnap.graph import Tally
 
 
 @pytest.fixture
@@ -143,6 +148,29 @@ def test_stats_by_epoch_task_and_label(line: CommandLine, cache: Cache) -> None:
     assert (first["key"], first["calls"]) == ("first", 3)
     text = line("stats", "--by", "epoch").stdout
     assert "saved: the difference, in wall time" in text
+    assert "processor" in text.splitlines()[0]
     assert "no rollout was made" in line("stats", "--label", "nobody").stdout
     assert "rollouts are counted by epoch, task, label" in line.error("stats", "--by", "image", status=2)
     assert 'no rollouts of task "no" are known' in line.error("stats", "--task", "no", status=3)
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(200, ""), (80, "processor, failing, took"), (40, "reward, rollouts")])
+def test_figures_fit_into_a_terminal(monkeypatch: pytest.MonkeyPatch, width: int, left_out: str) -> None:
+    written = io.StringIO()
+    narrow = Console(file=written, width=width, force_terminal=True, no_color=True, soft_wrap=True)
+    monkeypatch.setattr(context, "console", lambda **_: narrow)
+    numbers = (1234, 0.5, 123_456, 100_000, 20_000, 345, 12_345.0, 99_999.0, 888.0, 777.0, 0)
+    stats._print_tallies("task", [Tally(name, *numbers) for name in ("short", "a-name-that-is-" + 9 * "long-")])
+    head, *rows = [re.sub("\x1b[^m]*m", "", line) for line in written.getvalue().splitlines()[:3]]
+    assert all("97.2 %" in row and len(row) <= width for row in rows)
+    assert {"task", "calls", "hits", "waited", "saved"} <= set(head.split())
+    assert f"{left_out}; --json has all" in written.getvalue() if left_out else "Left out" not in written.getvalue()
+
+
+def test_names_in_errors_are_cut(line: CommandLine, cache: Cache) -> None:
+    for number in range(12):
+        with cache.rollout("terminal", f"{number:02} " + 300 * "long ") as rollout:
+            bash(rollout, "true")
+    cache.close()
+    for verb in (["report", "-"], ["stats"], ["tree"]):
+        assert len(line.error(*verb, "--task", "nosuch", status=3)) < 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -19,6 +20,7 @@ import pytest
 from tests.fakes import inside
 from tests.unit.graph_helpers import add_root, call, look, step, walk
 from tvsnap.graph import Graph, database
+from tvsnap.host.database import Database
 from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 NOBODY = 65534
@@ -124,7 +126,7 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {newer}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(TvsnapError, match=rf"tvsnap.db: made by a newer tvsnap \(format {newer}, .* upgrade"):
+    with pytest.raises(TvsnapError, match=rf"tvsnap.db: made by a newer tvsnap \(format {newer}, .*use that one"):
         Graph(path)
     assert path.read_bytes() == before
 
@@ -169,7 +171,7 @@ def test_a_truncated_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_program_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("tvsnap.host.database.BUSY_SECONDS", 0.2)
     path = tmp_path / "tvsnap.db"
     graph = Graph(path)
     root = add_root(graph)
@@ -218,9 +220,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 def test_what_sqlite_calls_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = sqlite3.OperationalError("disk I/O error")
-    assert str(database.explain(tmp_path / "tvsnap.db", error)).endswith("disk I/O error")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
-    assert "no room left on its disk" in str(database.explain(tmp_path / "tvsnap.db", error))
+    with contextlib.closing(Database(tmp_path / "tvsnap.db", database.FORMAT)) as opened:
+        assert str(opened.explained(error)).endswith("disk I/O error")
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+        assert "no room left on its disk" in str(opened.explained(error))
 
 
 def test_a_directory_without_rights(open_directory: Path) -> None:

@@ -8,11 +8,14 @@ from dataclasses import replace
 import pytest
 
 from tvsnap.engine.keeping.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
-from tvsnap.engine.keeping.policy.costs import BURST, DEFAULTS, ENOUGH, SAVED, SHARE, WINDOW
+from tvsnap.engine.keeping.policy.costs import BURST, DEFAULTS, ENOUGH, SAVED, WINDOW
 from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD, UNPROVABLE_WORTH
 from tvsnap.model.errors import UsageError
+from tvsnap.model.tuning import DEFAULT_TUNING
 
 FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
+
+UNPROVEN_SHARE = DEFAULT_TUNING.unproven_share
 
 
 def test_policies_by_name() -> None:
@@ -61,7 +64,7 @@ def test_what_is_not_proven_is_snapshotted_while_it_is_paid_for() -> None:
 def test_what_is_not_proven_is_snapshotted_where_it_pays_for_that_itself() -> None:
     costs = Costs("local")
     costs.spent(10 * BURST)
-    least = costs.checkpoint_s / SHARE
+    least = costs.checkpoint_s / UNPROVEN_SHARE
     assert not BreakEven().should_checkpoint(Rebuild(False, 3, least - 0.001, proven=False), costs)
     assert BreakEven().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False), costs)
     assert not BreakEven().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False, checkpoint_s=1.0), costs)
@@ -79,7 +82,7 @@ def test_checkpoints_of_what_is_not_proven_take_a_share_of_what_calls_take(seed:
         if BreakEven().should_checkpoint(Rebuild(False, 1, since, proven=False), costs):
             costs.spent(costs.checkpoint_s)
             spent, since = spent + costs.checkpoint_s, 0.0
-    assert 0.05 * SHARE * worked < spent <= (SHARE + SAVED) * worked + BURST + costs.checkpoint_s
+    assert 0.05 * UNPROVEN_SHARE * worked < spent <= (UNPROVEN_SHARE + SAVED) * worked + BURST + costs.checkpoint_s
 
 
 def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:
@@ -90,7 +93,7 @@ def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:
     assert BreakEven().should_checkpoint(unprovable, costs)
     assert not Never().should_checkpoint(unprovable, costs)
     assert not BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=UNPROVABLE_WORTH), costs)
-    assert BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=10.0, replay_s=10.1 / SHARE), costs)
+    assert BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=10.0, replay_s=10.1 / UNPROVEN_SHARE), costs)
 
 
 def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.engine.supply.prefork_policy import HALF_LIFE, HOLD, LIFETIME, REMEMBERED, TOGETHER, Demand, Needs, plan
+from tvsnap.engine.supply.prefork_policy import HALF_LIVES, HOLD, REMEMBERED, TOGETHER, Demand, Needs, plan
+from tvsnap.model.tuning import DEFAULT_TUNING
 
 KEYS = "abcdef"
+HALF_LIFE = DEFAULT_TUNING.half_life_s
+LIFETIME = HOLD + HALF_LIVES * HALF_LIFE
 REFILL = 1.0  # seconds
 DEMANDS = st.lists(
     st.builds(Demand, st.sampled_from(KEYS), st.floats(0, 40), st.floats(0.001, 2)),

@@ -25,7 +25,7 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
-from tvsnap import Budget
+from tvsnap import Budget, Tuning
 from tvsnap.cache import Cache
 from tvsnap.engine.supply import prefork_policy as prefork
 from tvsnap.engine.supply import preforking
@@ -192,7 +192,8 @@ def test_announcements_add_up_and_end(tmp_path: Path, monkeypatch: pytest.Monkey
         cache.expect("terminal", 2)
         cache.expect("terminal", salt="one")  # salts share what is started ahead
         ready(cache, 3)
-        monkeypatch.setattr(prefork, "LIFETIME", 0.0)
+        for name in ("HOLD", "HALF_LIVES"):
+            monkeypatch.setattr(prefork, name, 0)
         ready(cache, 0)
 
 
@@ -496,8 +497,8 @@ def test_demand_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_cache(tmp_path, prefork=4, budget=NOTHING_PARKED) as cache:
         different(cache, *"abcd")
         ready(cache, 4)
-        for name, seconds in (("HOLD", 0.0), ("HALF_LIFE", 0.1), ("LIFETIME", 0.6)):
-            monkeypatch.setattr(prefork, name, seconds)
+        monkeypatch.setattr(prefork, "HOLD", 0.0)
+        cache.tuning = Tuning(half_life_s=0.1)
         ready(cache, 0)
         assert cache.stats().preforks_wasted == 4
 

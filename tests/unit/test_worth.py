@@ -15,7 +15,6 @@ from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Balance, BreakEven
 from tvsnap.engine.keeping.policy.costs import DEFAULTS
-from tvsnap.engine.keeping.policy.snapshotting import RECORD_SHARE
 from tvsnap.engine.keeping.worth import (
     BESIDE,
     COURSES_REMEMBERED,
@@ -25,13 +24,13 @@ from tvsnap.engine.keeping.worth import (
     MEMORY_OF_CALLS,
     REMEMBERED,
     STEADY,
-    TRIAL,
     TRIAL_EACH,
     UNPROFITABLE,
     Worth,
 )
 from tvsnap.graph import Graph
 from tvsnap.model.errors import NotFound, StateLost, TvsnapError
+from tvsnap.model.tuning import DEFAULT_TUNING
 
 
 class Clock:
@@ -108,8 +107,8 @@ def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
     policy = BreakEven()
     assert policy.should_record(Balance())
     assert policy.should_record(Balance(cost_s=2.0, spared_s=2.0))
-    assert policy.should_record(Balance(cost_s=1.0, lasted_s=1.001 / RECORD_SHARE))
-    assert not policy.should_record(Balance(cost_s=1.0, lasted_s=0.999 / RECORD_SHARE))
+    assert policy.should_record(Balance(cost_s=1.0, lasted_s=1.001 / DEFAULT_TUNING.record_share))
+    assert not policy.should_record(Balance(cost_s=1.0, lasted_s=0.999 / DEFAULT_TUNING.record_share))
     assert not policy.should_record(Balance(cost_s=1.0))
     assert policy.should_record(Balance(cost_s=1.0, trial_s=1.0)), "it is still tried"
 
@@ -117,14 +116,16 @@ def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
 def test_a_trial_is_longer_where_many_calls_are_made_at_once() -> None:
     machine = Machine()
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == TRIAL + TRIAL_EACH
+        assert its.balance("image").trial_s == DEFAULT_TUNING.trial_s + TRIAL_EACH
     with machine.calls(8) as its:
-        assert its.balance("image").trial_s == TRIAL + 8 * TRIAL_EACH
+        assert its.balance("image").trial_s == DEFAULT_TUNING.trial_s + 8 * TRIAL_EACH
     with machine.calls(1) as its:
-        assert TRIAL + TRIAL_EACH < its.balance("image").trial_s < TRIAL + 8 * TRIAL_EACH, "these were there just now"
+        assert (
+            DEFAULT_TUNING.trial_s + TRIAL_EACH < its.balance("image").trial_s < DEFAULT_TUNING.trial_s + 8 * TRIAL_EACH
+        ), "these were there just now"
     machine.go_on(10 * MEMORY)
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == TRIAL + TRIAL_EACH
+        assert its.balance("image").trial_s == DEFAULT_TUNING.trial_s + TRIAL_EACH
 
 
 def test_who_waits_where_processors_are_idle_is_held_up() -> None:

@@ -52,6 +52,8 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.exec_all`, to be awaited."""
     read_file = awaited(Sandbox.read_file)
     """`Sandbox.read_file`, to be awaited."""
+    list_folder = awaited(Sandbox.list_folder)
+    """`Sandbox.list_folder`, to be awaited."""
     write_file = awaited(Sandbox.write_file)
     """`Sandbox.write_file`, to be awaited."""
     put = awaited(Sandbox.put)

@@ -13,6 +13,7 @@ from tvsnap.client.async_bases import AsyncClientBase, AsyncRolloutBase, AsyncSa
 from tvsnap.client.events import Event, EventParser
 from tvsnap.client.operations import (
     DEFAULT_TIMEOUT,
+    MOST_ENTRIES,
     MOST_READ,
     RemoteFetched,
     check_call,
@@ -39,7 +40,7 @@ from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.observations import Command, FileChange, Outcome, Process, TerminalBytes
+from tvsnap.model.observations import Command, FileChange, FolderListing, Outcome, Process, TerminalBytes
 from tvsnap.model.several import Several, awaited_or_entered
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.wire.errors import Unreachable, WorkerDied
@@ -526,6 +527,12 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
         """Returns a file's contents; see `Sandbox.read_file`."""
         where = self._target("files", path=path, limit=limit, service=service)
         return await self._transport.do(lambda transport: transport.fetch(where))
+
+    async def list_folder(self, path: str, *, limit: int = MOST_ENTRIES) -> FolderListing:
+        """Returns what is in one folder; see `Sandbox.list_folder`."""
+        return from_data(
+            FolderListing, await self._transport.ask(Ask("GET", self._target("folder", path=path, limit=limit)))
+        )
 
     async def write_file(self, path: str, data: bytes, *, user: str | None = None, service: str | None = None) -> None:
         """Writes a file; see `Sandbox.write_file`."""

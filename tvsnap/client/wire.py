@@ -110,7 +110,7 @@ def target(*parts: str, **query: Any) -> str:
     """
     path = "/v1/" + "/".join(quote(part, safe="~") for part in parts)
     given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
 
 
 def request_bytes(

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from tvsnap.graph.base import GraphPart
-from tvsnap.graph.database import FAILURES, explain, is_undecodable
 from tvsnap.graph.model import Edge, Lease
 from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
+from tvsnap.host.database import FAILURES, is_undecodable
 from tvsnap.host.waiting import alike
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
@@ -98,7 +98,7 @@ class Answers(GraphPart):
         try:
             return self._answer(reader, state, call, timeout, backend, waited, quiet_s)
         except FAILURES as error:
-            raise explain(database.path, error) from error
+            raise database.explained(error) from error
         finally:
             database.give_back(reader)
 

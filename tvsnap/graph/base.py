@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvsnap.graph.database import Database
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.rows import encodable
+from tvsnap.host.database import Database
 from tvsnap.model.errors import TvsnapError
 
 

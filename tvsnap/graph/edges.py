@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tvsnap.graph.answers import KEPT
-from tvsnap.graph.database import FAILURES, is_undecodable
 from tvsnap.graph.insertion import insert_call, insert_state, insert_steps, state_above, task_number
 from tvsnap.graph.lineage import Lineage
 from tvsnap.graph.model import Edge, StepRow
@@ -26,6 +25,7 @@ from tvsnap.graph.rows import (
     pack_parts,
     to_edge,
 )
+from tvsnap.host.database import FAILURES, is_undecodable
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from tvsnap.graph.answers import Answers
-from tvsnap.graph.database import Database
+from tvsnap.graph.database import FORMAT
 from tvsnap.graph.edges import Edges
 from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.insertion import INSERT_STATE
@@ -16,6 +16,7 @@ from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.rows import ROOT_COLUMNS
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
+from tvsnap.host.database import Database
 
 
 class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
@@ -41,7 +42,7 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
         self.path = path
         self.owner = owner
         self.gives_timeouts = gives_timeouts
-        self._database = Database(path)
+        self._database = Database(path, FORMAT)
         self._pending = Pending()
 
     def close(self) -> None:

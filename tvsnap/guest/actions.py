@@ -18,11 +18,11 @@ from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.guest.services import entering, find_service
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
-from tvsnap.model.arguments import check_seconds
+from tvsnap.model.arguments import check_seconds, check_whole
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
-from tvsnap.model.observations import Command, Outcome, TerminalBytes
+from tvsnap.model.observations import Command, FolderListing, Outcome, TerminalBytes
 from tvsnap.model.services import ImageService
 
 COLUMNS, ROWS = 80, 24
@@ -32,6 +32,8 @@ _SHELL = 16
 _STRIDE, _TURNS = 256, 125
 """Distance between the ids of calls, so that ids are not reused soon; below 32,768, the limit on small machines."""
 _FILE_TIMEOUT = 60.0
+MOST_LISTED = 1_000_000
+"""Entries of a folder that may be asked for; fewer come where their names are long."""
 _LONGEST_ARGUMENT = 100_000
 """Bytes; the kernel allows 128 KiB in one argument."""
 _ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
@@ -186,6 +188,12 @@ class GuestActions(ABC):
 
     def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
         return trees.read(self._tree_tool(path, "root"), path, limit=limit, timeout=timeout)
+
+    def list_folder(self, path: str, *, limit: int = trees.MOST_ENTRIES) -> FolderListing:
+        check_whole(limit, "limit", 1, MOST_LISTED)
+        if "\0" in path:  # PID 1 would take what is before it for the path
+            raise UsageError(f"path must contain no null character: {path!r}")
+        return trees.list_folder(self._tree_tool(path, "root"), path, limit=limit, timeout=_FILE_TIMEOUT)
 
     def _tree_tool(self, path: str, user: str) -> trees.RunTool:
         cwd = "/" if path.startswith("/") else "."  # some users may not enter the shell's directory

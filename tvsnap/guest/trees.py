@@ -9,17 +9,18 @@ import errno
 import hashlib
 import os
 import posixpath
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from tvsnap.host.trees import TreeItem, check_name
 from tvsnap.model.arguments import LONGEST, check_seconds
 from tvsnap.model.errors import SandboxDied
 from tvsnap.model.limits import MIB
-from tvsnap.model.observations import Outcome
+from tvsnap.model.observations import FolderEntry, FolderListing, Outcome
 
 BATCH = 2 * MIB
 """Approximate bytes of contents in a request: PID 1 keeps them in memory, which counts as the sandbox's."""
@@ -28,9 +29,23 @@ _MOST_RECORDS = 4000
 _MOST_LISTED = 64 * MIB
 """Bytes of a folder's listing: some 500,000 names."""
 _LONGEST_TARGET = 4096
+MOST_ENTRIES = 10_000
+"""Entries of a folder that are listed, unless more are asked for."""
+_LISTING = 16 * MIB
+"""Bytes of the listing of one folder: PID 1 stops there (walk.c)."""
+_KINDS: dict[int, Any] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
 FIXED_TIME = 946684800
 """The first second of the year 2000: the modification time of new files, as the sandbox sees them."""
 _TIMES = 20 * 365 * 86400
+_FACTS = re.compile(rb"[0-7]{1,7}( \d{1,10}){2} \d{1,19} -?\d{1,19}")
 
 
 class RunTool(Protocol):
@@ -192,6 +207,30 @@ def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Itera
         yield from _Reader(run, deadline, limit).read(_listed(listed.output, real))
     else:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
+def list_folder(run: RunTool, path: str, *, limit: int, timeout: float) -> FolderListing:
+    """Returns what is in a folder of a sandbox, at most `limit` entries.
+
+    Raises OSError with the errno inside.
+    """
+    outcome = run("walk", "folder", path, str(limit), stdin=b"", limit=2 * (_LISTING + 2), timeout=timeout)
+    _raise_error(outcome, path)
+    *fields, end = outcome.output.split(b"\0")
+    if len(fields) % 3 != 1 or fields.pop() or end not in (b"0", b"1") or len(fields) > 3 * limit:
+        raise SandboxDied(f"the sandbox lists a folder that makes no sense: it ends with {outcome.output[-40:]!r}")
+    entries = {}
+    for name, facts, target in zip(fields[0::3], fields[1::3], fields[2::3], strict=True):
+        words = facts.split() if _FACTS.fullmatch(facts) else [b"0"]
+        mode, numbers = int(words[0], 8), [int(word) for word in words[1:]]
+        kind = _KINDS.get(stat.S_IFMT(mode))
+        bad_name = name in (b"", b".", b"..") or b"/" in name or name in entries
+        if bad_name or kind is None or (target and kind != "symlink") or max(map(abs, numbers)) >= 1 << 63:
+            raise SandboxDied(f"the sandbox answers nonsense: {name[:40]!r} {facts[:40]!r} in a folder")
+        link = os.fsdecode(target) if target else None
+        uid, gid, size, mtime = numbers
+        entries[name] = FolderEntry(os.fsdecode(name), kind, stat.S_IMODE(mode), uid, gid, size, mtime, link)
+    return FolderListing(tuple(one for _, one in sorted(entries.items())), end == b"1")
 
 
 @dataclass(frozen=True, slots=True)

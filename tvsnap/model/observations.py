@@ -171,6 +171,44 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderEntry:
+    """One name in a folder.
+
+    Attributes:
+        name: the name; bytes that are not UTF-8 are lone surrogates, as `os.fsdecode` makes them.
+        kind: what it is.
+        mode: its permission bits.
+        uid: the user that owns it, as seen inside.
+        gid: the group that owns it, as seen inside.
+        size: its size in bytes.
+        mtime_ns: its modification time in nanoseconds since the epoch.
+        target: where a symbolic link leads; None for other kinds, and where that cannot be read.
+    """
+
+    name: str
+    kind: Literal["file", "directory", "symlink", "fifo", "socket", "character device", "block device"]
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderListing:
+    """What is in one folder.
+
+    Attributes:
+        entries: what is in it, by name.
+        cut: whether there is more; which names are told then is chance.
+    """
+
+    entries: tuple[FolderEntry, ...]
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotInfo:
     """A snapshot on disk.
 

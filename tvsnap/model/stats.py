@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -53,6 +54,8 @@ class Stats(Displayed):
         replay_time_s: time spent on replays.
         checkpoint_time_s: time spent on checkpoints, which are taken while the caller thinks.
         prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
+        aside_time_s: time spent on sandboxes outside of rollouts (`Cache.materialise`, `Cache.fork`, and what people
+            look at): that of their forks, starts, replays and checkpoints, which is in none of the times above.
         audited: answers of the graph that were audited: made again in the background. Their forks, starts and replays
             are included in the other numbers.
         audit_differences: recorded calls that turned out to return something else.
@@ -95,6 +98,7 @@ class Stats(Displayed):
     replay_time_s: float = 0.0
     checkpoint_time_s: float = 0.0
     prefork_time_s: float = 0.0
+    aside_time_s: float = 0.0
     audited: int = 0
     audit_differences: int = 0
     evicted: int = 0
@@ -156,6 +160,7 @@ class Meter:
         self._lock = threading.Lock()
         self._counts: defaultdict[str, float] = defaultdict(float)
         self._saved: dict[str, float] = {}
+        self._here = threading.local()  # whether this thread makes sandboxes for no rollout
         self._latency: dict[Latency, deque[float]] = {kind: deque(maxlen=SAMPLES) for kind in LATENCIES}
 
     def add(self, **counts: float) -> None:
@@ -225,10 +230,26 @@ class Meter:
         """Counts a checkpoint that took `seconds`."""
         self._timed("checkpoints", "checkpoint_time_s", "checkpoint", seconds)
 
+    def replay(self, seconds: float) -> None:
+        """Counts a recorded call that was executed again in `seconds`."""
+        self.add(**{"replayed": 1, self._spent_as("replay_time_s"): seconds})
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """A block in which this thread makes sandboxes for no rollout: their times are counted by themselves."""
+        self._here.aside = True
+        try:
+            yield
+        finally:
+            self._here.aside = False
+
+    def _spent_as(self, time: str) -> str:
+        return "aside_time_s" if getattr(self._here, "aside", False) else time
+
     def _timed(self, count: str, time: str, kind: Latency, seconds: float) -> None:
         with self._lock:
             self._counts[count] += 1
-            self._counts[time] += seconds
+            self._counts[self._spent_as(time)] += seconds
             self._latency[kind].append(seconds)
 
     def take_unsaved(self) -> Mapping[str, float]:

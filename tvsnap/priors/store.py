@@ -13,10 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.priors.database import Database, Format
+from tvsnap.host.database import Database, Format
 from tvsnap.priors.distributions import LARGEST_JS
 
-FORMAT = Format(Path(__file__).with_name("schema.sql"), 0x74767072, 1, "the priors that were cached")  # "tvpr"
+FORMAT = Format(
+    Path(__file__).with_name("schema.sql"),
+    0x74767072,  # "tvpr"
+    1,
+    kind="cache of priors",
+    begin_anew="anew (the priors that were cached are lost)",
+)
 _COLUMNS = "id, probabilities, ask_s, uses, refreshes, error, answered, revision, checksum, state, vector"
 _OVERHEAD = 200
 """Bytes of an entry on disk beside its vector and its probabilities, indices included."""
@@ -335,7 +341,7 @@ def worth(uses: int, ask_s: float, error: float | None, size: int) -> float:
     return (uses + 1) * ask_s * (1.0 - (error or 0.0) / LARGEST_JS) / size
 
 
-def _inflation(writer: sqlite3.Connection) -> float:
+def _inflation(writer: sqlite3.Cursor) -> float:
     row = writer.execute("SELECT value FROM counters WHERE name = 'inflation'").fetchone()
     return 0.0 if row is None else float(row[0])
 

@@ -11,10 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvsnap.host.database import Database, Format
 from tvsnap.model.errors import TvsnapError
-from tvsnap.priors.database import Database, Format
 
-FORMAT = Format(Path(__file__).with_name("schema.sql"), 0x74767078, 1, "the answers that were cached")  # "tvpx"
+FORMAT = Format(
+    Path(__file__).with_name("schema.sql"),
+    0x74767078,  # "tvpx"
+    1,
+    kind="cache of a model's answers",
+    begin_anew="anew (the answers that were cached are lost)",
+)
 _OVERHEAD = 200
 """Bytes of an answer on disk beside its body and the lengths of its pieces."""
 
@@ -185,12 +191,12 @@ class AnswerStore:
         with self._database.write() as writer:
             self._forget(writer, "id = ?", (number,))
 
-    def _forget(self, writer: sqlite3.Connection, which: str, parameters: Sequence[object]) -> None:
+    def _forget(self, writer: sqlite3.Cursor, which: str, parameters: Sequence[object]) -> None:
         row = writer.execute(f"SELECT total(size) FROM answers WHERE {which}", parameters).fetchone()
         writer.execute(f"DELETE FROM answers WHERE {which}", parameters)
         _add(writer, "bytes", -row[0])
 
-    def _evict(self, writer: sqlite3.Connection, spared: bytes) -> None:
+    def _evict(self, writer: sqlite3.Cursor, spared: bytes) -> None:
         """Deletes what saves least time for each byte, as `tvsnap.priors` does, until the rest has room."""
         excess = _counter(writer, "bytes") - self._max_bytes
         if excess <= 0:
@@ -202,7 +208,6 @@ class AnswerStore:
                 break
             chosen.append(row)
             excess -= row[1]
-        rows.close()
         writer.executemany("DELETE FROM answers WHERE id = ?", [(number,) for number, _, _ in chosen])
         _add(writer, "bytes", -sum(size for _, size, _ in chosen))
         _add(writer, "evicted", len(chosen))
@@ -221,12 +226,12 @@ def _pieces(packed: bytes, lengths: bytes, checksum: int) -> tuple[bytes, ...] |
     return tuple(pieces)
 
 
-def _counter(connection: sqlite3.Connection, name: str) -> float:
-    row = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+def _counter(cursor: sqlite3.Cursor, name: str) -> float:
+    row = cursor.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
     return 0.0 if row is None else float(row[0])
 
 
-def _add(writer: sqlite3.Connection, name: str, value: float) -> None:
+def _add(writer: sqlite3.Cursor, name: str, value: float) -> None:
     writer.execute(
         "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
         (name, value),

@@ -21,6 +21,7 @@ from tvsnap.model.observations import (
     Captures,
     Command,
     FileChange,
+    FolderListing,
     Observation,
     Outcome,
     Process,
@@ -193,6 +194,22 @@ class Sandbox(Protocol):
             path: the file or folder.
             limit: the most bytes.
             timeout: seconds; None for no limit.
+        """
+        ...
+
+    def list_folder(self, path: str, *, limit: int = 10_000) -> FolderListing:
+        """Returns what is in one folder, regardless of permissions inside. No program of the image is used for it.
+
+        Args:
+            path: the folder, or a link to it; a relative path starts at the shell's working directory.
+            limit: the most entries, from 1 to 1,000,000; fewer come where names and targets of links exceed 16 MiB.
+
+        Returns:
+            The entries by name, and whether there are more.
+
+        Raises:
+            UsageError: the limit is no such number.
+            OSError: with the errno inside (ENOENT, ENOTDIR, ...).
         """
         ...
 

@@ -292,6 +292,28 @@ class SandboxesAnswer(Struct):
     sandboxes: list[SandboxAnswer]
 
 
+class FolderItem(Struct):
+    """One name in a folder; see `FolderEntry`. A byte of a name that is not UTF-8 is a lone surrogate, `\\udc80` to
+    `\\udcff`.
+    """
+
+    name: str
+    kind: str
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+    target: str | None
+
+
+class FolderAnswer(Struct):
+    """What is in one folder, and whether there is more."""
+
+    entries: list[FolderItem]
+    cut: bool
+
+
 class Answered(Struct):
     """Whether what was asked for was so."""
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 from msgspec.structs import asdict
 from starlette.requests import Request
@@ -62,6 +63,10 @@ class SandboxRoutes:
                 )
             ),
             Operation("GET", f"{one}/files", "readFile", "Reads a file.", self.read, None, BINARY, path),
+            Operation(
+                *("GET", f"{one}/folder", "listFolder", "Lists what is in one folder.", self.list_folder),
+                *(None, bodies.FolderAnswer, {**path, "limit": "the most entries; 10,000 unless it is given"}),
+            ),
             Operation("PUT", f"{one}/files", "writeFile", "Writes a file.", self.write, BINARY, bodies.Answered, path),
             Operation("GET", f"{one}/archive", "exportSandbox", "Returns its files as tar.", self.archive, None, TAR),
             Operation("POST", f"{one}/puts", "put", "Copies an uploaded content into it.", self.put, bodies.Put),
@@ -103,6 +108,15 @@ class SandboxRoutes:
             with held.in_use():
                 data = await held.sandbox.read_file(path, service=request.query_params.get("service"), **chosen)
         return Response(data, media_type=BINARY)
+
+    async def list_folder(self, request: Request) -> Response:
+        """Lists what is in one folder."""
+        held, path, limit = self._held(request), _path(request), number_of(request, "limit")
+        chosen: dict[str, Any] = {} if limit is None else {"limit": limit}
+        async with held.turn():
+            with held.in_use():
+                listing = await held.sandbox.list_folder(path, **chosen)
+        return json_response(to_data(listing))
 
     async def archive(self, request: Request) -> Response:
         """Returns the files as a stream of tar."""
@@ -227,7 +241,9 @@ async def archived(service: Service, sandbox: AsyncSandbox, block: contextlib.As
 
 
 def _path(request: Request) -> str:
-    path = request.query_params.get("path")
+    """Returns the path that is asked for; a name in it may be no UTF-8."""
+    query = parse_qsl(request.url.query, encoding="utf-8", errors="surrogateescape")
+    path = next((value for name, value in query if name == "path"), "")
     if not path:
         raise UsageError("the request names no file: give the parameter path")
     return path

@@ -176,6 +176,9 @@ class BackendConformance:
         assert sandbox.read_file("/tmp/a/b/c") == data
         sh(sandbox, "cd /tmp/a")
         assert sandbox.read_file("b/c") == data
+        listing = sandbox.list_folder("b")
+        assert [(one.name, one.kind, one.size) for one in listing.entries] == [("c", "file", len(data))]
+        assert not listing.cut
 
     def test_folders_go_in_and_come_out(self, lab: Laboratory, tmp_path: Path) -> None:
         """Contents, permission bits and links; what is put again is the same."""

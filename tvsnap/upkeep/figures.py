@@ -70,6 +70,7 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "executed_s": totals.get("tool_time_s", 0.0),
         **costs,
         "prefork_time_s": totals.get("prefork_time_s", 0.0),
+        "aside_time_s": totals.get("aside_time_s", 0.0),
         "saved_s": totals.get("answered_s", 0.0) - sum(costs.values()),
         "snapshots": len(snapshots),
         "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB, Budget
 from tvsnap.model.shares import OTHERS, Shares
 from tvsnap.model.stats import Meter
+from tvsnap.model.tuning import Tuning, default_tuning
 from tvsnap.sandboxes.protocol import Backend
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
@@ -135,8 +136,10 @@ class SnapshotBudget:
         budget: Budget,
         meter: Meter,
         shares: Shares | None = None,
+        tuning: Callable[[], Tuning] = default_tuning,
     ) -> None:
         self._home = home
+        self._tuning = tuning
         self._graph = graph
         self._backend = backend
         self._budget = budget
@@ -154,7 +157,7 @@ class SnapshotBudget:
         if not self._room.holds(size, count):
             with self._lock:
                 known = self._ledger.read()
-                self._evict(known, choose_evicted(_all(known), self._room, time.time(), self._parts))
+                self._evict(known, self._chosen(_all(known), self._room, time.time()))
 
     def find_room(self, new: Kept) -> str | None:
         """Makes room for a snapshot by evicting others that are worth less; returns why there is no room, or None.
@@ -190,7 +193,7 @@ class SnapshotBudget:
         if room.holds(size + new.size, count + 1):
             return None
         now = time.time()
-        worth = new.worth(room, now)
+        worth = new.worth(room, now, self._tuning())
         new = new._replace(owner=self._ledger.owner(new.state))
         with self._lock:
             bar, until = self._bars.get(new.owner, (0.0, 0.0))
@@ -199,13 +202,13 @@ class SnapshotBudget:
             known = self._ledger.read()  # another thread or process may have made room meanwhile
             known.pop(new.state, None)
             there = _all(known)
-            if not new.pinned and new in choose_evicted([*there, new], room, now, self._parts, new.owner):
+            if not new.pinned and new in self._chosen([*there, new], room, now, new.owner):
                 self._bars[new.owner] = worth, time.monotonic() + REFUSING
                 return self._refusal()
             if not room.holds(sum(kept.size for kept in there) + new.size, len(there) + 1):
                 newest = new._replace(pinned=True)
                 spared = room.part(1 - SPARE)
-                chosen = choose_evicted([*there, newest], spared, now, self._parts, new.owner)
+                chosen = self._chosen([*there, newest], spared, now, new.owner)
                 self._evict(known, chosen)
                 gone = {kept.state for kept in chosen}
                 left = [kept for kept in there if kept.state not in gone]
@@ -216,6 +219,9 @@ class SnapshotBudget:
                         "some, or run fewer rollouts at once"
                     )
         return None
+
+    def _chosen(self, kept: Sequence[Kept], room: SnapshotLimits, now: float, asking: str | None = None) -> list[Kept]:
+        return choose_evicted(kept, room, now, self._parts, asking, self._tuning())
 
     def _refusal(self) -> str:
         return (

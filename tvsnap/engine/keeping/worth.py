@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tvsnap.engine.keeping.policy import Balance, Policy
 from tvsnap.engine.keeping.repeats import NEVER_REPEATED, Repeats
 from tvsnap.host.load import busy_seconds, crowding
+from tvsnap.model.tuning import Tuning, default_tuning
 
 UNPROFITABLE = "for calls as short as these the cache costs more than it saves"
 """Why nothing is shared from where a policy has said so."""
@@ -25,8 +26,7 @@ REMEMBERED = 1000  # images
 COURSES_REMEMBERED = 10_000  # long calls that were not recorded
 LONG = 0.2  # seconds of a call whose answer surely saves more than the record of it and of some calls before it costs
 MEMORY = 60.0  # seconds after which what was counts for the part 1/e
-TRIAL = 0.75  # seconds that the cache may cost at the start, so that who tries it out finds all recorded ...
-TRIAL_EACH = 0.25  # ... and for each of the calls that are made at once
+TRIAL_EACH = 0.25  # seconds that the cache may cost at the start for each of the calls that are made at once
 BESIDE = 2.7  # processor time of a fork, a start or a checkpoint, with the removal of a sandbox, for each second of it
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
@@ -71,6 +71,7 @@ class Worth:
         policy: Policy,
         *,
         always: bool = False,
+        tuning: Callable[[], Tuning] = default_tuning,
         crowding: Callable[[], float] = crowding,
         busy_seconds: Callable[[], float] = busy_seconds,
         computed: Callable[[], float] = _used_by_others,
@@ -80,12 +81,14 @@ class Worth:
         Args:
             policy: says what is recorded, if it has a method `should_record`; else all is.
             always: all is recorded, whatever the policy says.
+            tuning: tells the cache's parameters; by default those that were chosen by hand.
             crowding: tells how many threads want each processor, at least 1.
             busy_seconds: tells for how long the machine's processors have been busy, seconds.
             computed: tells the processor time that sandboxes have used, or more, seconds.
             clock: tells the time, seconds.
         """
         self._clock = clock
+        self._tuning = tuning
         self._looked, self._crowded, self._used = clock(), 1.0, 0.0
         self._processors = len(os.sched_getaffinity(0))
         self._executed_s = 0.0  # of calls since it was last looked at
@@ -214,7 +217,9 @@ class Worth:
         self._look()
         with self._lock:
             sums = self._faded(image)
-            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, TRIAL + TRIAL_EACH * self._most)
+            tuning = self._tuning()
+            trial_s = tuning.trial_s + TRIAL_EACH * self._most
+            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, trial_s, tuning.record_share)
 
     def add(
         self,

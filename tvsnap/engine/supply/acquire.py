@@ -363,7 +363,7 @@ class Acquirer:
             redate(live.sandbox, recipe, edge, wrote_since, earlier)
             earlier = edge
             live.state, live.since = edge.next_state, time.monotonic()
-            self._meter.add(replayed=1, replay_time_s=seconds)
+            self._meter.replay(seconds)
             same, known = result.same_value(edge.result), True
             if edge.digest and not (same and edge.proven and edge is not edges[-1]):
                 # Then its output does not count: a time of day, for example, is not part of a state.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvsnap.model.tuning import DEFAULT_TUNING
+
 
 @dataclass(frozen=True, slots=True)
 class Balance:
@@ -20,12 +22,14 @@ class Balance:
             whose first call was answered.
         lasted_s: seconds that the rollouts lasted, thinking included.
         trial_s: seconds that it may cost until it is known whether it pays.
+        share: of the time that rollouts lasted, 0 to 1, that it may cost beyond what it saves, as the cache is tuned.
     """
 
     cost_s: float = 0.0
     spared_s: float = 0.0
     lasted_s: float = 0.0
     trial_s: float = 0.0
+    share: float = DEFAULT_TUNING.record_share
 
     def pays(self, share: float) -> bool:
         """Returns whether the cache costs hardly more than it saves.

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Literal
 
+from tvsnap.model.tuning import Tuning, default_tuning
+
 Kind = Literal["checkpoint", "fork", "start"]
 
 # Seconds until something has been measured: those of a shell sandbox on a 2-core virtual machine.
@@ -15,7 +17,6 @@ DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0
 WINDOW = 101  # samples of which the median is taken
 ENOUGH = 5  # samples after which the defaults are no longer used
 OUTLIER = 10.0  # in medians: the longest duration that is reported to other processes
-SHARE = 0.15  # of the time of calls: a checkpoint of the unproven state that they lead to may take that much
 SAVED = 0.01  # of the time of calls: goes to checkpoints that are not worth it by themselves
 BUSY = 0.5  # from which part of the processors on no such time is available
 BURST = 1.0  # seconds of such time that are available at the start, and that are saved up at most
@@ -28,15 +29,22 @@ class Costs:
     """
 
     def __init__(
-        self, backend: str, counters: Mapping[str, float] | None = None, *, busy: Callable[[], float] = lambda: 0.0
+        self,
+        backend: str,
+        counters: Mapping[str, float] | None = None,
+        *,
+        busy: Callable[[], float] = lambda: 0.0,
+        tuning: Callable[[], Tuning] = default_tuning,
     ) -> None:
         """
         Args:
             backend: the backend's name: backends differ in their costs.
             counters: the graph's counters.
             busy: tells how much rollouts are held up by what is computed for others, 0 to 1.
+            tuning: tells the cache's parameters; by default those that were chosen by hand.
         """
         self._busy = busy
+        self._tuning = tuning
         counters = counters or {}
         self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
         self._lock = threading.Lock()
@@ -48,6 +56,11 @@ class Costs:
             count = counters.get(f"{self._names[kind]}.n", 0.0)
             if count >= ENOUGH:
                 self._medians[kind] = counters[f"{self._names[kind]}.s"] / count
+
+    @property
+    def tuning(self) -> Tuning:
+        """The parameters of the cache at present."""
+        return self._tuning()
 
     @property
     def checkpoint_s(self) -> float:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tvsnap.engine.keeping.policy.balance import Balance
-from tvsnap.engine.keeping.policy.costs import SHARE, Costs
+from tvsnap.engine.keeping.policy.costs import Costs
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
 UNPROVABLE_WORTH = 10.0  # seconds that a checkpoint may take if only a snapshot can ever keep the state
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
-RECORD_SHARE = 0.05  # of the time that rollouts last: the cache may cost that much beyond what it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +88,17 @@ class Never:
 
 
 class RecordAll:
-    """Takes a snapshot of a state once rebuilding it costs more time than a checkpoint and a fork of it.
+    """Takes a snapshot of a state once rebuilding it costs more time than a checkpoint and a fork of it
+    (times `Tuning.break_even`).
 
     The time that was already spent on rebuilding it counts, too, as in the ski-rental problem: a state that is cheap to
     rebuild, but often rebuilt, costs at most twice as much as the best choice in hindsight.
 
     A state that is not known to be reproducible cannot be rebuilt: without a snapshot, the next rollout that comes
     there executes the calls again, which is what they cost without a cache. It is kept if a checkpoint takes less than
-    the share `SHARE` of the time that the calls since the last snapshot took. In addition, about a second is spent at
-    the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states take hardly more than that
-    share of the time of calls. A state that can never be proven is kept at once.
+    the share `Tuning.unproven_share` of the time that the calls since the last snapshot took. In addition, about a
+    second is spent at the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states take hardly
+    more than that share of the time of calls. A state that can never be proven is kept at once.
 
     All calls are recorded, whatever that costs: for people who look at what a few rollouts do.
     """
@@ -107,30 +107,31 @@ class RecordAll:
 
     def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
         """See `Policy.should_checkpoint`."""
+        tuning = costs.tuning
         checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
         fork_s = max(costs.fork_s, rebuild.fork_s)
         if not (rebuild.proven or rebuild.provable):
-            return checkpoint_s < max(UNPROVABLE_WORTH, SHARE * rebuild.replay_s)
+            return checkpoint_s < max(UNPROVABLE_WORTH, tuning.unproven_share * rebuild.replay_s)
         if not rebuild.proven:
-            return checkpoint_s < max(costs.allowance_s, SHARE * rebuild.replay_s)
+            return checkpoint_s < max(costs.allowance_s, tuning.unproven_share * rebuild.replay_s)
         begin_s = costs.start_s if rebuild.from_root else fork_s
         once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
-        return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
+        return max(once_s, rebuild.spent_s) > tuning.break_even * (checkpoint_s + fork_s)
 
 
 class BreakEven(RecordAll):
     """Takes snapshots as `RecordAll` does, and records calls where that pays.
 
     Calls are recorded as long as the cache costs (waiting, and the work of busy processors) no more than its answers
-    save, plus a twentieth of the time of rollouts, and about a second at the start. So everything is recorded where
-    callers think and nothing is lost by it.
+    save, plus a share of the time of rollouts (`Tuning.record_share`), and about a second at the start. So everything
+    is recorded where callers think and nothing is lost by it.
     """
 
     name = "break-even"
 
     def should_record(self, balance: Balance) -> bool:
         """See `Policy`."""
-        return balance.pays(RECORD_SHARE)
+        return balance.pays(balance.share)
 
 
 _POLICIES: Mapping[str, type[Eager] | type[Never] | type[RecordAll]] = {

@@ -1,0 +1,341 @@
+"""A SQLite file that several processes and threads use at once: many read it, one at a time writes.
+
+In WAL mode readers never wait for a writer, and a process killed at any moment leaves whole transactions only. A
+process that has the file open must not open it by other means than SQLite: closing such a descriptor would drop
+SQLite's locks. The file is not mapped into memory: a read error, or a truncation by another process, would then end
+this process instead of raising an error. Only its owner may read it; SQLite creates its other files with the same
+rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tvsnap.host.home import FORKED, keep_private, make_private
+from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
+
+BUSY_SECONDS = 30.0
+FAILURES = (sqlite3.Error, UnicodeError)
+"""What Python's SQLite raises; the latter where text was damaged, even in the file's own schema."""
+_BESIDE = ("-wal", "-shm", "-journal")
+"""The suffixes of the files that SQLite keeps beside a database."""
+_LEAST = 1 << 20
+"""If fewer bytes are free on the disk, an I/O error of SQLite is attributed to lack of room."""
+_DAMAGE = ("not a database", "malformed", "corrupt", "no such table", "no such column")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a file holds, and what its errors say.
+
+    Attributes:
+        schema: the statements that make an empty one.
+        application: the number that tells such a file from other programs'.
+        version: of the schema.
+        kind: what the file is, as in "tool-call graph".
+        begin_anew: how work goes on without a damaged file, as in "with an empty graph".
+        elsewhere: how to use another file, as in "give another path".
+        room: how to make room on a full disk.
+        cache_kib: KiB of pages that the writer keeps in memory.
+        migrations: the statements, separated by ";" and a line's end, that make a file of a version one of the next.
+        functions: SQL functions that these need, by name.
+    """
+
+    schema: Path
+    application: int
+    version: int
+    kind: str
+    begin_anew: str
+    elsewhere: str = "give another path"
+    room: str = "make some, or give another path"
+    cache_kib: int = 2 * 1024
+    migrations: Mapping[int, str] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+def is_undecodable(error: Exception) -> bool:
+    """Returns whether the error means that a text is damaged."""
+    return isinstance(error, UnicodeDecodeError) or "Could not decode" in str(error)
+
+
+class Database:
+    """One process's connections to a file. Thread-safe.
+
+    Attributes:
+        path: the file.
+        readers: idle connections for reading. Take one with `reader()`, give it back with `readers.append()`;
+            both are single steps of the interpreter, so the hot path needs no lock.
+    """
+
+    def __init__(self, path: Path, format: Format) -> None:
+        """Opens the file, and creates it if it is missing.
+
+        Args:
+            path: the file; its folder is created if it is missing.
+            format: what it holds.
+
+        Raises:
+            TvsnapError: in one line, if it cannot be written, is damaged, locked, or of another version or program.
+        """
+        self.path = path
+        self.readers: list[sqlite3.Connection] = []
+        self._format = format
+        self._lock = threading.Lock()
+        self._closed = ""
+        if path.resolve() in _abandoned:
+            raise InfrastructureError(f"{path}: {FORKED}")
+        self._check_rights()
+        try:
+            self._make_if_missing()
+            keep_private(path, *(path.with_name(path.name + suffix) for suffix in _BESIDE))
+            self._writer = self._connect(cache_kib=format.cache_kib)
+            try:
+                self._prepare()
+                self.readers.append(self._open_reader())
+            except BaseException:
+                self._writer.close()
+                raise
+        except FAILURES as error:
+            raise self.explained(error) from error
+        except OSError as error:
+            raise MachineLacks(
+                f"{path}: cannot be made ({error.strerror}); make room, or {format.elsewhere}"
+            ) from error
+        _open.add(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can be used no more: it was closed, or opened before this process was forked off."""
+        return bool(self._closed)
+
+    def reader(self) -> sqlite3.Connection:
+        """Returns a connection for reading, for this thread alone until it is appended to `readers` again."""
+        try:
+            return self.readers.pop()
+        except IndexError:
+            if self._closed:
+                raise InfrastructureError(f"{self.path}: {self._closed}") from None
+            try:
+                return self._open_reader()
+            except FAILURES as error:
+                raise self.explained(error) from error
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A block that reads one consistent version of the file.
+
+        Raises:
+            TvsnapError: SQLite failed, or the file has been closed.
+        """
+        reader = self.reader()
+        try:
+            reader.execute("BEGIN")
+            yield reader
+        except FAILURES as error:
+            raise self.explained(error) from error
+        finally:
+            self.give_back(reader)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Cursor]:
+        """A block that is one transaction: it happens completely, or, if it raises, not at all.
+
+        Raises:
+            TvsnapError: SQLite failed, or the file has been closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise InfrastructureError(f"{self.path}: {self._closed}")
+            cursor = self._writer.cursor()
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                yield cursor
+                cursor.execute("COMMIT")
+            except FAILURES as error:
+                raise self.explained(error) from error
+            finally:
+                if self._writer.in_transaction:
+                    self._writer.rollback()
+                cursor.close()
+
+    def give_back(self, reader: sqlite3.Connection) -> None:
+        """Takes back a connection that `reader()` returned, and ends its transaction if there is one."""
+        if reader.in_transaction:
+            reader.rollback()
+        if self._closed:
+            reader.close()
+        else:
+            self.readers.append(reader)
+
+    def close(self) -> None:
+        """Closes the file; safe to repeat. A reader in use is closed when it is given back."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = "it has been closed; open it again"
+            while self.readers:
+                self.readers.pop().close()
+            self._writer.close()
+        _open.discard(self)
+
+    def abandon(self) -> None:
+        """Stops using the parent's connections, in the child of a fork; see `_abandon_all`."""
+        self._closed = FORKED
+        self._lock = threading.Lock()
+        _abandoned[self.path.resolve()] = [self._writer, *self.readers]
+        self.readers = []
+
+    def explained(self, error: Exception) -> TvsnapError:
+        """Converts an error of SQLite into one that names the file, the reason and a remedy."""
+        reason = str(error)
+        if "locked" in reason or "busy" in reason:
+            return InfrastructureError(
+                f"{self.path}: another process has kept it locked for {BUSY_SECONDS:g} s; end that process and try "
+                "again"
+            )
+        if is_undecodable(error) or any(word in reason for word in _DAMAGE):
+            return self._damaged(reason)
+        if "readonly" in reason or "unable to open" in reason:
+            return MachineLacks(
+                f"{self.path}: cannot be written ({reason}); mend its rights or {self._format.elsewhere}"
+            )
+        if "full" in reason or ("disk I/O" in reason and self._is_full()):
+            return InfrastructureError(f"{self.path}: no room left on its disk; {self._format.room}")
+        return InfrastructureError(f"{self.path}: {reason}")
+
+    def _damaged(self, reason: str) -> InfrastructureError:
+        return InfrastructureError(
+            f"{self.path}: damaged ({reason}); move it away to start {self._format.begin_anew}, or put a copy of it "
+            "back"
+        )
+
+    def _is_full(self) -> bool:
+        try:
+            return shutil.disk_usage(self.path.parent).free < _LEAST
+        except OSError:
+            return False
+
+    def _check_rights(self) -> None:
+        directory, elsewhere = self.path.parent, self._format.elsewhere
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise MachineLacks(
+                f"{directory}: cannot be made ({error.strerror}); mend the rights or {elsewhere}"
+            ) from error
+        for path in (directory, self.path):
+            if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
+                raise MachineLacks(f"{path}: cannot be written; mend its rights or {elsewhere}")
+
+    def _make_if_missing(self) -> None:
+        """Creates an empty file, completely or not at all: an existing one that is empty has lost its contents."""
+        path = self.path
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            if path.exists():
+                if path.stat().st_size == 0:
+                    raise self._damaged("it is empty")
+                return
+            unfinished = path.with_name(f"{path.name}.new")
+            # SQLite would take remains of an earlier file of this name for changes to this one.
+            for rest in (unfinished, *(path.with_name(path.name + suffix) for suffix in _BESIDE)):
+                rest.unlink(missing_ok=True)
+            os.close(make_private(unfinished))
+            with contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = OFF")  # an unfinished file is never used
+                connection.executescript(self._format.schema.read_text())
+                connection.execute(f"PRAGMA application_id = {self._format.application}")
+                connection.execute(f"PRAGMA user_version = {self._format.version}")
+            unfinished.rename(path)
+        finally:
+            os.close(directory)
+
+    def _connect(self, *, cache_kib: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        settings = ("synchronous = NORMAL", "mmap_size = 0", "cell_size_check = ON", f"cache_size = -{cache_kib}")
+        for setting in (*settings, "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {setting}")
+        return connection
+
+    def _open_reader(self) -> sqlite3.Connection:
+        reader = self._connect(cache_kib=2 * 1024)
+        reader.execute("PRAGMA query_only = ON")
+        return reader
+
+    def _prepare(self) -> None:
+        self._enter_wal_mode()
+        self._writer.execute("PRAGMA wal_autocheckpoint = 4000")
+        wanted = self._format.version
+        if self._version() == wanted:
+            return
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            if self._version() != wanted:  # another process may have done it meanwhile
+                for name, function in self._format.functions.items():
+                    self._writer.create_function(name, -1, function, deterministic=True)
+                for version in range(self._version(), wanted):
+                    for statement in self._format.migrations[version].strip().split(";\n"):
+                        self._writer.execute(statement)
+                self._writer.execute(f"PRAGMA user_version = {wanted}")
+            self._writer.execute("COMMIT")
+        finally:
+            if self._writer.in_transaction:
+                self._writer.rollback()
+
+    def _enter_wal_mode(self) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # Where two processes switch the mode at once, SQLite fails without waiting.
+                if time.monotonic() > deadline or "locked" not in str(error):
+                    raise
+            time.sleep(0.01)
+
+    def _version(self) -> int:
+        """Returns the file's version."""
+        known = self._format
+        version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        application: int = self._writer.execute("PRAGMA application_id").fetchone()[0]
+        if application != known.application:
+            raise TvsnapError(f"{self.path}: not a {known.kind} but another program's file; move it away")
+        if version > known.version or (version < known.version and version not in known.migrations):
+            raise TvsnapError(
+                f"{self.path}: made by {'a newer' if version > known.version else 'an older'} tvsnap (format "
+                f"{version}, this one knows {known.version}); use that one, or {known.elsewhere}"
+            )
+        return version
+
+
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
+_abandoned: dict[Path, list[sqlite3.Connection]] = {}
+
+
+def _abandon_all() -> None:
+    """Gives up, in the child of a fork, every file that the parent had open.
+
+    SQLite assumes in the child that it has locks that only the parent has, even for a new connection. Neither using nor
+    closing the parent's connections is safe, so they are kept for as long as the child lives.
+    """
+    for database in list(_open):
+        database.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
