@@ -83,6 +83,12 @@ def test_statements() -> None:
         ("/* x", 1, "a comment does not end"),
         ("USE `mysql`; CREATE TABLE user (a int);", 1, "mysql is the server's own database; dump yours by name"),
         ("CREATE DATABASE `sys`;", 1, "sys is the server's own database"),
+        (
+            "USE x;\nsource rows.sql;\nSELECT 1;",
+            2,
+            "another script, rows.sql, is not read from here: give",
+        ),
+        ("USE x;\n\\. a/rows.sql\nSELECT 1;", 2, "another script, a/rows.sql, is not read from here"),
     ],
 )
 @pytest.mark.parametrize("system", ["sqlite", "postgres", "mariadb"])

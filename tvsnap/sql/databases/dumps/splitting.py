@@ -18,6 +18,8 @@ _CHOOSES = re.compile(
     rb"\s+(?:`([^`]+)`|([\w$]+))",
     re.IGNORECASE,
 )
+_SOURCE = re.compile(rb"(?:source|\\\.)[ \t]+([^\r\n]+)", re.IGNORECASE)
+"""The client's command that reads another script, up to the end of its line."""
 _OWN = {"mysql", "sys", "performance_schema", "information_schema", "ndbinfo"}
 """The server's own databases."""
 
@@ -59,9 +61,15 @@ class Statement:
 
 
 def statements(dump: bytes | mmap.mmap) -> Iterator[Statement]:
-    """Yields the statements of a dump; raises DumpError if it ends within a string or comment."""
+    """Yields the statements of a dump; raises DumpError if it ends within a string or comment, or reads another."""
     try:
         for line, start, end in cut_script(dump):
+            if found := _SOURCE.match(dump, start, end):
+                file = found[1].decode("utf-8", "replace").rstrip(" \t;")
+                raise DumpError(
+                    f"line {line}: another script, {file}, is not read from here: give the database a list of its "
+                    "files in their order, as `stock: [schema.sql, rows.sql]`, and remove this line"
+                )
             yield Statement(line, start, end, dump[start:end])
     except Unended as error:
         raise DumpError(f"{error}; the file may have been cut off: dump it again") from None
