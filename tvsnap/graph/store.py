@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tvsnap.graph.answers import Answers
 from tvsnap.graph.database import FORMAT
-from tvsnap.graph.edges import Edges
 from tvsnap.graph.forget import Forgetting
 from tvsnap.graph.insertion import INSERT_STATE
 from tvsnap.graph.model import Edge, RootInfo, StepRow
 from tvsnap.graph.pending import Pending
+from tvsnap.graph.portable import Portable
 from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.rows import ROOT_COLUMNS
 from tvsnap.graph.snapshots import Snapshots
@@ -19,7 +19,7 @@ from tvsnap.graph.tree import Tree
 from tvsnap.host.database import Database
 
 
-class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
+class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
     """A durable tool-call graph in one SQLite file. Thread-safe; several processes may have it open at once.
 
     Attributes:
