@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
+from tvsnap.model.errors import NotFound, UsageError
+
 from . import context, options
 from .registry_view import reporting, store_of
 from .text import count, one_line, size
 
 if TYPE_CHECKING:
+    from tvsnap.graph import Graph
     from tvsnap.registry import Pushed
 
 
@@ -41,7 +44,7 @@ def push(
 
     with context.open_parts() as parts:
         task = what if what in parts.graph.tasks() else None
-        state = None if task is not None else parts.graph.resolve(what).hash
+        state = None if task is not None else _state(parts.graph, what)
         opened = store_of(store, writes=True)
         with reporting() as progress:
             sent = send(
@@ -56,6 +59,14 @@ def push(
                 progress=progress,
             )
     context.answer(asdict(sent), as_json=as_json, show=lambda: _print(sent))
+
+
+def _state(graph: Graph, what: str) -> str:
+    """Returns the state that a person names, where there is no such task."""
+    try:
+        return graph.resolve(what).hash
+    except (NotFound, UsageError) as error:
+        raise NotFound(f"there is no task {one_line(what)} (tvsnap tree), and no such state: {error}") from None
 
 
 def _print(sent: Pushed) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tvsnap.graph.edges import Edges
-from tvsnap.graph.insertion import insert_call, task_number
+from tvsnap.graph.insertion import insert_call, insert_root, task_number
 from tvsnap.graph.model import RootInfo
 from tvsnap.graph.rows import CHECKED, EdgeRow, checksum
 from tvsnap.model.arguments import check_state, check_text
@@ -53,6 +53,7 @@ SELECT id, next_state, proven, deterministic FROM edges
 WHERE state = ? AND call_key = ? AND slot IS ? AND waited = ?
 """
 _DISTRUST = "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?"
+_VISIT = "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)"
 _WAITED = EdgeRow._fields.index("waited")
 
 
@@ -87,7 +88,7 @@ class Portable(Edges):
         Returns:
             The calls by the root below which they were made.
         """
-        self._write_all()
+        self.flush()
         query, of = (_OF_TASK, check_text(task, "task")) if task is not None else (_OF_STATE, check_state(state or ""))
         found: dict[str, list[list[Any]]] = defaultdict(list)
         for root, *row in self._rows(query + _ROWS, {"of": of}):
@@ -109,18 +110,18 @@ class Portable(Edges):
         Raises:
             InfrastructureError: what is given makes no sense.
         """
-        self.ensure_root(root)
         counts = {"added": 0, "known": 0, "conflicting": 0}
         try:
             with self._database.write() as cursor:
-                number = task_number(cursor, task) if task else None
+                insert_root(cursor, root)
+                number = task_number(cursor, task)
                 for row in rows:
                     counts[self._adopt(cursor, _edge_row(row), number)] += 1
         except (ValueError, TypeError, OverflowError) as error:
             raise InfrastructureError(f"calls from elsewhere make no sense: {error}") from None
         return Adopted(**counts)
 
-    def _adopt(self, cursor: sqlite3.Cursor, row: EdgeRow, task: int | None) -> str:
+    def _adopt(self, cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
         above = cursor.execute("SELECT private FROM states WHERE hash = ?", (row.state,)).fetchone()
         if above is None or above[0]:
             return "conflicting"
@@ -135,7 +136,7 @@ class Portable(Edges):
                 return "conflicting"
             if row.proven and not proven:
                 cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (id,))
-            self._visit(cursor, id, task)
+            cursor.execute(_VISIT, (id, task))
             return "known"
         taken = (
             row.next_state is not None
@@ -147,12 +148,8 @@ class Portable(Edges):
             id = insert_call(cursor, row, None)
         except TvsnapError as error:
             raise ValueError(str(error)) from None
-        self._visit(cursor, id, task)
+        cursor.execute(_VISIT, (id, task))
         return "added"
-
-    def _visit(self, cursor: sqlite3.Cursor, edge: int, task: int | None) -> None:
-        if task is not None:
-            cursor.execute("INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge, task))
 
 
 def root_to_json(root: RootInfo) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class ObjectStore:
         if not url:
             raise UsageError("a store needs an address: a folder, or s3://bucket/folder")
         try:
-            self._files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+            self._files, path = fsspec.core.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
         except ImportError as error:
             raise UsageError(f"nothing here can reach {url}: {error}") from None
         except ValueError as error:
@@ -81,11 +81,13 @@ class ObjectStore:
 
     def _open(self, writes: bool) -> None:
         try:
-            mark = self._read(_MARK)
+            with self._failing("open it", missing=True):
+                mark = self._read(_MARK)
         except FileNotFoundError:
             if not writes:
                 raise NotFound(f"there is no store at {self.url} (tvsnap push makes one)") from None
-            self._write(_MARK, json.dumps({"format": FORMAT}).encode())
+            with self._failing("make it"):
+                self._write(_MARK, json.dumps({"format": FORMAT}).encode())
             return
         try:
             format = json.loads(mark)["format"]
@@ -133,7 +135,7 @@ class ObjectStore:
         if len(name) != _HASH_LENGTH or not set(name) <= set("0123456789abcdef"):
             raise InfrastructureError(f"the store at {self.url} names a blob {name[:80]!r}, which makes no sense")
         try:
-            with self._failing(f"read {name[:12]}"):
+            with self._failing(f"read {name[:12]}", missing=True):
                 packed = self._read(_blob(name))
         except FileNotFoundError:
             raise InfrastructureError(f"the store at {self.url} lacks blob {name[:12]}; push again") from None
@@ -237,13 +239,15 @@ class ObjectStore:
             raise
 
     @contextlib.contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        """Turns what file systems raise, each its own, into one error; that something is missing is left as it is."""
+    def _failing(self, what: str, *, missing: bool = False) -> Iterator[None]:
+        """Turns what file systems raise, each its own, into one error; with `missing`, not that something is missing."""
         try:
             yield
-        except (FileNotFoundError, InfrastructureError):
+        except InfrastructureError:
             raise
         except Exception as error:
+            if missing and isinstance(error, FileNotFoundError):
+                raise
             raise InfrastructureError(
                 f"the store at {self.url} failed ({what}): {error or type(error).__name__}"
             ) from error

@@ -28,6 +28,7 @@ _LEFT_OUT = ("trusted.overlay.origin", "trusted.overlay.uuid", "security.selinux
 _KEPT = ("user.", "trusted.overlay.", "security.capability", "system.posix_acl_")
 """Attributes that files of sandboxes and images may have."""
 _MOST_ATTRIBUTES = 64
+_KEPT_BLOBS = 16
 
 Extents = list[list[Any]]
 """Where the bytes of a file are: blob, offset, length."""
@@ -89,7 +90,8 @@ def pack_tree(store: ObjectStore, root: Path, progress: Callable[[int], object] 
                 entry["target"] = os.fsdecode(os.readlink(full))
             elif stat.S_ISREG(about.st_mode):
                 entry["size"] = about.st_size
-                entry["contents"] = extents = []
+                extents: Extents = []
+                entry["contents"] = extents
                 _store_file(store, together, full, about.st_size, extents)
                 progress(about.st_size)
             elif stat.S_ISCHR(about.st_mode) and about.st_rdev != 0:
@@ -158,12 +160,12 @@ def unpack_tree(
         InfrastructureError: the list or a blob is missing, damaged or makes no sense, or the disk is full.
     """
     text = b"".join(store.get_all(listed))
-    blobs = _Blobs(store)
     directories: dict[str, dict[str, Any]] = {}
     made: set[str] = set()
     try:
-        for line in text.splitlines():
-            entry = json.loads(line)
+        entries = list(map(json.loads, text.splitlines()))
+        blobs = _Blobs(store, entries)
+        for entry in entries:
             path = entry["path"]
             full = _place(root, path, directories, made)
             made.add(path)
@@ -189,7 +191,7 @@ def _place(root: Path, path: str, directories: dict[str, dict[str, Any]], made: 
     if not path:
         return os.fsencode(root)
     folder, _, name = path.rpartition("/")
-    if name in ("", ".", "..") or "\0" in path or folder not in directories:
+    if name in ("", ".", "..") or path.startswith("/") or "\0" in path or folder not in directories:
         raise ValueError(f"{path!r} is in no folder of the tree")
     return _inside(root, path)
 
@@ -268,16 +270,29 @@ def _dress(entry: dict[str, Any], full: bytes) -> None:
 
 
 class _Blobs:
-    """Blobs of small files, of which each is needed many times in a row."""
+    """The blobs of a tree, fetched ahead in the order in which they are needed."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, entries: Sequence[dict[str, Any]]) -> None:
         self._store = store
-        self._name, self._data = "", b""
+        order = dict.fromkeys(name for entry in entries for name, _, _ in entry.get("contents", ()))
+        self._coming = zip(order, store.get_all(order), strict=True)
+        self._there: dict[str, bytes] = {}  # the one that was used last comes last
+        self._passed: set[str] = set()
 
     def get(self, name: str) -> bytes:
-        if name != self._name:
-            self._name, self._data = name, self._store.get(name)
-        return self._data
+        """Returns the contents of a blob."""
+        while name not in self._there and name not in self._passed:
+            coming, data = next(self._coming)
+            self._passed.add(coming)
+            self._keep(coming, data)
+        data = self._there.pop(name, b"") or self._store.get(name)
+        self._keep(name, data)
+        return data
+
+    def _keep(self, name: str, data: bytes) -> None:
+        self._there[name] = data
+        while len(self._there) > _KEPT_BLOBS:
+            del self._there[next(iter(self._there))]
 
 
 def size_of(root: Path) -> int:
