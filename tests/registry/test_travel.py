@@ -1,4 +1,4 @@
-"""States that travel between data directories, with real sandboxes: processes, images that share trees, interruptions."""
+"""States that travel between data directories, with real sandboxes: processes, shared trees, what is interrupted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -55,20 +56,21 @@ def tvsnap(*arguments: str, home: Path, status: int = 0) -> str:
     return result.stdout if status == 0 else result.stderr
 
 
-def moved(verb: str, *arguments: str, home: Path) -> dict[str, int]:
-    found: dict[str, int] = json.loads(tvsnap(verb, *arguments, "--json", home=home))
-    return found
+def moved(verb: str, *arguments: str, home: Path) -> Any:
+    return json.loads(tvsnap(verb, *arguments, "--json", home=home))
 
 
 def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
     there = made(small, *WORK, LOOK)
     store, here = str(tmp_path / "store"), tmp_path / "here"
     sent = moved("push", "travels", store, home=small)
-    assert (sent["calls"], sent["images"], sent["snapshots"], sent["left_out"]) == (4, 1, 3, {})
+    kept = sent["snapshots"]  # the last call may have changed the shell's list of jobs, or not
+    assert (sent["calls"], sent["images"], sent["left_out"]) == (4, 1, {})
+    assert kept in (3, 4)
     assert sent["sent_bytes"] > 1_000_000
     assert moved("push", "travels", store, home=small)["sent_bytes"] == 0
     brought = moved("pull", "travels", store, home=here)
-    assert (brought["calls"], brought["images"], brought["snapshots"], brought["left_out"]) == (4, 1, 3, {})
+    assert (brought["calls"], brought["images"], brought["snapshots"], brought["left_out"]) == (4, 1, kept, {})
     with Cache(here, policy="eager") as cache, cache.rollout("small", "travels") as rollout:
         results = [rollout.call("bash", {"command": command}) for command in (*WORK, LOOK)]
         assert [one.source for one in results] == ["hit"] * 4
@@ -83,7 +85,7 @@ def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
     assert disorder(here / "tvsnap.db") == []
     again = moved("pull", "travels", store, home=here)
     assert (again["calls"], again["known"], again["images"], again["snapshots"]) == (0, 4, 0, 0)
-    assert again["left_out"] == {"the state has a snapshot here": 3}
+    assert again["left_out"] == {"the state has a snapshot here": kept}
     assert again["fetched_bytes"] < 50_000
 
 
@@ -117,7 +119,7 @@ def test_a_snapshot_that_does_not_fit_is_rebuilt(small: Path, tmp_path: Path, mo
     monkeypatch.setattr(portability, "kernel", lambda: "2.6")
     brought = moved("pull", "travels", store, home=here)
     assert brought["snapshots"] == 0
-    (reason,) = brought["left_out"]  # type: ignore[misc]
+    (reason,) = brought["left_out"]
     assert "and this is 2.6" in str(reason)
     monkeypatch.undo()
     with Cache(here) as cache, cache.rollout("small", "travels") as rollout:

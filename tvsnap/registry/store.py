@@ -240,7 +240,7 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _failing(self, what: str, *, missing: bool = False) -> Iterator[None]:
-        """Turns what file systems raise, each its own, into one error; with `missing`, not that something is missing."""
+        """Turns what file systems raise, each its own, into one error; `missing`: but for what is not there."""
         try:
             yield
         except InfrastructureError:
