@@ -237,7 +237,7 @@ class Cache:
         self._companions = Companions(self.graph, ahead=prefork != 0, tuning=lambda: self.tuning)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
-        self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self.materialise)
+        self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self._for_grading)
         self._context = Context(
             home=self._in_use,
             use_cache=use_cache,
@@ -516,7 +516,8 @@ class Cache:
         """
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        live, recipe = self._made_at(state, network)
+        with self._meter.aside():
+            live, recipe = self._made_at(state, network)
         try:
             if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
@@ -564,7 +565,8 @@ class Cache:
                 return Forks(rollouts, undo.pop_all().close)
             sandboxes = []
             for _ in range(n):
-                sandboxes.append(self._made_at(state)[0])
+                with self._meter.aside():
+                    sandboxes.append(self._made_at(state)[0])
                 undo.callback(self.pool.discard, sandboxes[-1])
             return Forks([live.sandbox for live in sandboxes], undo.pop_all().close)
 
@@ -675,22 +677,31 @@ class Cache:
         self._acquirer.expect(rollout.where().state, rollout.recipe)
         return rollout
 
+    @contextlib.contextmanager
+    def _for_grading(self, state: str) -> Iterator[Sandbox]:
+        """A block with a sandbox in a state that a rollout waits for, unlike those of `materialise`."""
+        self._check_open()
+        live, _ = self._made_at(state)
+        try:
+            yield live.sandbox
+        finally:
+            self.pool.discard(live)
+
     def _made_at(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
         """Returns a sandbox that stands at a state, and the recipe of those of rollouts there."""
-        with self._meter.aside():
-            rollout = None if self.use_cache else self._uncached_at(state)
-            if rollout is None:
-                recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
-                live = self._standing_at(state, recipe)
-            else:
-                recipe = rollout.recipe
-                wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
-                made = rollout.fork_uncached(state)
-                if made is None:
-                    raise NotFound(_NOTHING_THERE.format(state[:12]))
-                live = made
-            if wanted.image.network != recipe.image.network:
-                live = self._with_other_network(live, wanted)
+        rollout = None if self.use_cache else self._uncached_at(state)
+        if rollout is None:
+            recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
+            live = self._standing_at(state, recipe)
+        else:
+            recipe = rollout.recipe
+            wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
+            made = rollout.fork_uncached(state)
+            if made is None:
+                raise NotFound(_NOTHING_THERE.format(state[:12]))
+            live = made
+        if wanted.image.network != recipe.image.network:
+            live = self._with_other_network(live, wanted)
         return live, recipe
 
     def _uncached_at(self, state: str) -> RolloutEngine | None:

@@ -69,7 +69,7 @@ KEYS = (
     ("r", "make the call again and compare"),
     ("e", "export the files for docker load"),
     ("g", "grade the state by a command"),
-    ("enter", "in the pane of files: read one"),
+    ("enter", "in the pane of files: read one, or list a folder"),
     ("q", "leave"),
 )
 

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from tvsnap.client.client import Client
 from tvsnap.graph import Edge
+from tvsnap.model.observations import FolderListing
 from tvsnap.upkeep.diff import FileDifference, StateDifference, compare_states
 
 from .. import context
 from ..image_export import export_state
-from ..text import count, one_line, seconds, size, visible
+from ..text import ago, count, one_line, seconds, size, visible
 from .facts import Live
 from .output import lines_of
 
@@ -67,9 +68,12 @@ class Work:
         return [facts, "", *lines_of(outcome.output.decode("utf-8", "replace"))]
 
     def read(self, state: str, path: str) -> Lines:
-        """Returns the lines of a file in a fork of a state."""
+        """Returns the lines of a file in a fork of a state, or what is in a folder."""
         with self.cache.materialise(state) as sandbox:
-            data = sandbox.read_file(path, limit=1 << 20)
+            try:
+                data = sandbox.read_file(path, limit=1 << 20)
+            except IsADirectoryError:
+                return folder_lines(sandbox.list_folder(path))
         return lines_of(data.decode("utf-8", "replace"))
 
     def diff(self, before: str, after: str) -> Lines:
@@ -107,6 +111,22 @@ class Work:
         for name, value in grade.tests.items():
             lines.append(Text.assemble((f"{value:>6.3g}  ", "green" if value >= 1 else "red"), one_line(name)))
         return [*lines, "", *lines_of(grade.log)]
+
+
+def folder_lines(listing: FolderListing) -> Lines:
+    """Returns one level of a folder as lines."""
+    lines: Lines = [
+        Text.assemble(
+            (f"{'' if one.kind == 'file' else one.kind:>16}  {one.mode:04o}  {one.uid}:{one.gid}  ", "dim"),
+            (f"{size(one.size):>8}  {ago(one.mtime_ns / 1e9):>16}  ", "dim"),
+            (one_line(one.name), "cyan" if one.kind == "directory" else ""),
+            (f" -> {one_line(one.target)}" if one.target else "", "dim"),
+        )
+        for one in listing.entries
+    ]
+    if listing.cut:
+        lines.append(Text(f"the folder has more names than these {len(lines):,}", "yellow"))
+    return lines or [Text("the folder is empty", "dim")]
 
 
 def difference_lines(difference: StateDifference) -> Lines:

@@ -11,8 +11,12 @@ export interface Edge {
   reason: string | null; hits: number; created: number; active: string | null; refusals: Record<string, string>;
 }
 export interface State { hash: string; root: string; parent: string | null; depth: number; private: string | null; created: number }
+/** A call without its texts, as /v1/outline tells it. */
+export interface Outlined {
+  id: number; state: string; next_state: string | null; exit_code: number | null; timed_out: boolean; duration: number; hits: number;
+  served: boolean; private: boolean; kept: boolean;
+}
 export interface Snapshot { backend: string; size: number; forks: number; created: number; processes: string[] }
-export interface Node { state: State; made_by: Edge | null; unchanging: Edge[]; snapshots: Snapshot[] }
 export interface Root { hash: string; image_name: string; image_digest: string; salt: string; network: string }
 export interface Shown { state: State; root: Root; lineage: Edge[]; calls: Edge[]; snapshots: Snapshot[]; refusal: string | null }
 export interface Rollout {
@@ -80,6 +84,20 @@ export async function request(method: string, path: string, body?: unknown, more
 /** Returns the JSON of an answer. */
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await request("GET", path, undefined, signal ? { signal } : {})).json();
+}
+
+type Told = [number, string, string | null, number | null, boolean, number, number, boolean, boolean, boolean, boolean];
+
+/** Returns the calls of a task, or below a root, or all, those first that lead to others. */
+export async function outline(chosen: Record<string, string>, signal: AbortSignal): Promise<Outlined[]> {
+  const calls: Outlined[] = [];
+  for (let after: number | null = 0; after !== null;) {
+    const part: { calls: Told[]; next: number | null } = await get(`/v1/outline?${new URLSearchParams({ after: `${after}`, ...chosen })}`, signal);
+    for (const [id, state, next_state, exit_code, timed_out, duration, hits, served, , privately, kept] of part.calls)
+      calls.push({ id, state, next_state, exit_code, timed_out, duration, hits, served, private: privately, kept });
+    after = part.next;
+  }
+  return calls;
 }
 
 /** Returns the ids of the calls that have a text in their arguments or outputs; with a task, only its own. */

@@ -37,7 +37,8 @@ export function StatePage({ name, tab, rest }: { name: string; tab: string; rest
       {tab === "diff" ? <Diff key={rest[0]} state={state.hash} parent={parent ?? null} other={rest[0] ?? ""} />
         : tab === "files" ? <Files state={state.hash} path={`/${rest.filter(Boolean).join("/")}`} />
         : tab === "terminal" ? <Shell state={state.hash} />
-        : <Calls shown={data} />}
+        : tab === "output" ? <Calls shown={data} />
+        : <p role="alert" class="error">A state has no part {tab}.</p>}
     </>
   );
 }

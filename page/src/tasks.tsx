@@ -1,6 +1,6 @@
 // The tasks, and one task: its tree, its rollouts in time.
 import { useMemo, useState } from "preact/hooks";
-import { get, type Node, type Root, type Rollout, type Tally } from "./api.ts";
+import { get, outline, type Root, type Rollout, type Tally } from "./api.ts";
 import { count, percent, seconds } from "./text.tsx";
 import { Timeline } from "./timeline.tsx";
 import { TreeView } from "./treeview.tsx";
@@ -52,24 +52,25 @@ export function Tasks() {
 export function Task({ task, query }: { task: string; query: string }) {
   const asked = useMemo(() => new URLSearchParams(query), [query]);
   const root = asked.get("root") ?? "";
-  const chosen = task ? `?task=${encodeURIComponent(task)}` : root ? `?root=${encodeURIComponent(root)}` : "";
+  const chosen: Record<string, string> = task ? { task } : root ? { root } : {};
   const { data, error, again } = useLoaded(async (signal) => {
-    const [{ nodes }, { roots }, { rollouts }] = await Promise.all([
-      get<{ nodes: Node[] }>(`/v1/tree${chosen}`, signal),
+    const [calls, { roots }, { rollouts }] = await Promise.all([
+      outline(chosen, signal),
       get<{ roots: Root[] }>("/v1/roots", signal),
-      get<{ rollouts: Rollout[] }>(`/v1/history${chosen}`, signal),
+      get<{ rollouts: Rollout[] }>(`/v1/history?${new URLSearchParams(chosen)}`, signal),
     ]);
-    return { nodes, roots, rollouts };
+    const begun = new Set(rollouts.map((one) => one.root));
+    return { calls, rollouts, roots: roots.filter(({ hash }) => (task ? begun.has(hash) : !root || hash === root)) };
   }, [task, root], 10_000);
   return (
     <>
       <h1>{task || "All states"}</h1>
       {error && <p role="alert" class="error">{error}</p>}
-      {!data ? !error && <p>Loading…</p> : !data.nodes.length ? <p>{task ? "The task has no states: no such task is known, or its states were forgotten. " : "No states are recorded here yet. "}<a href="#/tasks">Tasks</a></p> : (
+      {!data ? !error && <p>Loading…</p> : !data.roots.length && !data.calls.length ? <p>{task ? "The task has no states: no such task is known, or its states were forgotten. " : "No states are recorded here yet. "}<a href="#/tasks">Tasks</a></p> : (
         <>
-          <p class="note">{count(data.nodes.length, "state")}, {count(data.rollouts.length, "rollout")}{" "}
+          <p class="note">{count(data.roots.length + data.calls.filter(({ next_state }) => next_state !== null).length, "state")}, {count(data.rollouts.length, "rollout")}{" "}
             <button type="button" onClick={again}>Look again</button></p>
-          <TreeView nodes={data.nodes} roots={data.roots} rollouts={data.rollouts} task={task} state={asked.get("state") ?? ""} search={asked.get("search") ?? ""} />
+          <TreeView calls={data.calls} roots={data.roots} rollouts={data.rollouts} task={task} state={asked.get("state") ?? ""} search={asked.get("search") ?? ""} />
         </>
       )}
       <Timeline task={task} />

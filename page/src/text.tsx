@@ -52,7 +52,7 @@ export function callLine(call: Call): string {
 }
 
 /** Returns how a call failed; empty if it did not. */
-export function failure(result: Result): string {
+export function failure(result: Pick<Result, "timed_out" | "exit_code">): string {
   if (result.timed_out) return "✗ timed out";
   return result.exit_code ? `✗ ${result.exit_code}` : "";
 }

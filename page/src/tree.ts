@@ -1,6 +1,6 @@
 // Decides what is drawn of a tree of states: which chains and branches are folded, and where each mark stands.
-import type { Edge, Node, Rollout } from "./api.ts";
-import { callLine, callText, failure } from "./text.tsx";
+import type { Edge, Outlined, Rollout, Root } from "./api.ts";
+import { callLine, failure } from "./text.tsx";
 
 /** So many states of a chain, besides its first and its last, are folded. */
 const CHAIN = 3;
@@ -11,7 +11,7 @@ const ROWS = 150;
 export const SHADES = 5;
 
 export interface Branch {
-  node: Node; above: Branch | null; children: Branch[]; calls: number; hits: number; rewards: number; graded: number; text: string;
+  hash: string; made: Outlined | null; unchanging: Outlined[]; above: Branch | null; children: Branch[]; calls: number; hits: number; rewards: number; graded: number; text: string;
 }
 export interface Mark {
   key: string; kind: "root" | "kept" | "bare" | "private" | "folded"; branches: Branch[]; fold: "" | "chain" | "branches";
@@ -19,29 +19,36 @@ export interface Mark {
 }
 
 /** Returns how often a state was come to. */
-export function visits(branch: Branch): number { return 1 + (branch.node.made_by?.hits ?? 0); }
+export function visits(branch: Branch): number { return 1 + (branch.made?.hits ?? 0); }
 
 /** Returns whether one of some calls led to a state, or was made in it without changing it. */
-export function hasCall({ node }: Branch, ids: Set<number>): boolean {
-  return (node.made_by !== null && ids.has(node.made_by.id)) || node.unchanging.some(({ id }) => ids.has(id));
+export function hasCall({ made, unchanging }: Branch, ids: Set<number>): boolean {
+  return (made !== null && ids.has(made.id)) || unchanging.some(({ id }) => ids.has(id));
 }
 
-/** Builds trees of a listing that has parents before their children; returns the topmost states. */
-export function build(nodes: Node[], rollouts: Rollout[]): Branch[] {
+/** Builds trees of calls, of which those come first that lead to others; returns their roots. */
+export function build(calls: Outlined[], roots: Root[], rollouts: Rollout[]): Branch[] {
   const branches = new Map<string, Branch>();
-  for (const node of nodes) {
-    const above = branches.get(node.state.parent ?? "") ?? null;
-    const branch = { node, above, children: [], calls: 0, hits: 0, rewards: 0, graded: 0, text: words(node) };
-    branches.set(node.state.hash, branch);
+  const add = (hash: string, above: Branch | null, made: Outlined | null) => {
+    const branch: Branch = { hash, made, unchanging: [], above, children: [], calls: 0, hits: 0, rewards: 0, graded: 0, text: "" };
+    branches.set(hash, branch);
     above?.children.push(branch);
+    return branch;
+  };
+  for (const { hash } of roots) add(hash, null, null);
+  for (const call of calls) {
+    const above = branches.get(call.state) ?? add(call.state, null, null);
+    if (call.next_state === null) above.unchanging.push(call);
+    else if (!branches.has(call.next_state)) add(call.next_state, above, call);
   }
   for (const { state, reward } of rollouts) {
     const branch = branches.get(state);
     if (branch && reward !== null) [branch.rewards, branch.graded] = [branch.rewards + reward, branch.graded + 1];
   }
   const all = [...branches.values()];
+  for (const branch of all) branch.text = words(branch);
   for (const branch of all.toReversed()) {
-    const made = [...branch.node.unchanging, ...branch.children.flatMap(({ node }) => (node.made_by ? [node.made_by] : []))];
+    const made = [...branch.unchanging, ...branch.children.flatMap((child) => (child.made ? [child.made] : []))];
     branch.calls += made.length;
     branch.hits += made.reduce((sum, edge) => sum + edge.hits, 0);
     if (!branch.above) continue;
@@ -53,10 +60,10 @@ export function build(nodes: Node[], rollouts: Rollout[]): Branch[] {
   return all.filter((branch) => !branch.above);
 }
 
-/** Returns what a search looks at. */
-function words(node: Node): string {
-  const of = (edge: Edge) => `${edge.call.name} ${callText(edge.call)} ${failure(edge.result)} exit ${edge.result.exit_code}`;
-  return [node.state.hash, ...(node.made_by ? [of(node.made_by)] : []), ...node.unchanging.map(of)].join("\n").toLowerCase();
+/** Returns what a search looks at here; texts are searched by the server. */
+function words({ hash, made, unchanging }: Branch): string {
+  const of = (call: Outlined) => `${failure(call)} exit ${call.exit_code}`;
+  return [hash, ...(made ? [of(made)] : []), ...unchanging.map(of)].join("\n").toLowerCase();
 }
 
 /** Returns the marks in the order of the drawing, parents before their children; folds in `open` are shown whole. */
@@ -106,7 +113,7 @@ function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
     const tasks: (() => void)[] = [];
     const chain = !inChain && branch.above ? chainBelow(branch) : [];
     if (chain.length > CHAIN) {
-      const key = `chain-${chain[0]!.node.state.hash}`;
+      const key = `chain-${chain[0]!.hash}`;
       if (open.has(key)) {
         mark.opened.push(key);
         tasks.push(() => state(chain[0]!, mark, true));
@@ -115,7 +122,7 @@ function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
         state(chain.at(-1)!, folded, false);
       });
     } else {
-      const key = `branches-${branch.node.state.hash}`;
+      const key = `branches-${branch.hash}`;
       const shown = open.has(key) ? branch.children : choose(branch.children, least);
       if (open.has(key)) mark.opened.push(key);
       const rest = branch.children.filter((child) => !shown.includes(child));
@@ -126,7 +133,7 @@ function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
     pending.push(...tasks.toReversed());
   };
   const state = (branch: Branch, parent: Mark | null, inChain: boolean) =>
-    follow(branch, add([branch], parent, "", branch.node.state.hash), inChain);
+    follow(branch, add([branch], parent, "", branch.hash), inChain);
   for (const top of tops.toReversed()) pending.push(() => state(top, null, false));
   for (let task = pending.pop(); task; task = pending.pop()) task();
   return marks;
@@ -147,15 +154,15 @@ function choose(children: Branch[], least: number): Branch[] {
   return children.length > 1 ? shown.filter((child) => weight(child) + child.calls + 1 >= least) : shown;
 }
 
-function weight(branch: Branch): number { return branch.hits + (branch.node.made_by?.hits ?? 0); }
+function weight(branch: Branch): number { return branch.hits + (branch.made?.hits ?? 0); }
 
-function kindOf({ node }: Branch): Mark["kind"] {
-  if (!node.made_by) return "root";
-  return node.state.private ? "private" : node.snapshots.length ? "kept" : "bare";
+function kindOf({ made }: Branch): Mark["kind"] {
+  if (!made) return "root";
+  return made.private ? "private" : made.kept ? "kept" : "bare";
 }
 
 function shadeOfSource(mark: Mark): number | null {
-  const made = mark.branches.flatMap(({ node }) => (node.made_by ? [node.made_by] : []));
+  const made = mark.branches.flatMap(({ made }) => (made ? [made] : []));
   if (!made.length) return null;
   const hits = made.reduce((sum, edge) => sum + edge.hits, 0);
   const share = hits / (hits + made.length);
@@ -185,10 +192,12 @@ export function reveal(target: Branch, tops: Branch[], open: Set<string>): Mark 
   }
 }
 
-/** Returns the label of a mark. */
-export function label(mark: Mark, rootName: (hash: string) => string): string {
+/** Returns the label of a mark; that of a call whose text has not come yet is `…`. */
+export function label(mark: Mark, rootName: (hash: string) => string, texts: Map<number, Edge | null>): string {
   if (mark.fold === "chain") return `⋮ ${mark.branches.length} calls`;
   if (mark.fold) return `… ${mark.branches.length} ${mark.branches.length === 1 ? "branch" : "branches"}`;
-  const { made_by: made, state } = mark.branches[0]!.node;
-  return made ? callLine(made.call) : rootName(state.hash);
+  const { made, hash } = mark.branches[0]!;
+  if (!made) return rootName(hash);
+  const edge = texts.get(made.id);
+  return edge ? callLine(edge.call) : edge === null ? "no record" : "…";
 }

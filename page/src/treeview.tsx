@@ -1,8 +1,8 @@
 // The tree, drawn: width is visits, colour is source or reward; with a search, zoom, a minimap and keys.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Node, type Rollout, type Root, search as searchServer } from "./api.ts";
+import { type Edge, get, type Outlined, type Rollout, type Root, search as searchServer } from "./api.ts";
 import { build, type Branch, hasCall, label, layout, type Mark, reveal, SHADES } from "./tree.ts";
-import { callText, count, cut, failure, seconds, size, unserved } from "./text.tsx";
+import { callText, count, cut, failure, seconds, unserved } from "./text.tsx";
 import { useKeys } from "./use.ts";
 
 const COLUMN = 240;
@@ -16,11 +16,14 @@ const MARGIN = 600;
 const PAUSE = 300;
 const SOURCES = ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"];
 
-interface Props { nodes: Node[]; roots: Root[]; rollouts: Rollout[]; task: string; state: string; search: string }
+/** So many calls are asked for at once, at most. */
+const ASKED = 500;
+
+interface Props { calls: Outlined[]; roots: Root[]; rollouts: Rollout[]; task: string; state: string; search: string }
 
 /** The tree of a task. */
-export function TreeView({ nodes, roots, rollouts, task, state, search }: Props) {
-  const tops = useMemo(() => build(nodes, rollouts), [nodes, rollouts]);
+export function TreeView({ calls, roots, rollouts, task, state, search }: Props) {
+  const tops = useMemo(() => build(calls, roots, rollouts), [calls, roots, rollouts]);
   const names = useMemo(() => rootNames(roots, rollouts), [roots, rollouts]);
   const [open, setOpen] = useState(new Set<string>());
   const [colour, setColour] = useState<"source" | "reward">("source");
@@ -46,7 +49,7 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
     );
     const timer = window.setTimeout(ask, PAUSE);
     return () => { window.clearTimeout(timer); ending.abort(); };
-  }, [text, task, nodes.length]);
+  }, [text, task, calls.length]);
   const found = useMemo(() => {
     const ids = answer.text === text ? answer.ids : new Set<number>();
     return text ? all.filter((branch) => branch.text.includes(text) || hasCall(branch, ids)) : [];
@@ -81,7 +84,7 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
     if (mark) { setChosen(mark.key); wanted.current = mark.key; }
   };
   useEffect(() => {
-    const branch = state && all.find(({ node }) => node.state.hash.startsWith(state));
+    const branch = state && all.find(({ hash }) => hash.startsWith(state));
     if (branch) show(branch);
   }, [state, all.length === 0]);
 
@@ -150,6 +153,8 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
       && Math.max(py, above) > seen.top - MARGIN && Math.min(py, above) < seen.top + seen.height + MARGIN;
   };
   const current = of(chosen);
+  const seenMarks = marks.filter(inSight);
+  const texts = useTexts([...seenMarks, ...(current ? [current] : [])].flatMap(({ fold, branches: [branch] }) => (!fold && branch!.made ? [branch!.made.id] : [])));
   return (
     <section aria-label="Tree of states">
       <div class="tools">
@@ -179,8 +184,8 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
           onScroll={look} onKeyDown={typed}>
           <svg width={width * scale} height={height * scale} viewBox={`0 0 ${width} ${height}`} role="presentation"
             class={`${text ? "searching" : ""} ${scale < 0.5 ? "small" : ""}`}>
-            {marks.filter(inSight).map((mark) => (
-              <Drawn key={mark.key} mark={mark} x={x(mark)} y={y(mark)} text={label(mark, names)} isChosen={mark.key === chosen}
+            {seenMarks.map((mark) => (
+              <Drawn key={mark.key} mark={mark} x={x(mark)} y={y(mark)} text={label(mark, names, texts)} isChosen={mark.key === chosen}
                 matches={mark.branches.some((branch) => matches.has(branch))} act={() => { setChosen(mark.key); if (mark.fold) toggle(mark); }} />
             ))}
           </svg>
@@ -188,12 +193,28 @@ export function TreeView({ nodes, roots, rollouts, task, state, search }: Props)
         <Minimap marks={marks} matches={matches} width={width} height={height} scale={scale} seen={seen}
           go={(left, top) => { frame.current?.scrollTo({ left, top }); look(); }} />
       </div>
-      {current && !current.fold ? <Chosen mark={current} toggle={() => toggle(current)} names={names} /> : <p class="card note">Choose a state: by a click, or by the arrow keys.</p>}
+      {current && !current.fold ? <Chosen mark={current} toggle={() => toggle(current)} names={names} texts={texts} /> : <p class="card note">Choose a state: by a click, or by the arrow keys.</p>}
     </section>
   );
 }
 
-function openState(mark: Mark): void { location.hash = `/state/${mark.branches[0]!.node.state.hash}`; }
+function openState(mark: Mark): void { location.hash = `/state/${mark.branches[0]!.hash}`; }
+
+/** Returns calls, without outputs, that have been asked for by their ids; null for those of which there is no record any more. */
+function useTexts(wanted: number[]): Map<number, Edge | null> {
+  const [texts, setTexts] = useState(new Map<number, Edge | null>());
+  const missing = wanted.filter((id) => !texts.has(id)).slice(0, ASKED);
+  useEffect(() => {
+    if (!missing.length) return;
+    const ending = new AbortController();
+    get<{ calls: Edge[] }>(`/v1/calls?ids=${missing.join(",")}`, ending.signal).then(({ calls }) => {
+      const found = new Map(calls.map((edge) => [edge.id, edge]));
+      setTexts((known) => new Map([...known, ...missing.map((id): [number, Edge | null] => [id, found.get(id) ?? null])]));
+    }, () => undefined);  // what is loaded again and again tells that the server cannot be reached, and asks again
+    return () => ending.abort();
+  }, [missing.join(",")]);
+  return texts;
+}
 
 function below(tops: Branch[]): Branch[] {
   const found = [...tops];
@@ -211,15 +232,15 @@ function rootNames(roots: Root[], rollouts: Rollout[]): (hash: string) => string
 interface DrawnProps { mark: Mark; x: number; y: number; text: string; isChosen: boolean; matches: boolean; act: () => void }
 
 function Drawn({ mark, x, y, text, isChosen, matches, act }: DrawnProps) {
-  const { node } = mark.branches[0]!;
-  const made = mark.fold ? null : node.made_by;
+  const { unchanging } = mark.branches[0]!;
+  const made = mark.fold ? null : mark.branches[0]!.made;
   const above = mark.parent ? ROW * (mark.parent.row - mark.row) : 0;
   const wide = Math.min(12, 1.5 + Math.log2(mark.visits));
-  const unshared = made && unserved(made) ? "unshared" : "";
-  const failed = made ? failure(made.result) : "";
+  const unshared = made && !made.served ? "unshared" : "";
+  const failed = made ? failure(made) : "";
   const tx = mark.parent ? BEND + 4 - COLUMN : -10;
   const shown = cut(text, failed ? 22 : 28);
-  const below = !mark.fold && node.unchanging.length ? `+ ${count(node.unchanging.length, "call")}` : "";
+  const below = !mark.fold && unchanging.length ? `+ ${count(unchanging.length, "call")}` : "";
   const filled = mark.kind === "kept" || mark.kind === "root";
   return (
     <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}
@@ -236,19 +257,21 @@ function Drawn({ mark, x, y, text, isChosen, matches, act }: DrawnProps) {
   );
 }
 
-function Chosen({ mark, toggle, names }: { mark: Mark; toggle: () => void; names: (hash: string) => string }) {
-  const { node, rewards, graded } = mark.branches[0]!;
-  const { made_by: made, state, snapshots } = node;
+interface ChosenProps { mark: Mark; toggle: () => void; names: (hash: string) => string; texts: Map<number, Edge | null> }
+
+function Chosen({ mark, toggle, names, texts }: ChosenProps) {
+  const { hash, made, unchanging, rewards, graded } = mark.branches[0]!;
+  const edge = made && texts.get(made.id);
   return (
     <aside class="card" aria-label="The chosen state">
-      <p><a class="button" href={`#/state/${state.hash}`}>Open the state {state.hash.slice(0, 8)}</a>{" "}
+      <p><a class="button" href={`#/state/${hash}`}>Open the state {hash.slice(0, 8)}</a>{" "}
         {mark.opened.length > 0 && <button type="button" onClick={toggle}>Close the fold here</button>}</p>
-      <pre class="call" tabIndex={0}>{made ? cut(callText(made.call), 2000) : names(state.hash)}</pre>
+      <pre class="call" tabIndex={0}>{edge ? cut(callText(edge.call), 2000) : made ? "…" : names(hash)}</pre>
       <p class="note">
         {[
-          made && seconds(made.result.duration), made && (made.hits ? `answered ${count(made.hits, "call")}` : "answered no call yet"), made && failure(made.result), made && unserved(made),
-          ...snapshots.map((one) => `snapshot of ${size(one.size)}`), graded ? `reward ${(rewards / graded).toPrecision(3)}, the mean of ${graded}` : "",
-          node.unchanging.length ? `${count(node.unchanging.length, "call")} that changed nothing` : "",
+          made && seconds(made.duration), made && (made.hits ? `answered ${count(made.hits, "call")}` : "answered no call yet"), made && failure(made), edge && unserved(edge),
+          made?.kept ? "has a snapshot" : "", graded ? `reward ${(rewards / graded).toPrecision(3)}, the mean of ${graded}` : "",
+          unchanging.length ? `${count(unchanging.length, "call")} that changed nothing` : "",
         ].filter(Boolean).join(", ")}
       </p>
     </aside>

@@ -186,15 +186,16 @@ def test_what_is_not_what_it_looks_like_is_shown(page: Page, site: Site) -> None
         ("task/no-such-task", "no such task is known"),
         ("task/100%", "no such task is known"),
         ("state/" + "0" * 64, "no state"),
+        ("state/{0}/nosuch", "A state has no part nosuch."),
     ],
 )
 def test_what_there_is_not_is_said(browser: Browser, site: Site, address: str, words: str) -> None:
     with browser.new_context() as context:
         page = context.new_page()
         page.goto(f"{site.server.url}/#token={TOKEN}")
-        page.goto(f"{site.server.url}/#/{address}")
+        page.goto(f"{site.server.url}/#/{address.format(site.states[1])}")
         expect(page.get_by_text(words)).to_be_visible()
-        expect(page.get_by_role("main").get_by_role("link", name="tasks")).to_be_visible()
+        expect(page.get_by_role("link", name="tasks").first).to_be_visible()
 
 
 def test_a_search_that_fails_is_said(browser: Browser, site: Site) -> None:

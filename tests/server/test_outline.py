@@ -36,6 +36,9 @@ def test_parts_are_put_together(server: Server) -> None:
         graph = RemoteGraph(parts)  # type: ignore[arg-type]
         outlined = graph.outline()
         assert outlined == client.graph.outline()
+        own = client.graph.outline(task=task)
+        assert own == client.graph.outline(root=rollout.root) == graph.outline(task=task)
+        assert len(own) == 5
         assert parts.asked >= len(outlined) / 2
         parts.asked = 0
         found = graph.matching(task=task)

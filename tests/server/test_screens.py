@@ -51,6 +51,18 @@ def test_the_tree_of_a_server(server: Server, monkeypatch: pytest.MonkeyPatch) -
                 await screen.until("2 fit", "whoami")
 
         drive(see)
+        with client.rollout("terminal", "folders", salt="screens") as rollout:
+            rollout.call("bash", {"command": "mkdir -p /a/deep; mkfifo /a/deep/$'line\\nbreak'"})
+
+            async def list_it() -> None:
+                async with screen_of(client.graph, at=rollout.state, task="folders") as screen:
+                    await screen.until("mkdir -p")
+                    await screen.press("5", "l")
+                    await screen.until("/a/deep", gone="looking at")
+                    await screen.press("5", "enter")
+                    await screen.until("deep", "0755", "0:0")
+
+            drive(list_it)
     data = json.loads(CliRunner().invoke(make_app(), ["watch", "--json", "--interval", "0.1"]).stdout)
     assert data["executed"] >= 5
     assert data["rollouts"]["waiting"] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,25 @@ def test_an_outline_is_read_in_parts_and_below_some_roots(graph: Graph) -> None:
     assert graph.matching(salt_prefix="a: ") == set(of_a)
     assert graph.matching(salt_prefix="b: ", text="output") == set(ids["b: 1"])
     assert graph.matching(salt_prefix="c: ") == set()
+
+
+def test_an_outline_of_a_task_and_below_a_root(graph: Graph) -> None:
+    one, other = add_root(graph, "one"), add_root(graph, "other")
+    begun = step(graph, one, "begin", task="first")
+    second = step(graph, begun.next_state, "go on", task="second")
+    looked = look(graph, begun.next_state, "look", task="first")
+    elsewhere = step(graph, other, "begin", task="second")
+
+    def ids(**chosen: Any) -> list[int]:
+        return [call.id for call in graph.outline(**chosen)]
+
+    assert ids(task="first") == [begun.id, looked.id]
+    assert ids(task="second") == [begun.id, second.id, elsewhere.id]
+    assert ids(root=one) == [begun.id, second.id, looked.id]
+    assert ids(root=other, task="second", after=second.id, limit=5) == [elsewhere.id]
+    assert ids(root=other, task="first") == ids(task="nobody") == []
+    with pytest.raises(UsageError, match="is no state"):
+        graph.outline(root="one")
 
 
 def test_calls_are_listed_without_their_outputs(graph: Graph) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tvsnap.guest.trees import list_folder
 from tvsnap.host.trees import Damaged, TreeItem, extract, items_of, store, stored
-from tvsnap.model.errors import InfrastructureError, UsageError
+from tvsnap.model.errors import InfrastructureError, SandboxDied, UsageError
+from tvsnap.model.observations import Outcome
 
 TOP = TreeItem("", "directory", 0o755)
 
@@ -44,6 +46,41 @@ def test_what_makes_no_sense_is_refused_whole(tmp_path: Path, items: list[TreeIt
         extract([TOP, *items], tmp_path / "in" / "got")
     assert list((tmp_path / "in").iterdir()) == []
     assert list(tmp_path.iterdir()) == [tmp_path / "in"]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        b"",
+        b"0",
+        b"\0",
+        b"\x002",
+        b"f\x00100644 0 0 1 1\0\0",
+        b"f\x00100644 0 0 1 1\0\x000",
+        b"f\x00100644 0 0 1 1\0\0" * 3 + b"\x000",
+        b"\x00100644 0 0 1 1\0\0\x000",
+        b"..\x0040755 0 0 1 1\0\0\x000",
+        b"a/b\x00100644 0 0 1 1\0\0\x000",
+        b"f\x00100644 0 0 1\0\0\x000",
+        b"f\x00100644 0 0 -1 1\0\0\x000",
+        b"f\x00100644 0 0 1 9999999999999999999\0\0\x000",
+        b"f\x00999 0 0 1 1\0\0\x000",
+        b"f\x00644 0 0 1 1\0\0\x000",
+        b"f\x00100644 0 0 1 1\0target\0\x000",
+    ],
+)
+def test_a_listing_that_makes_no_sense_ends_the_sandbox(output: bytes) -> None:
+    with pytest.raises(SandboxDied, match=r"nonsense|no sense"):
+        list_folder(lambda *_, **__: Outcome(output, 0, 0.0), "/", limit=2, timeout=1)
+
+
+def test_a_listing_of_a_folder_is_read() -> None:
+    output = b"z\x00100644 0 0 5 -1\0\0\xff\x00120777 1 2 3 4\0\xfe\0\x001"
+    listing = list_folder(lambda *_, **__: Outcome(output, 0, 0.0), "/", limit=2, timeout=1)
+    assert listing.cut
+    file, link = listing.entries
+    assert (file.name, file.kind, file.mode, file.size, file.mtime_ns, file.target) == ("z", "file", 0o644, 5, -1, None)
+    assert (link.name, link.kind, link.uid, link.gid, link.target) == ("\udcff", "symlink", 1, 2, "\udcfe")
 
 
 def test_nothing_is_written_through_links(tmp_path: Path) -> None:

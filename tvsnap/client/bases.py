@@ -322,9 +322,10 @@ class RemoteGraph:
         """Returns a call by its id; see `Graph.edge`."""
         return from_data(Edge, self._transport.get(target("calls", str(id)))["call"])
 
-    def outline(self) -> list[Outlined]:
-        """Returns all recorded calls without their texts; see `Graph.outline`."""
-        return [one for page in self._pages("outline") for one in from_data(list[Outlined], page["calls"])]
+    def outline(self, *, root: str | None = None, task: str | None = None) -> list[Outlined]:
+        """Returns recorded calls without their texts; see `Graph.outline`."""
+        pages = self._pages("outline", root=root, task=task)
+        return [one for page in pages for one in from_data(list[Outlined], page["calls"])]
 
     def listed(self, ids: Collection[int]) -> list[Edge]:
         """Returns calls without their outputs; see `Graph.listed`."""

@@ -72,10 +72,11 @@ _BELOW = """
     WHERE s.hash = e.state AND substr(r.salt, 1, length(:salt_prefix)) = :salt_prefix
 ))
 """
-_OUTLINE = f"""
+_OUTLINE = """
 SELECT id, state, next_state, exit_code, timed_out, duration, hits, slot IS NOT NULL AND deterministic, proven
-FROM edges e WHERE id > :after AND {_BELOW} ORDER BY id LIMIT :limit
+FROM edges e WHERE id > :after AND {} ORDER BY id LIMIT :limit
 """
+_BELOW_ROOT = "(SELECT root FROM states WHERE hash = e.state) = :root"
 _LISTED = f"""
 SELECT {LISTED_COLUMNS.format("e")} FROM json_each(:ids) i JOIN edges e ON e.id = i.value WHERE {_BELOW}
 """
@@ -160,17 +161,39 @@ class Tree(GraphPart):
                     found.append(to_edge(row))
         return [edge for edge in found if edge.call.name in tools]
 
-    def outline(self, *, salt_prefix: str | None = None, after: int = 0, limit: int | None = None) -> list[Outlined]:
+    def outline(
+        self,
+        *,
+        root: str | None = None,
+        task: str | None = None,
+        salt_prefix: str | None = None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> list[Outlined]:
         """Returns recorded calls without their texts, in the order in which they were recorded.
 
         So a call comes after those that led to its state. Hits that a process has not flushed yet are not counted.
 
         Args:
+            root: only calls below this root.
+            task: only calls that this task's rollouts visited, and those that lead to them.
             salt_prefix: only calls below roots whose salts begin with this.
             after: only calls whose ids are above this one.
             limit: only the first so many of these.
         """
-        parameters = {"salt_prefix": salt_prefix, "after": after, "limit": -1 if limit is None else limit}
+        parameters = {
+            "root": None if root is None else check_state(root),
+            "task": None if task is None else check_text(task, "task"),
+            "salt_prefix": salt_prefix,
+            "after": after,
+            "limit": -1 if limit is None else limit,
+        }
+        chosen = [_BELOW]
+        if root is not None:
+            chosen.append(_BELOW_ROOT)
+        if task is not None:
+            chosen.append("id IN (SELECT edge FROM listed)")
+        asked = ("" if task is None else _LISTED_FOR_TASK) + _OUTLINE.format(" AND ".join(chosen))
         self._write_calls()
         with self._database.read() as reader:
             private = {row[0] for row in reader.execute("SELECT hash FROM states WHERE private <> ''")}
@@ -190,7 +213,7 @@ class Tree(GraphPart):
                     (state if reached is None else reached) in kept,
                 )
                 for id, state, reached, exit_code, timed_out, duration, hits, served, proven in reader.execute(
-                    _OUTLINE, parameters
+                    asked, parameters
                 )
             ]
 

@@ -221,14 +221,14 @@ def list_folder(run: RunTool, path: str, *, limit: int, timeout: float) -> Folde
         raise SandboxDied(f"the sandbox lists a folder that makes no sense: it ends with {outcome.output[-40:]!r}")
     entries = {}
     for name, facts, target in zip(fields[0::3], fields[1::3], fields[2::3], strict=True):
-        words = facts.split()
-        mode = int(words[0], 8) if _FACTS.fullmatch(facts) else 0
+        words = facts.split() if _FACTS.fullmatch(facts) else [b"0"]
+        mode, numbers = int(words[0], 8), [int(word) for word in words[1:]]
         kind = _KINDS.get(stat.S_IFMT(mode))
         bad_name = name in (b"", b".", b"..") or b"/" in name or name in entries
-        if bad_name or kind is None or (kind == "symlink") != bool(target):
+        if bad_name or kind is None or (target and kind != "symlink") or max(map(abs, numbers)) >= 1 << 63:
             raise SandboxDied(f"the sandbox answers nonsense: {name[:40]!r} {facts[:40]!r} in a folder")
         link = os.fsdecode(target) if target else None
-        uid, gid, size, mtime = map(int, words[1:])
+        uid, gid, size, mtime = numbers
         entries[name] = FolderEntry(os.fsdecode(name), kind, stat.S_IMODE(mode), uid, gid, size, mtime, link)
     return FolderListing(tuple(one for _, one in sorted(entries.items())), end == b"1")
 

@@ -182,7 +182,7 @@ class FolderEntry:
         gid: the group that owns it, as seen inside.
         size: its size in bytes.
         mtime_ns: its modification time in nanoseconds since the epoch.
-        target: where a symbolic link leads; None for other kinds.
+        target: where a symbolic link leads; None for other kinds, and where that cannot be read.
     """
 
     name: str

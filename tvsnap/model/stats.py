@@ -54,10 +54,10 @@ class Stats(Displayed):
         replay_time_s: time spent on replays.
         checkpoint_time_s: time spent on checkpoints, which are taken while the caller thinks.
         prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
-        aside_time_s: time spent on sandboxes outside of rollouts (`Cache.materialise`, `Cache.fork`, and what people
-            look at): that of their forks, starts, replays and checkpoints, which is in none of the times above.
+        aside_time_s: time spent on sandboxes outside of rollouts (`Cache.materialise`, `Cache.fork`, audits, and
+            what people look at): that of their forks, starts, replays and checkpoints, which is in no time above.
         audited: answers of the graph that were audited: made again in the background. Their forks, starts and replays
-            are included in the other numbers.
+            are included in the other numbers, and their time in `aside_time_s`.
         audit_differences: recorded calls that turned out to return something else.
         evicted: snapshots that were deleted to make room for others.
         evicted_bytes: what these took on disk, in bytes.

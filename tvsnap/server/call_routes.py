@@ -34,12 +34,13 @@ class CallRoutes:
     def operations(self) -> list[Operation]:
         """All of them."""
         after = {"after": "only calls with a larger id"}
+        of = {"task": "only of this task, with those that lead to them", "root": "only below this root"}
         asked = {"task": "only of this task", "tool": "only of this tool", "text": "only with this, in any case"}
         return [
             Operation(
                 *("GET", "/v1/outline", "outline", "Lists calls without their texts.", self.outline),
                 *(None, bodies.OutlineAnswer),
-                {**after, "limit": f"at most so many; {MOST_OUTLINED} is the most, and the default"},
+                {**after, **of, "limit": f"at most so many; {MOST_OUTLINED} is the most, and the default"},
             ),
             Operation(
                 *("GET", "/v1/search", "search", "Tells which calls fit.", self.search, None, bodies.SearchAnswer),
@@ -54,12 +55,13 @@ class CallRoutes:
 
     async def outline(self, request: Request) -> Response:
         """Lists calls without their texts, a part at a time."""
-        prefix = _salt_prefix(request)
+        prefix, query = _salt_prefix(request), request.query_params
+        chosen = {name: query.get(name) for name in ("task", "root")}
         after = number_of(request, "after") or 0
         limit = min(number_of(request, "limit") or MOST_OUTLINED, MOST_OUTLINED)
 
         def read() -> bytes:
-            calls = self._graph.outline(salt_prefix=prefix, after=after, limit=limit)
+            calls = self._graph.outline(**chosen, salt_prefix=prefix, after=after, limit=limit)
             return encode(bodies.OutlineAnswer(calls, calls[-1].id if len(calls) == limit else None))
 
         return json_response(await self._service.in_thread(read))

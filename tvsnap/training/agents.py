@@ -202,8 +202,8 @@ class Agents:
 
     async def _play(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
         """Plays one rollout from its beginning to its grade."""
-        for command in one.task.setup:
-            result = await rollout.call("bash", {"command": command}, 60.0)
+        for tool, arguments in one.task.preparation():
+            result = await rollout.call(tool, arguments, 60.0)
             if result.timed_out or result.exit_code:
                 raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
         while not one.done:

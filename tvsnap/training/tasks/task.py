@@ -46,6 +46,10 @@ class Task:
     image: str = "terminal"
     tool: str = "bash"
 
+    def preparation(self) -> list[tuple[str, dict[str, str]]]:
+        """Returns the calls that are made before the agent begins: for each, a tool and its arguments."""
+        return [("bash", {"command": command}) for command in self.setup]
+
     def arguments(self, command: str) -> dict[str, str]:
         """Returns the arguments with which the task's tool is called to run a command.
 
