@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
@@ -12,12 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from tvsnap.images.descriptions import values
+from tvsnap.images.descriptions.compose_files import read_compose
 from tvsnap.images.descriptions.config import unused_command
-from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.image_yaml import DockerfilePart
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
-from tvsnap.images.descriptions.variables import VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.images import ImageLimits
 from tvsnap.model.network import NO_NETWORK
@@ -223,7 +222,7 @@ class Service(values.Loose):
     def check_base(cls, value: Any) -> Any:
         """Drops an image's name beside `build`, since it is the name of the result."""
         if isinstance(value, dict) and value.get("extends"):
-            raise values.wrong_key("extends", "is not supported; write out what it stands for")
+            raise values.wrong_key("extends", "is for Compose files; write out what it stands for")
         if isinstance(value, dict) and value.get("build"):
             return {key: item for key, item in value.items() if key != "image"}
         return value
@@ -287,11 +286,6 @@ class _Compose(values.Loose):
     services: dict[str, Service] = Field(default={})
 
 
-def _check_top(path: Path, document: object) -> None:
-    if isinstance(document, dict) and document.get("include"):
-        raise ImageSpecError(f"{path}: include: is not supported; write out what the files say")
-
-
 def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | None:
     """Returns the Compose file of a folder by the first of these names that exists; None if it has none."""
     return next((folder / name for name in names if (folder / name).is_file()), None)
@@ -311,11 +305,7 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     """
     missing: list[str] = []
     known = {**read_env_file(path.parent / ".env"), **harness}
-    try:
-        document = _expanded(load_yaml(path), known, missing.append)
-    except VariableMissing as error:
-        raise ImageSpecError(f"{path}: {error}; set it in {path.parent / '.env'}") from None
-    _check_top(path, document)
+    document = read_compose(path, spec.folder, known, missing.append)
     document = _with_lent(document, path.parent, known)
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
@@ -434,13 +424,3 @@ def _no_new_privileges(service: Service, place: values.Place) -> bool | None:
         else:
             place.notes.append(f"security_opt {option}: not applied: a sandbox has its own confinement")
     return said
-
-
-def _expanded(value: object, known: Mapping[str, str], missing: Callable[[str], None]) -> object:
-    if isinstance(value, str):
-        return expand(value, known, missing)
-    if isinstance(value, list):
-        return [_expanded(item, known, missing) for item in value]
-    if isinstance(value, dict):
-        return {key: _expanded(item, known, missing) for key, item in value.items()}
-    return value
