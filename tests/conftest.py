@@ -37,6 +37,7 @@ ORDER = (
         "server",
         "page",
         "proxy",
+        "registry",
         "integrations",
         "priors",
         "training",

@@ -26,6 +26,7 @@ import pytest
         ("swe_rex", "swerex", r"needs SWE-ReX, of which swerex.* is missing: pip install 'tvsnap\[swe-rex\]'"),
         ("verl", "verl", "needs verl, of which .* is missing: pip install verl"),
         ("skyrl", "skyrl_gym", "needs skyrl-gym, of which .* is missing: pip install skyrl-gym"),
+        ("verifiers", "verifiers", "needs verifiers 0.4, of which .* is missing: pip install verifiers"),
         ("tinker", "tinker_cookbook", "needs tinker-cookbook, of which .* is missing: pip install tinker-cookbook"),
         ("openenv", "openenv", "needs openenv-core, of which .* is missing: pip install openenv-core"),
     ],

@@ -29,6 +29,8 @@ OPEN_A_CACHE = (
     "browse",
     "exec",
     "verify",
+    "push",
+    "pull",
     "gc",
     "forget",
     "demo",

@@ -22,10 +22,12 @@ from tvsnap.graph.model import (
     served,
     unserved_as,
 )
+from tvsnap.graph.portable import Adopted, root_from_json, root_to_json
 from tvsnap.graph.store import Graph
 
 __all__ = [
     "PROOF_APART",
+    "Adopted",
     "Distance",
     "Edge",
     "Forgotten",
@@ -44,6 +46,8 @@ __all__ = [
     "StepSource",
     "Tally",
     "TreeNode",
+    "root_from_json",
+    "root_to_json",
     "served",
     "unserved_as",
 ]

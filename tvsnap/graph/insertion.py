@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import fields
 
-from tvsnap.graph.model import STEP_SOURCES, StepRow
-from tvsnap.graph.rows import EdgeRow, Row, encodable, pack
+from tvsnap.graph.model import STEP_SOURCES, RootInfo, StepRow
+from tvsnap.graph.rows import ROOT_COLUMNS, EdgeRow, Row, encodable, pack
 from tvsnap.model.errors import NotFound, UsageError
 
 INSERT_STATE = """
@@ -30,6 +31,16 @@ _SOURCES = {source: number for number, source in enumerate(STEP_SOURCES)}
 def unknown_state(state: str) -> NotFound:
     """Returns the error for a state that is not in the graph."""
     return NotFound(f"state {state[:12]} is not in the graph (any more); `tvsnap tree` lists those that are")
+
+
+def insert_root(cursor: sqlite3.Cursor, info: RootInfo) -> None:
+    """Adds a root state unless it is there."""
+    hash = bytes.fromhex(info.hash)
+    cursor.execute(
+        f"INSERT INTO roots ({ROOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (hash, *(getattr(info, field.name) for field in fields(info)[1:])),
+    )
+    cursor.execute(INSERT_STATE, (hash, hash, None, None, 0, "", info.created))
 
 
 def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:

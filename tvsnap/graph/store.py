@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 from tvsnap.graph.answers import Answers
 from tvsnap.graph.database import FORMAT
-from tvsnap.graph.edges import Edges
 from tvsnap.graph.forget import Forgetting
-from tvsnap.graph.insertion import INSERT_STATE
+from tvsnap.graph.insertion import insert_root
 from tvsnap.graph.model import Edge, RootInfo, StepRow
 from tvsnap.graph.pending import Pending
+from tvsnap.graph.portable import Portable
 from tvsnap.graph.rollouts import Rollouts
-from tvsnap.graph.rows import ROOT_COLUMNS
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
 from tvsnap.host.database import Database
 
 
-class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
+class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
     """A durable tool-call graph in one SQLite file. Thread-safe; several processes may have it open at once.
 
     Attributes:
@@ -64,11 +62,7 @@ class Graph(Answers, Edges, Snapshots, Rollouts, Tree, Forgetting):
         if self._row("SELECT 1 FROM roots WHERE state = ?", (hash,)):
             return
         with self._database.write() as cursor:
-            cursor.execute(
-                f"INSERT INTO roots ({ROOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (hash, *(getattr(info, field.name) for field in fields(info)[1:])),
-            )
-            cursor.execute(INSERT_STATE, (hash, hash, None, None, 0, "", info.created))
+            insert_root(cursor, info)
 
     def touch_hit(self, edge: Edge, task: str = "", step: StepRow | None = None) -> None:
         """Counts that an edge answered a call of this task, a step of a rollout; in memory, until `flush`."""

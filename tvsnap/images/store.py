@@ -19,14 +19,16 @@ import builtins
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tvsnap.images.build.base_image import make_base
 from tvsnap.images.build.builder import Base, build_tree, recipe_of
@@ -54,7 +56,7 @@ from tvsnap.images.layers import Below, SharedTrees
 from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_tree, shift_owners, summarise
 from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
-from tvsnap.model.images import BUILD_LOG, FORMAT, ROOTFS, Image, Manifest
+from tvsnap.model.images import BUILD_LOG, FORMAT, MANIFEST, ROOTFS, Image, Manifest, shared_tree
 from tvsnap.model.network import NO_NETWORK
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -275,6 +277,69 @@ class ImageStore:
             return self.get(base)
         except ImageNotFound as error:
             raise ImageSpecError(f"image {names[-1]}: what it starts from is not there: {error}") from None
+
+    def adopt(self, digest: str, said: Mapping[str, Any], fill: Callable[[str, Path], str], name: str = "") -> Image:
+        """Makes an image from one of another data directory, unless it is here.
+
+        Args:
+            digest: the image's digest.
+            said: its image.json.
+            fill: makes the files of a tree, the image's own or one below it, in an empty directory, given the tree's
+                id; returns the tree's digest.
+            name: what it is called from then on, unless another image is called so; empty for no name.
+
+        Raises:
+            TvsnapError: it is of another version of tvsnap, or makes no sense, or part of it cannot be had.
+        """
+        _need_root()
+        if not _DIGEST.fullmatch(digest):
+            raise ImageSpecError(f"an image from elsewhere has the digest {digest[:80]!r}, which is none")
+        self._names.mkdir(parents=True, exist_ok=True)
+        self._recipes.mkdir(exist_ok=True)
+        directory = self._images / f".build-{digest[:32]}"
+        with self._shared.lock(alone=False), locked(directory, wait=True):
+            if not (self._images / digest).is_dir() or self._shared.is_removed(digest):
+                try:
+                    empty(directory)
+                    result = directory / "image"
+                    result.mkdir()
+                    (result / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+                    manifest = Manifest.read(result)
+                    if manifest.digest != digest:
+                        raise ImageSpecError(f"what is called image {digest[:12]} elsewhere is {manifest.digest[:12]}")
+                    for id in manifest.layers:
+                        self._adopt_below(id, directory / "below", fill)
+                    (result / ROOTFS).mkdir()
+                    fill(digest, result / ROOTFS)
+                    (result / BUILD_LOG).write_text("pulled from an object store\n", encoding="utf-8")
+                    os.sync()
+                    self._put_in_place(result, digest)
+                finally:
+                    empty(directory)
+        if name and not self._is_named(check_name(name)):
+            self._write_reference(self._names / name, digest)
+        return self.get(digest)
+
+    def _adopt_below(self, id: str, directory: Path, fill: Callable[[str, Path], str]) -> None:
+        """Makes a tree that images share, unless it is here; a tree that is an image was made before."""
+        if shared_tree(self._images, id).is_dir():
+            return
+        if _DIGEST.fullmatch(id) is None:
+            raise ImageSpecError(f"an image from elsewhere has a tree {id[:80]!r}")
+        (directory / ROOTFS).mkdir(parents=True)
+        self._shared.keep(id, directory, fill(id, directory / ROOTFS))
+
+    def trees(self, image: Image) -> dict[str, tuple[Path, str]]:
+        """Returns the trees of an image by id, its own first, each with the digest of what is shared ("" for its own).
+
+        Args:
+            image: the image.
+        """
+        found = {image.digest: (image.rootfs, "")}
+        for id in self.manifest(image).layers:
+            below = self._shared.find(id)
+            found[id] = (shared_tree(self._images, id), below.digest if below else "")
+        return found
 
     def make_base(
         self,

@@ -6,10 +6,10 @@ A backend knows nothing of the graph. Its conformance suite is `tests/conformanc
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, runtime_checkable
 
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
@@ -494,6 +494,50 @@ class Staging(Protocol):
 
         Raises:
             SnapshotUnusable, NotRestorable, ForkFailed: as `fork`.
+        """
+
+
+@runtime_checkable
+class Exchanging(Protocol):
+    """A backend whose snapshots can be taken to another data directory, or to another machine."""
+
+    def requirements(self, snapshot: str) -> Mapping[str, Any]:
+        """Returns what a snapshot needs of the machine that it is used on, as plain JSON; see `unfit`.
+
+        Args:
+            snapshot: the snapshot's id.
+
+        Raises:
+            SnapshotUnusable: it is missing or damaged.
+        """
+
+    def unfit(self, requirements: Mapping[str, Any]) -> str | None:
+        """Returns why a snapshot cannot be used here, in words; None if it can.
+
+        Args:
+            requirements: what `requirements` returned there.
+        """
+
+    def trees(self, snapshot: str) -> tuple[Mapping[str, Any], Mapping[str, Path]]:
+        """Returns what a snapshot is, as plain JSON, and the directories with its files, by name.
+
+        Args:
+            snapshot: the snapshot's id.
+
+        Raises:
+            SnapshotUnusable: it is missing or damaged.
+        """
+
+    def adopt(self, said: Mapping[str, Any], fill: Callable[[str, Path], None]) -> SnapshotInfo:
+        """Makes a snapshot from what `trees` returned.
+
+        Args:
+            said: what it is.
+            fill: makes the files of the directory of a name in an empty one.
+
+        Raises:
+            SnapshotUnusable: what was filled in is not what it was there.
+            InfrastructureError: it cannot be written.
         """
 
 

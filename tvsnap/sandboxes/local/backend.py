@@ -13,10 +13,11 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 from tvsnap.guest.protocol import BARE, GUEST_FILES, INIT
@@ -43,7 +44,7 @@ from tvsnap.sandboxes.criu import directory_times, refusals
 from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.fixed import StoppedClock
-from tvsnap.sandboxes.local import terminals
+from tvsnap.sandboxes.local import portability, terminals
 from tvsnap.sandboxes.local.cgroups import CgroupTree
 from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.places import Places
@@ -438,6 +439,24 @@ class LocalBackend:
 
     def snapshots(self) -> Iterator[str]:
         return self._snapshots.ids()
+
+    # -- other machines -----------------------------------------------------------------------------------------------
+
+    def requirements(self, snapshot: str) -> Mapping[str, Any]:
+        processes = self._snapshots.check(snapshot)
+        return portability.requirements(self._guest_layer.name, self._criu if processes else None)
+
+    def unfit(self, requirements: Mapping[str, Any]) -> str | None:
+        return portability.unfit(requirements, self._guest_layer.name, self._criu)
+
+    def trees(self, snapshot: str) -> tuple[Mapping[str, Any], Mapping[str, Path]]:
+        self._snapshots.check(snapshot)
+        return self._snapshots.manifest(snapshot), self._snapshots.trees(snapshot)
+
+    def adopt(self, said: Mapping[str, Any], fill: Callable[[str, Path], None]) -> SnapshotInfo:
+        room = self._storage.room()
+        room.require(room.reserve, "a snapshot")
+        return self._snapshots.adopt(said, fill)
 
     def delete_snapshot(self, snapshot: str) -> None:
         self._snapshots.delete(snapshot)

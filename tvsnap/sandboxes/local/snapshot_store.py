@@ -278,6 +278,37 @@ class Snapshots:
             shutil.rmtree(directory, ignore_errors=True)
             return {}
 
+    # -- from elsewhere ---------------------------------------------------------------------------------------------
+
+    def trees(self, snapshot: str) -> Mapping[str, Path]:
+        """Returns the directories with the files of a snapshot; see `Exchanging.trees`."""
+        return {"images": self.path / snapshot / "criu", "files": self.files(snapshot)}
+
+    def adopt(self, said: Mapping[str, Any], fill: Callable[[str, Path], None]) -> SnapshotInfo:
+        """Makes a snapshot of the files of one of another data directory; see `Exchanging.adopt`."""
+        try:
+            captures, noted = Captures(**said["captures"]), Noted.from_json(said)
+            expected = {name: list(found) for name, found in said["checksums"].items()}
+            frozen, processes = float(said["frozen"]), tuple(map(str, said["processes"]))
+            changes = int(said["changes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SnapshotUnusable(f"a snapshot from elsewhere makes no sense: {error}") from None
+        with self._unfinished("", changes) as (unfinished, finish):
+            (unfinished / "criu").mkdir()
+            fill("images", unfinished / "criu")
+            self._storage.create(unfinished / "unpacked")
+            try:
+                fill("files", unfinished / "unpacked")
+                self._storage.copy(unfinished / "unpacked", unfinished / "files", read_only=True)
+            finally:
+                self._storage.delete(unfinished / "unpacked")
+            with reading("from elsewhere"), paths.directory(unfinished) as directory:
+                found = {name: list(checksum(name, directory)) for name in expected}
+            if found != expected:
+                raise SnapshotUnusable("the files of a snapshot from elsewhere are not what they were there")
+            info: SnapshotInfo = finish(list(expected), captures, frozen, processes, noted)
+            return info
+
     @contextlib.contextmanager
     def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
         """Yields a new directory, and a function that makes a snapshot of it; removes it if it stays unfinished.

@@ -1,0 +1,180 @@
+"""Calls that leave a graph for another one, and those that come from another one."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tvsnap.graph.edges import Edges
+from tvsnap.graph.insertion import insert_call, insert_root, task_number
+from tvsnap.graph.model import RootInfo
+from tvsnap.graph.rows import CHECKED, EdgeRow, checksum
+from tvsnap.model.arguments import check_state, check_text
+from tvsnap.model.errors import InfrastructureError, TvsnapError
+
+# The calls of a task, and those that lead to them; or those that lead to a state, and all behind it.
+_OF_TASK = """
+WITH RECURSIVE listed (edge) AS (
+    SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = :of
+    UNION
+    SELECT above.edge FROM listed CROSS JOIN edges e ON e.id = listed.edge
+    CROSS JOIN states above ON above.hash = e.state WHERE above.edge IS NOT NULL
+)
+"""
+_OF_STATE = """
+WITH RECURSIVE up (hash, edge) AS (
+    SELECT hash, edge FROM states WHERE hash = :of
+    UNION
+    SELECT s.hash, s.edge FROM up CROSS JOIN edges e ON e.id = up.edge CROSS JOIN states s ON s.hash = e.state
+), down (hash) AS (
+    SELECT :of
+    UNION
+    SELECT e.next_state FROM down CROSS JOIN edges e ON e.state = down.hash WHERE e.next_state IS NOT NULL
+), listed (edge) AS (
+    SELECT edge FROM up WHERE edge IS NOT NULL
+    UNION
+    SELECT e.id FROM down CROSS JOIN edges e ON e.state = down.hash
+)
+"""
+# What may answer somebody, or keeps an answer from being given, in branches that are shared.
+_ROWS = f"""
+SELECT above.root, {", ".join(f"e.{name}" for name in EdgeRow._fields)}
+FROM listed CROSS JOIN edges e ON e.id = listed.edge CROSS JOIN states above ON above.hash = e.state
+LEFT JOIN states s ON s.hash = e.next_state
+WHERE e.slot IS NOT NULL AND above.private = '' AND coalesce(s.private, '') = ''
+ORDER BY above.depth, e.id
+"""
+_SAME = """
+SELECT id, next_state, proven, deterministic FROM edges
+WHERE state = ? AND call_key = ? AND slot IS ? AND waited = ?
+"""
+_DISTRUST = "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?"
+_VISIT = "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)"
+_WAITED = EdgeRow._fields.index("waited")
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What came of calls from another graph.
+
+    Attributes:
+        added: how many are new here.
+        known: how many were here already.
+        conflicting: how many led elsewhere here, or lie behind such calls: they are left out.
+    """
+
+    added: int = 0
+    known: int = 0
+    conflicting: int = 0
+
+
+class Portable(Edges):
+    """The part of `Graph` that exchanges calls with other graphs."""
+
+    def portable(self, *, task: str | None = None, state: str | None = None) -> dict[str, list[list[Any]]]:
+        """Returns the calls of a task, or those that lead to a state and lie behind it, as plain JSON.
+
+        Only what others share is included: no private branches, and no records that answer nobody any more. Calls come
+        after those that lead to them.
+
+        Args:
+            task: the task; or
+            state: the state's full hash.
+
+        Returns:
+            The calls by the root below which they were made.
+        """
+        self.flush()
+        query, of = (_OF_TASK, check_text(task, "task")) if task is not None else (_OF_STATE, check_state(state or ""))
+        found: dict[str, list[list[Any]]] = defaultdict(list)
+        for root, *row in self._rows(query + _ROWS, {"of": of}):
+            found[root.hex()].append([_to_json(value) for value in row])
+        return dict(found)
+
+    def adopt(self, root: RootInfo, rows: Iterable[Sequence[Any]], *, task: str = "") -> Adopted:
+        """Adds calls that `portable` returned in another graph, all or nothing.
+
+        What is known here stays as it is. Where a call led elsewhere there, what was recorded behind it is left out:
+        other records count for as long as they can answer. A call that was seen to return different things there
+        answers nobody here either.
+
+        Args:
+            root: the root below which they were made.
+            rows: the calls.
+            task: the task that they are counted to, as if it had made them here.
+
+        Raises:
+            InfrastructureError: what is given makes no sense.
+        """
+        counts = {"added": 0, "known": 0, "conflicting": 0}
+        try:
+            with self._database.write() as cursor:
+                insert_root(cursor, root)
+                number = task_number(cursor, task)
+                for row in rows:
+                    counts[self._adopt(cursor, _edge_row(row), number)] += 1
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InfrastructureError(f"calls from elsewhere make no sense: {error}") from None
+        return Adopted(**counts)
+
+    def _adopt(self, cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
+        above = cursor.execute("SELECT private FROM states WHERE hash = ?", (row.state,)).fetchone()
+        if above is None or above[0]:
+            return "conflicting"
+        there = cursor.execute(_SAME, row[: _WAITED + 1]).fetchone()
+        if there is not None:
+            id, after, proven, deterministic = there
+            if not row.deterministic and deterministic:
+                cursor.execute(
+                    "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (row.reason, id)
+                )
+            if after != row.next_state:
+                return "conflicting"
+            if row.proven and not proven:
+                cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (id,))
+            cursor.execute(_VISIT, (id, task))
+            return "known"
+        taken = (
+            row.next_state is not None
+            and cursor.execute("SELECT 1 FROM states WHERE hash = ?", (row.next_state,)).fetchone()
+        )
+        if taken:  # by a record of the same call that answers nobody any more, or another time
+            return "conflicting"
+        try:
+            id = insert_call(cursor, row, None)
+        except TvsnapError as error:
+            raise ValueError(str(error)) from None
+        cursor.execute(_VISIT, (id, task))
+        return "added"
+
+
+def root_to_json(root: RootInfo) -> dict[str, Any]:
+    """Returns a root as plain JSON; see `root_from_json`."""
+    return {field.name: getattr(root, field.name) for field in fields(root)}
+
+
+def root_from_json(said: dict[str, Any]) -> RootInfo:
+    """Returns the root that `root_to_json` described; raises InfrastructureError if it is something else."""
+    try:
+        root = RootInfo(**said)
+        check_state(root.hash)
+    except (TypeError, TvsnapError) as error:
+        raise InfrastructureError(f"a root from elsewhere makes no sense: {error}") from None
+    return root
+
+
+def _to_json(value: Any) -> Any:
+    return {"b": base64.b64encode(value).decode("ascii")} if isinstance(value, bytes) else value
+
+
+def _edge_row(row: Sequence[Any]) -> EdgeRow:
+    """Returns a row that `portable` returned; raises ValueError if its checksum is another."""
+    values: list[Any] = [base64.b64decode(value["b"]) if isinstance(value, dict) else value for value in row]
+    edge = EdgeRow(*values)
+    if edge.deterministic and edge.checksum != checksum(*edge[:CHECKED]):
+        raise ValueError("the checksum of a record is another")
+    return edge
