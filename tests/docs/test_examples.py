@@ -3,7 +3,8 @@
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
 `<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image;
 `<!-- example: suite -->` marks what pytest runs in sandboxes, and `<!-- example: image -->` a complete image.yaml. What
-needs another program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py.
+needs another program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py, and
+what needs a trainer or its data by tests/training.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def marked(mark: str) -> list[Block]:
 def test_every_mark_is_known() -> None:
     assert {block.mark for block in PYTHON} <= {
         "",
+        "appworld",
         "sandbox",
         "docker",
         "harness",
@@ -50,6 +52,7 @@ def test_every_mark_is_known() -> None:
         "server",
         "suite",
         "training",
+        "verifiers",
     }
     assert len(marked("sandbox")) > 5
 

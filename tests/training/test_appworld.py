@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import tvsnap
+from tests.docs.pages import blocks
 from tvsnap.images import Image, ImageStore
 from tvsnap.training.appworld import AppWorldTask, image_folder, task, tasks
 
@@ -126,6 +131,31 @@ def test_a_login_is_forked_and_what_follows_is_graded_apart(
     assert other[1] == ["hit", "executed"]
     assert (first[2].reward, again[2].reward) == (1.0, 1.0)
     assert (other[2].reward, other[2].tests) == (0.5, {"the note is pinned": 0.0, "only notes changed": 1.0})
+
+
+def test_the_example_of_the_guide(tvsnap_home: Path, appworld_image: Image, data: Path, tmp_path: Path) -> None:
+    """It runs on a data folder that has all that AppWorld's own has."""
+    (block,) = (each for each in blocks("python") if each.mark == "appworld")
+    with tvsnap.Cache(tvsnap_home) as cache, cache.rollout(appworld_image) as rollout:
+        made = rollout.call("bash", {"command": f"python3 - <<'END'\n{DATABASES}\nEND"}, 120.0)
+        assert made.exit_code == 0, made.output
+        rollout.get("/appworld/data", tmp_path / "data")
+    shutil.copytree(data, tmp_path / "data", dirs_exist_ok=True)
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("images", "cache"):
+        (home / name).symlink_to((tvsnap_home / name).resolve())
+    shown = "print(said.output); assert 'simple_note' in said.output and grade.reward == 0.5, (said, grade)"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{block.text}\n{shown}"],
+        cwd=tmp_path,
+        env={**os.environ, "TVSNAP_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_ground_truth_is_only_where_it_is_graded(tvsnap_home: Path, appworld_image: Image, data: Path) -> None:
