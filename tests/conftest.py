@@ -38,6 +38,7 @@ ORDER = (
         "page",
         "proxy",
         "registry",
+        "fleet",
         "integrations",
         "priors",
         "training",

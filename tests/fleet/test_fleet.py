@@ -1,0 +1,215 @@
+"""A fleet of real servers, of which some are killed: all rollouts end right, or say that their past is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.server.conftest import Server, server_home, start
+from tvsnap import NotFound, StateLost, UsageError, Verifier
+from tvsnap.fleet import Fleet, FleetRollout
+from tvsnap.graph import PROOF_APART
+from tvsnap.wire.errors import Unreachable
+
+__all__ = ["server_home"]
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@contextlib.contextmanager
+def servers(count: int, server_home: Path, folder: Path) -> Iterator[list[Server]]:
+    """Servers on data directories of their own, which share images."""
+    started: list[Server] = []
+    try:
+        for number in range(count):
+            home = folder / f"node-{number}"
+            home.mkdir()
+            for name in ("images", "cache"):
+                (home / name).symlink_to((server_home / name).resolve())
+            started.append(start(home))
+        yield started
+    finally:
+        for server in started:
+            if server.process.poll() is None:
+                assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def three(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    with servers(3, server_home, tmp_path_factory.mktemp("fleet")) as started:
+        yield started
+
+
+@pytest.fixture
+def fleet(three: list[Server]) -> Iterator[Fleet]:
+    with Fleet(server.url for server in three) as fleet:
+        yield fleet
+    assert sum(node.rollouts for node in fleet.nodes) == 0
+
+
+def bash(rollout: FleetRollout, command: str, timeout: float = 20.0) -> str:
+    return rollout.call("bash", {"command": command}, timeout).output
+
+
+def kill(fleet: Fleet, started: list[Server], url: str) -> None:
+    (server,) = (each for each in started if each.url == url)
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+
+
+def test_a_task_is_at_one_server(fleet: Fleet) -> None:
+    places: set[str] = set()
+    for source in ("executed", "executed", "hit"):
+        time.sleep(PROOF_APART if places else 0)
+        with fleet.rollout("terminal", "one task") as rollout:
+            result = rollout.call("bash", {"command": "echo 1 > /tmp/f; echo done"})
+            assert result.output == "done\n"
+            assert source == "executed" or result.source == "hit"
+            places.add(rollout.url)
+            state = rollout.state
+            assert rollout.depth == 1
+    assert len(places) == 1
+    with fleet.materialise(state) as sandbox:
+        assert sandbox.run("cat /tmp/f", timeout=20).output == b"1\n"
+    with fleet.fork(state, 2) as forks:
+        assert [each.run("cat /tmp/f", timeout=20).output for each in forks] == [b"1\n"] * 2
+    with pytest.raises(NotFound, match="no server of the fleet"):
+        fleet.fork("0" * 64)
+    used = [url for url, stats in fleet.stats().items() if stats.rollouts]
+    assert places <= set(used)
+
+
+def test_tasks_are_dealt_out_and_a_large_one_spreads(three: list[Server]) -> None:
+    with Fleet((server.url for server in three), spread=2) as fleet:
+        group = fleet.group("terminal", "large", 5)
+        places = [rollout.url for rollout in group]
+        assert len(set(places[:2])) == 1
+        assert len(set(places)) == 3
+        for rollout in group:
+            rollout.close()
+            rollout.close()
+        assert {node.rollouts for node in fleet.nodes} == {0}
+        with fleet.rollout("terminal", "large") as again:
+            assert again.url == places[0]
+
+
+def test_a_server_that_is_not_there_is_passed_over(three: list[Server]) -> None:
+    with Fleet([NOWHERE, three[0].url]) as fleet:
+        for number in range(8):
+            with fleet.rollout("terminal", f"task {number}") as rollout:
+                assert bash(rollout, "echo there") == "there\n"
+                assert rollout.url == three[0].url
+        lost = {node.url: node.lost for node in fleet.nodes}
+        assert lost[NOWHERE]
+        assert lost[three[0].url] is None
+        fleet.remove(NOWHERE)
+        with pytest.raises(UsageError, match="at least one"):
+            fleet.remove(three[0].url)
+        with pytest.raises(NotFound):
+            fleet.remove(NOWHERE)
+        with pytest.raises(UsageError, match="already"):
+            fleet.add(three[0].url)
+    with Fleet([NOWHERE]) as fleet, pytest.raises(Unreachable, match="no server"):
+        fleet.rollout("terminal")
+    with pytest.raises(UsageError, match="closed"):
+        fleet.rollout("terminal")
+    with pytest.raises(UsageError, match="at least one server"):
+        Fleet([])
+
+
+CALLS = (
+    "cd /tmp; A=1; echo begin > f",
+    "sleep 0.3; echo $A >> f",
+    "(while :; do sleep 0.1; done) & A=$((A + {number}))",
+    "echo $A >> f; cat f",
+    "seq 3 | paste -sd+; jobs -p | wc -l",
+)
+
+
+def shown(rollout: FleetRollout, place: int, number: int) -> str:
+    """Makes one of the calls; returns what it printed but what bash tells of jobs, whose ids are not the same."""
+    said = bash(rollout, CALLS[place].replace("{number}", str(number)), 60.0)
+    return "".join(line for line in said.splitlines(keepends=True) if not line.startswith("["))
+
+
+def test_a_server_that_is_killed_in_the_middle_of_an_epoch(server_home: Path, tmp_path: Path) -> None:
+    """All rollouts end, and each has seen what it would have seen alone."""
+    with servers(3, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        half, made = threading.Event(), threading.Semaphore(0)
+
+        def attempt(number: int) -> tuple[list[str], float, int, set[str]]:
+            with fleet.rollout("terminal", f"task {number % 6}") as rollout:
+                places, seen = {rollout.url}, []
+                for place in range(len(CALLS)):
+                    if place == 3:
+                        made.release()
+                        half.wait(60)
+                    seen.append(shown(rollout, place, number % 3))
+                grade = rollout.grade(Verifier(f"grep -qx {1 + number % 3} /tmp/f && echo 1"))
+                rollout.record(grade.reward)
+                places.add(rollout.url)
+                return seen, grade.reward, rollout.moves, places
+
+        with ThreadPoolExecutor(12) as pool:
+            running = [pool.submit(attempt, number) for number in range(12)]
+            for _ in range(12):
+                assert made.acquire(timeout=120)
+            victim = max(fleet.nodes, key=lambda node: node.rollouts).url
+            kill(fleet, started, victim)
+            half.set()
+            found = [each.result(180) for each in running]
+        for number in range(3):
+            with fleet.rollout("terminal", f"alone {number}") as alone:
+                expected = [shown(alone, place, number) for place in range(len(CALLS))]
+            assert expected[3] == f"begin\n1\n{1 + number}\n"
+            assert all(seen == expected for seen, _, _, _ in found[number::3])
+        assert {reward for _, reward, _, _ in found} == {1.0}
+        moved = [moves for _, _, moves, places in found if victim in places]
+        assert moved
+        assert all(moves == 1 for moves in moved)
+        with fleet.rollout("terminal", "task 0") as later:
+            assert later.url != victim
+            assert bash(later, "echo later") == "later\n"
+
+
+def test_a_past_that_cannot_be_made_again_is_lost(server_home: Path, tmp_path: Path) -> None:
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        drawn, given, kept = (fleet.rollout("terminal", "one") for _ in range(3))
+        bash(drawn, "head -c 8 /dev/urandom | od -An -tx1")
+        (tmp_path / "file").write_text("x")
+        given.put(tmp_path / "file", "/tmp/file")
+        kept.put(b"bytes", "/tmp/bytes")
+        assert [one.output for one in kept.exec_all(["cat /tmp/bytes", "echo 2"])] == ["bytes", "2\n"]
+        assert len({drawn.url, given.url, kept.url}) == 1
+        kill(fleet, started, kept.url)
+        with pytest.raises(StateLost, match=r"its call 1, made again at .*, came to something else"):
+            bash(drawn, "echo more")
+        with pytest.raises(StateLost, match="its step 1 cannot be made again"):
+            bash(given, "cat /tmp/file")
+        assert bash(kept, "cat /tmp/bytes") == "bytes"
+        assert kept.moves == 1
+        for rollout in (drawn, given, kept):
+            rollout.close()
+        assert {node.rollouts for node in fleet.nodes} == {0}
+
+
+def test_a_call_that_is_under_way_is_made_elsewhere(server_home: Path, tmp_path: Path) -> None:
+    with (
+        servers(2, server_home, tmp_path) as started,
+        Fleet(server.url for server in started) as fleet,
+        fleet.rollout("terminal", "slow") as rollout,
+    ):
+        bash(rollout, "echo 1 > /tmp/f")
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(bash, rollout, "sleep 3; cat /tmp/f", 60.0)
+            time.sleep(1)
+            kill(fleet, started, rollout.url)
+            assert slow.result(120) == "1\n"
+        assert rollout.moves == 1
