@@ -1,8 +1,8 @@
 """The Python, YAML and JSON in README.md and docs/ is right: Python is run, each block as a program of its own.
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
-`<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image;
-`<!-- example: suite -->` marks what pytest runs in sandboxes, and `<!-- example: image -->` a complete image.yaml. What
+`<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image,
+`<!-- example: fleet -->` two of them (tests/fleet); `<!-- example: suite -->` marks what pytest runs in sandboxes, and `<!-- example: image -->` a complete image.yaml. What
 needs another program that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py, and
 what needs a trainer or its data by tests/training.
 """
@@ -47,6 +47,7 @@ def test_every_mark_is_known() -> None:
         "appworld",
         "sandbox",
         "docker",
+        "fleet",
         "harness",
         "openhands",
         "server",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import Block, blocks
 from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
 from tvsnap.fleet import Fleet, FleetRollout
@@ -213,3 +216,13 @@ def test_a_call_that_is_under_way_is_made_elsewhere(server_home: Path, tmp_path:
             kill(fleet, started, rollout.url)
             assert slow.result(120) == "1\n"
         assert rollout.moves == 1
+
+
+@pytest.mark.parametrize("block", [each for each in blocks("python") if each.mark == "fleet"], ids=str)
+def test_examples_of_the_guide(block: Block, three: list[Server]) -> None:
+    text = block.text
+    for number, server in enumerate(three[:2], 1):
+        text = text.replace(f"http://sandboxes-{number}:8420", server.url)
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert any(server.url in ran.stdout for server in three[:2])
