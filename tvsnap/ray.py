@@ -37,7 +37,7 @@ class _Server:
             file.write(token + "\n")
         command = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "tvsnap", "serve", "--home", home]
         command += ["--host", address, "--port", "0", "--token-file", str(tokens), *options]
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it is read if the server does not start
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._log, stdin=subprocess.DEVNULL, text=True
         )

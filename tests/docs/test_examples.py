@@ -2,10 +2,10 @@
 
 A comment in the line above a block says what it needs: `<!-- example: sandbox -->` the image `terminal`,
 `<!-- example: docker -->` an engine as well, `<!-- example: server -->` a server with that image,
-`<!-- example: fleet -->` two of them, `<!-- example: ray -->` a Ray cluster (tests/fleet); `<!-- example: suite -->` marks what pytest runs in sandboxes, and
-`<!-- example: image -->` a complete image.yaml. What needs another program that runs agents,
-`<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py, and what needs a trainer or its data by
-tests/training.
+`<!-- example: fleet -->` two of them, `<!-- example: ray -->` a Ray cluster (tests/fleet); `<!-- example: suite -->`
+marks what pytest runs in sandboxes, and `<!-- example: image -->` a complete image.yaml. What needs another program
+that runs agents, `<!-- example: harness -->`, is run by tests/integrations/test_harnesses.py, and what needs a trainer
+or its data by tests/training.
 """
 
 from __future__ import annotations
