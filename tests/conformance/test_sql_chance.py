@@ -12,7 +12,7 @@ from tests.conformance.sql_lab import SqlLab
 from tests.conformance.test_sql_observation import begin
 from tests.sql_images import SYSTEMS, Client, answered, ask, seen
 from tvsnap import Cache
-from tvsnap.engine.keeping.policy import snapshotting
+from tvsnap.engine.keeping.policy import Costs
 from tvsnap.images import Image
 
 WRITES = [(system, case) for system in SYSTEMS for case in WRITTEN[system]]
@@ -34,7 +34,7 @@ def test_what_chance_wrote_unsaid_is_kept(
     sql_cache: Cache, sql_image: Image, sql_system: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rollout that was shown what was written goes on from where that was written."""
-    monkeypatch.setattr(snapshotting, "SHARE", 1e6)  # however long a checkpoint takes just now
+    monkeypatch.setattr(Costs, "allowance_s", 1e6)  # however long a checkpoint takes just now
     written = WRITTEN[sql_system][case]
     marked = {"command": f"mark={secrets.token_hex()}"}
     shown = set()

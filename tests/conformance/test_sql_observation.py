@@ -15,7 +15,7 @@ from tests.conformance.sql_cases import SERIES
 from tests.conformance.sql_steps import READS, STEPS
 from tests.sql_images import SYSTEMS, ask, seen
 from tvsnap import Cache, ToolResult
-from tvsnap.engine.keeping.policy import snapshotting
+from tvsnap.engine.keeping.policy import Costs
 from tvsnap.images import Image
 from tvsnap.rollout import Rollout
 
@@ -183,7 +183,7 @@ def test_what_chance_wrote_is_kept(
     sql_cache: Cache, sql_image: Image, sql_system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay would write something else, so the state is snapshotted at once, and all rollouts see the same."""
-    monkeypatch.setattr(snapshotting, "SHARE", 1e6)  # however long a checkpoint takes just now
+    monkeypatch.setattr(Costs, "allowance_s", 1e6)  # however long a checkpoint takes just now
     unique = f"CREATE TABLE stamps (at VARCHAR(60) DEFAULT '{secrets.token_hex(4)}')"
     found: list[Any] = []
     with sql_cache.rollout(sql_image) as first:

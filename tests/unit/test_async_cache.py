@@ -407,7 +407,10 @@ OURS = frozenset(
         (Cache, AsyncCache, frozenset({"limits_for"})),
         (Rollout, AsyncRollout, frozenset()),
         (Sandbox, AsyncSandbox, OURS),
-        (ImageStore, AsyncImageStore, frozenset({"drop_packages", "make_base", "manifest", "packages", "sweep"})),
+        (
+            *(ImageStore, AsyncImageStore),
+            frozenset({"adopt", "drop_packages", "make_base", "manifest", "packages", "sweep", "trees"}),
+        ),
     ],
 )
 def test_a_twin_has_all_that_can_be_awaited(plain: type, twin: type, left_out: frozenset[str]) -> None:
