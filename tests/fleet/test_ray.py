@@ -27,6 +27,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # it reports to its makers otherwise
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     small = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=small)
