@@ -133,7 +133,7 @@ def test_what_swe_agent_does_comes_to_the_same_without_the_cache_and_is_answered
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/show").write_text(TOOL)
     without = swe_agent(made(use_cache=False), tmp_path)
-    first, second = made(), made()
+    first, second = made(policy="record-all"), made(policy="record-all")  # however busy the machine is
     assert swe_agent(first, tmp_path) == without
     assert swe_agent(second, tmp_path) == without
     assert without[-9:] == [
