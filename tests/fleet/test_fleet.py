@@ -17,6 +17,7 @@ import pytest
 from tests.docs.pages import Block, blocks
 from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
+from tvsnap.cache import Cache
 from tvsnap.fleet import Fleet, FleetRollout
 from tvsnap.graph import PROOF_APART
 from tvsnap.wire.errors import Unreachable
@@ -39,9 +40,11 @@ def servers(count: int, server_home: Path, folder: Path) -> Iterator[list[Server
             started.append(start(home))
         yield started
     finally:
-        for server in started:
+        for number, server in enumerate(started):
             if server.process.poll() is None:
                 assert server.stop() == 0
+            else:  # it was killed: what it left behind goes when its data directory is opened again
+                Cache(folder / f"node-{number}").close()
 
 
 @pytest.fixture(scope="module")
