@@ -195,7 +195,7 @@ def test_a_past_that_cannot_be_made_again_is_lost(server_home: Path, tmp_path: P
         assert [one.output for one in kept.exec_all(["cat /tmp/bytes", "echo 2"])] == ["bytes", "2\n"]
         assert len({drawn.url, given.url, kept.url}) == 1
         kill(fleet, started, kept.url)
-        with pytest.raises(StateLost, match=r"its call 1, made again at .*, came to something else"):
+        with pytest.raises(StateLost, match=r"its step 1, made again at .*, came to something else"):
             bash(drawn, "echo more")
         with pytest.raises(StateLost, match="its step 1 cannot be made again"):
             bash(given, "cat /tmp/file")
@@ -229,3 +229,20 @@ def test_examples_of_the_guide(block: Block, three: list[Server]) -> None:
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert any(server.url in ran.stdout for server in three[:2])
+
+
+def test_time_that_passed_passes_again(server_home: Path, tmp_path: Path) -> None:
+    """What runs beside a rollout has come as far at the new server as it would have at the old one."""
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        waited, graded = fleet.rollout("terminal", "one"), fleet.rollout("terminal", "one")
+        bash(waited, "(sleep 3; echo ready > /tmp/ready) & echo begun")
+        time.sleep(4)
+        bash(graded, "head -c 8 /dev/urandom > /tmp/f")
+        drawn = graded.grade(Verifier("cksum < /tmp/f | cut -d' ' -f1"))
+        kill(fleet, started, waited.url)
+        assert bash(waited, "cat /tmp/ready") == "ready\n"
+        assert waited.moves == 1
+        with pytest.raises(StateLost, match="its step 2, made again"):
+            bash(graded, f"echo {drawn.reward}")
+        for rollout in (waited, graded):
+            rollout.close()

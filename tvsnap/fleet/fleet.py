@@ -63,11 +63,19 @@ class _Node:
 
 
 @dataclass(slots=True)
-class _Made:
-    """A call that a rollout has made: how to make it again, and what it came to."""
+class _Step:
+    """What a rollout has done: how to do it again, and what was seen of it.
 
-    make: Callable[[RemoteRollout], ToolResult] | None  # None where it cannot be made again
-    result: ToolResult | None = None
+    Attributes:
+        repeat: does it once more, so many seconds after the last step, and returns what is seen of it; None where it
+            cannot be repeated.
+        seen: what was seen of it.
+        after: seconds that had passed since the step before.
+    """
+
+    repeat: Callable[[RemoteRollout, float], object] | None
+    seen: object = None
+    after: float = 0.0
 
 
 class Fleet:
@@ -97,7 +105,7 @@ class Fleet:
         self._token, self._spread, self._patience = token, spread, patience
         self._lock = threading.Lock()
         self._nodes: dict[str, _Node] = {}
-        self._here: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self._by_task: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self._load: Counter[str] = Counter()
         self._states: dict[str, str] = {}  # at which node a state was seen
         self._closed = False
@@ -156,33 +164,33 @@ class Fleet:
         assert node.client is not None
         return node.client
 
-    def _lose(self, node: _Node, error: Exception) -> None:
+    def _mark_lost(self, node: _Node, error: Exception) -> None:
         with self._lock:
             node.lost, node.until = str(error), time.monotonic() + AGAIN
 
-    def _there(self, apart_from: Iterable[str] = ()) -> list[_Node]:
+    def _reachable(self, apart_from: Iterable[str] = ()) -> list[_Node]:
         """Returns the nodes that are not known to be lost; all, where that would be none."""
         with self._lock:
             now, avoided = time.monotonic(), set(apart_from)
             nodes = [node for node in self._nodes.values() if node.url not in avoided]
             return [node for node in nodes if node.lost is None or now >= node.until] or nodes
 
-    def _at(self, image: str, task: str, apart_from: Iterable[str] = ()) -> _Node:
+    def _assign(self, image: str, task: str, apart_from: Iterable[str] = ()) -> _Node:
         """Returns the node for one more rollout of a task, which is counted there."""
-        there = {node.url: node for node in self._there(apart_from)}
+        there = {node.url: node for node in self._reachable(apart_from)}
         if not there:
             raise Unreachable("no server of the fleet can be reached")
         with self._lock:
-            here = self._here[image, task]
+            here = self._by_task[image, task]
             url = choose(ranking(image, task, there), here, self._load, self._spread)
             here[url] += 1
             self._load[url] += 1
         return there[url]
 
-    def _left(self, image: str, task: str, url: str) -> None:
+    def _release(self, image: str, task: str, url: str) -> None:
         """Takes note that a rollout is not at a node any more."""
         with self._lock:
-            self._here[image, task][url] -= 1
+            self._by_task[image, task][url] -= 1
             self._load[url] -= 1
 
     # -- rollouts ---------------------------------------------------------------------------------------------------
@@ -259,7 +267,7 @@ class Fleet:
 
     def _knowing(self, state: str) -> Client:
         """Returns the connection to a server that knows a state."""
-        nodes = self._there()
+        nodes = self._reachable()
         first = self._states.get(state)
         for node in sorted(nodes, key=lambda one: one.url != first):
             try:
@@ -268,21 +276,21 @@ class Fleet:
             except NotFound:
                 continue
             except _LOST as error:
-                self._lose(node, error)
+                self._mark_lost(node, error)
                 continue
             return client
         raise NotFound(f"no server of the fleet that can be reached knows state {state[:12]}")
 
     def stats(self) -> dict[str, Stats]:
         """Returns what the servers that can be reached have done, by address; see `Cache.stats`."""
-        asked = {node.url: self._stats(node) for node in self._there()}
+        asked = {node.url: self._stats(node) for node in self._reachable()}
         return {url: found for url, found in asked.items() if found is not None}
 
     def _stats(self, node: _Node) -> Stats | None:
         try:
             return self._client(node).stats()
         except _LOST as error:
-            self._lose(node, error)
+            self._mark_lost(node, error)
             return None
 
     def close(self) -> None:
@@ -313,7 +321,8 @@ class FleetRollout:
     def __init__(self, fleet: Fleet, image: str, task: str, options: Mapping[str, Any]) -> None:
         self.moves = 0
         self._fleet, self._image, self._task, self._options = fleet, image, task, options
-        self._made: list[_Made] = []
+        self._steps: list[_Step] = []
+        self._rested_since = time.monotonic()  # when the last step ended
         self._tried: set[str] = set()
         self._reward: float | None = None
         self._node: _Node | None = None
@@ -376,8 +385,12 @@ class FleetRollout:
             StateLost: its server is lost, and its past cannot be made again elsewhere as it was.
             InfrastructureError: no server can be reached; or as `Rollout.call`.
         """
-        given = dict(arguments)
-        return self._make(_Made(lambda rollout: rollout.call(name, given, timeout, **options)))
+        given, least = dict(arguments), float(options.pop("after", 0.0))
+
+        def run(rollout: RemoteRollout, after: float) -> ToolResult:
+            return rollout.call(name, given, timeout, after=max(least, after), **options)
+
+        return self._take(run, _seen)
 
     def exec_all(
         self, commands: Sequence[Command | str], timeout: float | None = 30.0, *, user: str | None = None
@@ -392,14 +405,11 @@ class FleetRollout:
         Raises:
             StateLost, InfrastructureError: as `call`.
         """
-        results: list[ToolResult] = []
 
-        def run(rollout: RemoteRollout) -> ToolResult:
-            results[:] = rollout.exec_all(commands, timeout, user=user)
-            return _joined(results)
+        def run(rollout: RemoteRollout, after: float) -> list[ToolResult]:
+            return rollout.exec_all(commands, timeout, user=user, after=after)
 
-        self._make(_Made(run))
-        return results
+        return self._take(run, lambda results: [_seen(one) for one in results])
 
     def put(self, source: Any, path: str, **options: Any) -> ToolResult:
         """Copies bytes, a file or a folder of this machine into the sandbox; see `Rollout.put`.
@@ -414,10 +424,14 @@ class FleetRollout:
         Raises:
             StateLost, InfrastructureError: as `call`.
         """
-        made = _Made(lambda rollout: rollout.put(source, path, **options))
-        result = self._make(made)
+
+        def run(rollout: RemoteRollout, after: float) -> ToolResult:
+            time.sleep(after)  # of a put, a server is not told how much time has passed
+            return rollout.put(source, path, **options)
+
+        result = self._take(run, _seen)
         if not isinstance(source, bytes):
-            made.make = None
+            self._steps[-1].repeat = None
         return result
 
     def grade(self, verifier: Verifier | str) -> Grade:
@@ -430,7 +444,7 @@ class FleetRollout:
             GradingFailed: the verifier failed.
             StateLost, InfrastructureError: as `call`.
         """
-        return self._do(lambda rollout: rollout.grade(verifier))
+        return self._take(lambda rollout, _: rollout.grade(verifier), lambda grade: (grade.reward, dict(grade.tests)))
 
     def record(self, reward: float) -> None:
         """Records its reward; see `Rollout.record`.
@@ -447,7 +461,7 @@ class FleetRollout:
         From then on the rollout does not go on elsewhere, as nobody knows what was done in the sandbox.
         """
         found = self._do(lambda rollout: rollout.sandbox())
-        self._made.append(_Made(None))
+        self._steps.append(_Step(None))
         return found
 
     def close(self, outcome: str | None = None) -> None:
@@ -481,40 +495,39 @@ class FleetRollout:
     def _begin(self) -> None:
         """Begins at the task's node, or at the next one if that cannot be reached, with the calls made so far."""
         for _ in range(_TRIES):
-            node = self._fleet._at(self._image, self._task, self._tried)
+            node = self._fleet._assign(self._image, self._task, self._tried)
             try:
                 rollout = self._fleet._client(node).rollout(self._image, self._task, **self._options)
                 try:
                     rollout.id  # noqa: B018  # the server begins it with its first use
-                    self._make_again(rollout, node.url)
+                    self._replay(rollout, node.url)
                 except BaseException:
                     with contextlib.suppress(InfrastructureError):
                         rollout.close("moved")
                     raise
             except _LOST as error:
-                self._fleet._left(self._image, self._task, node.url)
-                self._fleet._lose(node, error)
+                self._fleet._release(self._image, self._task, node.url)
+                self._fleet._mark_lost(node, error)
                 self._tried.add(node.url)
                 last = error
                 continue
             except BaseException:
-                self._fleet._left(self._image, self._task, node.url)
+                self._fleet._release(self._image, self._task, node.url)
                 raise
             self._node, self._rollout = node, rollout
             return
         raise Unreachable(f"no server that was tried can be reached, the last for: {last}")
 
-    def _make_again(self, rollout: RemoteRollout, url: str) -> None:
-        """Makes the calls again that it has made, and compares."""
-        for place, made in enumerate(self._made, 1):
-            if made.make is None:
+    def _replay(self, rollout: RemoteRollout, url: str) -> None:
+        """Repeats its steps, with the time that passed between them, and compares what is seen."""
+        for place, step in enumerate(self._steps, 1):
+            if step.repeat is None:
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place} cannot be made again at {url}: begin a new one"
                 )
-            assert made.result is not None
-            if _seen(made.make(rollout)) != _seen(made.result):
+            if step.repeat(rollout, step.after) != step.seen:
                 raise StateLost(
-                    f"the rollout's server is lost, and its call {place}, made again at {url}, came to something else: "
+                    f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
                     "begin a new one"
                 )
         if self._reward is not None:
@@ -522,7 +535,7 @@ class FleetRollout:
 
     def _leave(self) -> None:
         if self._node is not None:
-            self._fleet._left(self._image, self._task, self._node.url)
+            self._fleet._release(self._image, self._task, self._node.url)
             self._node = None
 
     def _do(self, function: Callable[[RemoteRollout], T]) -> T:
@@ -540,27 +553,29 @@ class FleetRollout:
         except _LOST as error:
             if self._ended or self._node is None:
                 raise
-            self._fleet._lose(self._node, error)
+            self._fleet._mark_lost(self._node, error)
             self._tried.add(self._node.url)
         self._leave()
         self._begin()
         self.moves += 1
         return None
 
-    def _make(self, made: _Made) -> ToolResult:
-        make = made.make
-        assert make is not None
-        made.result = self._do(make)
-        self._made.append(made)
-        return made.result
+    def _take(self, perform: Callable[[RemoteRollout, float], T], seen: Callable[[T], object]) -> T:
+        """Takes a step, and keeps what is needed to repeat it.
+
+        Args:
+            perform: takes it, so many seconds after the last one.
+            seen: returns what a caller sees of its result, and what is compared when it is repeated.
+        """
+        after = time.monotonic() - self._rested_since
+        moves = self.moves
+        # At the server where it is, that time has passed; elsewhere, the steps before it were only just repeated.
+        result = self._do(lambda rollout: perform(rollout, after if self.moves > moves else 0.0))
+        self._steps.append(_Step(lambda rollout, after: seen(perform(rollout, after)), seen(result), after))
+        self._rested_since = time.monotonic()
+        return result
 
 
 def _seen(result: ToolResult) -> tuple[object, ...]:
     """Returns what a model is shown of a result."""
     return result.parts, result.exit_code, result.timed_out, result.truncated
-
-
-def _joined(results: Sequence[ToolResult]) -> ToolResult:
-    """Returns the results of several commands as one, to be compared."""
-    text = "\0".join(f"{one.exit_code} {one.timed_out} {one.output}" for one in results)
-    return ToolResult.of_text(text, 0, sum(one.duration for one in results))
