@@ -9,20 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Block, blocks
+from tests.integrations.conftest import harness_programs
 
 ROOT = Path(__file__).parents[2]
 CHECKS = Path(__file__).parent / "verifiers" / "check_verifiers.py"
 ROWS = "rows = []\n"
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """A Python that has verifiers, pytest and tvsnap."""
-    subprocess.run([ROOT / "scripts/install_harnesses.sh"], check=True)
-    program = ROOT / ".venv-harnesses/bin/python"
-    if not program.exists():
-        pytest.skip("verifiers needs Python 3.11 or newer, and .venv has an older one")
-    return program
+__all__ = ["harness_programs"]
 
 
 def run(command: list[str | Path], folder: Path, **variables: str) -> None:
@@ -39,12 +31,12 @@ def run(command: list[str | Path], folder: Path, **variables: str) -> None:
 
 
 @pytest.mark.usefixtures("terminal_image")
-def test_checks_pass(python: Path, tvsnap_home: Path, tmp_path: Path) -> None:
+def test_checks_pass(harness_programs: Path, tvsnap_home: Path, tmp_path: Path) -> None:
     options: list[str | Path] = ["-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]
     options += ["--basetemp", tmp_path / "checks"]
-    run([python, "-m", "pytest", *options, CHECKS], tmp_path, TVSNAP_HOME=str(tvsnap_home))
+    run([harness_programs / "python", "-m", "pytest", *options, CHECKS], tmp_path, TVSNAP_HOME=str(tvsnap_home))
 
 
 @pytest.mark.parametrize("block", [each for each in blocks("python") if each.mark == "verifiers"], ids=str)
-def test_examples_of_the_guide(block: Block, python: Path, tmp_path: Path) -> None:
-    run([python, "-c", ROWS + block.text], tmp_path)
+def test_examples_of_the_guide(block: Block, harness_programs: Path, tmp_path: Path) -> None:
+    run([harness_programs / "python", "-c", ROWS + block.text], tmp_path)

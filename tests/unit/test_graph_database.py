@@ -295,3 +295,10 @@ def test_threads_that_open_a_new_file_at_once(tmp_path: Path) -> None:
     assert failures == []
     with Graph(tmp_path / "tvsnap.db") as graph:
         assert len(graph.tree()) == 7
+
+
+def test_a_path_below_ones_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with contextlib.closing(Database(Path("~/folder/its.db"), database.FORMAT)) as opened:
+        assert opened.path == tmp_path / "folder/its.db"
+    assert (tmp_path / "folder/its.db").exists()

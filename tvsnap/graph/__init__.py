@@ -22,7 +22,7 @@ from tvsnap.graph.model import (
     served,
     unserved_as,
 )
-from tvsnap.graph.portable import Adopted, root_from_json, root_to_json
+from tvsnap.graph.portable import Adopted, root_from_json, root_to_json, states_of
 from tvsnap.graph.store import Graph
 
 __all__ = [
@@ -49,5 +49,6 @@ __all__ = [
     "root_from_json",
     "root_to_json",
     "served",
+    "states_of",
     "unserved_as",
 ]

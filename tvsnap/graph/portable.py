@@ -54,7 +54,7 @@ WHERE state = ? AND call_key = ? AND slot IS ? AND waited = ?
 """
 _DISTRUST = "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?"
 _VISIT = "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)"
-_WAITED = EdgeRow._fields.index("waited")
+_STATE, _WAITED, _NEXT_STATE = map(EdgeRow._fields.index, ("state", "waited", "next_state"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,12 @@ def root_from_json(said: dict[str, Any]) -> RootInfo:
     except (TypeError, TvsnapError) as error:
         raise InfrastructureError(f"a root from elsewhere makes no sense: {error}") from None
     return root
+
+
+def states_of(rows: Iterable[Sequence[Any]]) -> set[str]:
+    """Returns the states that calls were made in, and that they led to; the calls are as `portable` returns them."""
+    ends = (row[place] for row in rows for place in (_STATE, _NEXT_STATE))
+    return {base64.b64decode(end["b"]).hex() for end in ends if end is not None}
 
 
 def _to_json(value: Any) -> Any:

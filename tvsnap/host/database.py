@@ -89,7 +89,7 @@ class Database:
         Raises:
             TvsnapError: in one line, if it cannot be written, is damaged, locked, or of another version or program.
         """
-        self.path = path
+        self.path = path = path.expanduser().absolute()
         self.readers: list[sqlite3.Connection] = []
         self._format = format
         self._lock = threading.Lock()

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tvsnap.graph import Graph, Snapshot, root_to_json
+from tvsnap.graph import Graph, Snapshot, root_to_json, states_of
 from tvsnap.images import ImageNotFound, ImageStore
 from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
 from tvsnap.model.images import MANIFEST, Image
-from tvsnap.registry.store import PIECE, ObjectStore
+from tvsnap.registry.store import PIECE, ObjectStore, StoreFailed
 from tvsnap.registry.trees import pack_tree, size_of
 from tvsnap.sandboxes.protocol import Backend, Exchanging
 
@@ -105,7 +105,7 @@ def push(
             "task": task or "",
             "calls": store.put_all(_pieces(rows)),
             "image": _image(store, images, info.image_digest, sent, progress),
-            "snapshots": [] if kept is None else kept.send({root, *_states(rows)}),
+            "snapshots": [] if kept is None else kept.send({root, *states_of(rows)}),
         }
         calls += len(rows)
         kind, name = (TASK, task) if task is not None else (STATE, state)
@@ -150,18 +150,6 @@ def _pieces(rows: list[list[Any]]) -> list[bytes]:
         lines.append(line)
         size += len(line)
     return [*pieces, b"".join(lines)] if lines else pieces
-
-
-def _states(rows: list[list[Any]]) -> set[str]:
-    """Returns the states that calls were made in, and that they led to."""
-    import base64
-
-    found = set()
-    for row in rows:
-        for value in (row[0], row[4]):
-            if value is not None:
-                found.add(base64.b64decode(value["b"]).hex())
-    return found
 
 
 def _image(
@@ -224,9 +212,9 @@ class _Kept:
                 continue
             try:
                 found.append(self._sent(self._backend, snapshot))
+            except StoreFailed:
+                raise
             except TvsnapError as error:
-                if "store at" in str(error):
-                    raise
                 self.left_out[snapshot.state] = str(error)  # deleted meanwhile, or damaged
         self._progress("snapshots", len(chosen), len(chosen))
         return found

@@ -36,6 +36,10 @@ _HASH_LENGTH = 64
 T = TypeVar("T")
 
 
+class StoreFailed(InfrastructureError):
+    """A store cannot be reached or written, or something in it is missing or damaged."""
+
+
 class ObjectStore:
     """A place for blobs and descriptions. Thread-safe.
 
@@ -55,7 +59,7 @@ class ObjectStore:
         Raises:
             UsageError: the address makes no sense, or a package for it is missing.
             NotFound: there is no store, and none is to be made.
-            InfrastructureError: it cannot be reached, or is of another format.
+            StoreFailed: it cannot be reached, or is of another format.
         """
         try:
             import fsspec
@@ -92,11 +96,9 @@ class ObjectStore:
         try:
             format = json.loads(mark)["format"]
         except (ValueError, KeyError, TypeError):
-            raise InfrastructureError(
-                f"{self.url}/{_MARK} is damaged; remove it if this is a store of tvsnap"
-            ) from None
+            raise StoreFailed(f"{self.url}/{_MARK} is damaged; remove it if this is a store of tvsnap") from None
         if format != FORMAT:
-            raise InfrastructureError(f"the store at {self.url} has format {format}, and this tvsnap knows {FORMAT}")
+            raise StoreFailed(f"the store at {self.url} has format {format}, and this tvsnap knows {FORMAT}")
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class ObjectStore:
             data: its contents.
 
         Raises:
-            InfrastructureError: it cannot be written.
+            StoreFailed: it cannot be written.
         """
         name = hashlib.sha256(data).hexdigest()
         with self._lock:
@@ -130,22 +132,24 @@ class ObjectStore:
             name: what `put` returned.
 
         Raises:
-            InfrastructureError: it is missing or damaged, or the store cannot be reached.
+            StoreFailed: it is missing or damaged, or the store cannot be reached.
         """
         if len(name) != _HASH_LENGTH or not set(name) <= set("0123456789abcdef"):
-            raise InfrastructureError(f"the store at {self.url} names a blob {name[:80]!r}, which makes no sense")
+            raise StoreFailed(f"the store at {self.url} names a blob {name[:80]!r}, which makes no sense")
         try:
             with self._failing(f"read {name[:12]}", missing=True):
                 packed = self._read(_blob(name))
         except FileNotFoundError:
-            raise InfrastructureError(f"the store at {self.url} lacks blob {name[:12]}; push again") from None
+            raise StoreFailed(f"the store at {self.url} lacks blob {name[:12]}; push again") from None
         with self._lock:
             self.fetched_bytes += len(packed)
         with contextlib.suppress(self._zstd.ZstdError):
-            data: bytes = self._zstd.ZstdDecompressor().decompress(packed, max_output_size=PIECE + 1)
+            if self._zstd.frame_content_size(packed) > PIECE:  # a damaged header may claim any size
+                raise self._zstd.ZstdError("it is longer than a blob")
+            data: bytes = self._zstd.ZstdDecompressor().decompress(packed, max_output_size=PIECE)
             if hashlib.sha256(data).hexdigest() == name:
                 return data
-        raise InfrastructureError(f"blob {name[:12]} of the store at {self.url} is damaged; delete it and push again")
+        raise StoreFailed(f"blob {name[:12]} of the store at {self.url} is damaged; delete it and push again")
 
     def put_all(self, pieces: Iterable[bytes]) -> list[str]:
         """Adds blobs, some at once; returns their names in order."""
@@ -175,7 +179,7 @@ class ObjectStore:
             folder: below `pushes/`.
 
         Raises:
-            InfrastructureError: one is damaged, or the store cannot be reached.
+            StoreFailed: one is damaged, or the store cannot be reached.
         """
         with self._failing(f"list {folder}"):
             try:
@@ -194,7 +198,7 @@ class ObjectStore:
                 if sealed["sha256"] != _seal(values):
                     raise ValueError("its checksum is another")
             except (self._zstd.ZstdError, ValueError, KeyError, TypeError) as error:
-                raise InfrastructureError(f"{path} in the store is damaged ({error}); push again") from None
+                raise StoreFailed(f"{path} in the store is damaged ({error}); push again") from None
             yield values
 
     def names(self, folder: str) -> list[str]:
@@ -243,14 +247,12 @@ class ObjectStore:
         """Turns what file systems raise, each its own, into one error; `missing`: but for what is not there."""
         try:
             yield
-        except InfrastructureError:
+        except StoreFailed:
             raise
         except Exception as error:
             if missing and isinstance(error, FileNotFoundError):
                 raise
-            raise InfrastructureError(
-                f"the store at {self.url} failed ({what}): {error or type(error).__name__}"
-            ) from error
+            raise StoreFailed(f"the store at {self.url} failed ({what}): {error or type(error).__name__}") from error
 
 
 def _blob(name: str) -> str:

@@ -35,7 +35,7 @@ Extents = list[list[Any]]
 
 
 @dataclass(slots=True)
-class _Together:
+class _SmallFiles:
     """Small files that share a blob, until it is full."""
 
     store: ObjectStore
@@ -71,7 +71,7 @@ def pack_tree(store: ObjectStore, root: Path, progress: Callable[[int], object] 
         InfrastructureError: part of it cannot be read, or the store fails.
     """
     entries: list[dict[str, Any]] = []
-    together = _Together(store, bytearray(), [])
+    small_files = _SmallFiles(store, bytearray(), [])
     linked: dict[tuple[int, int], str] = {}
     try:
         for path, about in _walk(os.fsencode(root)):
@@ -92,24 +92,24 @@ def pack_tree(store: ObjectStore, root: Path, progress: Callable[[int], object] 
                 entry["size"] = about.st_size
                 extents: Extents = []
                 entry["contents"] = extents
-                _store_file(store, together, full, about.st_size, extents)
+                _store_file(store, small_files, full, about.st_size, extents)
                 progress(about.st_size)
             elif stat.S_ISCHR(about.st_mode) and about.st_rdev != 0:
                 raise InfrastructureError(f"{where} is a device, and cannot be pushed")
             entries.append(entry)
-        together.flush()
+        small_files.flush()
     except OSError as error:
         raise InfrastructureError(f"{root} cannot be read: {error}") from None
     text = "".join(json.dumps(entry) + "\n" for entry in entries).encode()
     return store.put_all(text[begin : begin + PIECE] for begin in range(0, len(text), PIECE))
 
 
-def _store_file(store: ObjectStore, together: _Together, path: bytes, size: int, extents: Extents) -> None:
+def _store_file(store: ObjectStore, small_files: _SmallFiles, path: bytes, size: int, extents: Extents) -> None:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
         if size < OF_ITS_OWN:
             contents = file.read(size) if size else b""
             if contents:
-                together.add(contents, extents)
+                small_files.add(contents, extents)
             return
         lengths: list[int] = []
 
@@ -177,7 +177,7 @@ def unpack_tree(
             _make(blobs, entry, full, directories, progress)
         # Last, as what is made in a directory changes its time; the deepest first.
         for path, entry in sorted(directories.items(), reverse=True):
-            _dress(entry, _inside(root, path) if path else os.fsencode(root))
+            _apply_metadata(entry, _inside(root, path) if path else os.fsencode(root))
     except OSError as error:
         raise InfrastructureError(f"{root} cannot be written: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -235,7 +235,7 @@ def _make(
         os.mknod(full, stat.S_IFMT(mode) | 0o600)
     else:
         raise ValueError(f"{path!r} is of no known kind")
-    _dress(entry, full)
+    _apply_metadata(entry, full)
 
 
 def _write_sparsely(file: Any, piece: bytes) -> int:
@@ -250,7 +250,7 @@ def _write_sparsely(file: Any, piece: bytes) -> int:
     return len(piece)
 
 
-def _dress(entry: dict[str, Any], full: bytes) -> None:
+def _apply_metadata(entry: dict[str, Any], full: bytes) -> None:
     """Gives what was made its owner, attributes, permissions and time."""
     mode = entry["mode"]
     owner = [int(number) for number in entry["owner"]]
