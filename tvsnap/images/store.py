@@ -97,8 +97,12 @@ class ImageStore:
         if len(matches) > 1:
             raise ImageNotFound(f'"{name}" fits several images: {", ".join(digest[:16] for digest in matches)}')
         if not matches:
-            have = ", ".join(sorted(self._named())) or "none; build one: tvsnap image build terminal"
-            raise ImageNotFound(f'image "{name}" not found; have: {have} (tvsnap image ls)')
+            have = ", ".join(sorted(self._named()))
+            if name in shipped_images():
+                way = f"; build it: tvsnap image build {name}"
+            else:
+                way = "" if have else "; build one: tvsnap image build terminal"
+            raise ImageNotFound(f'image "{name}" not found; have: {have or "none"}{way} (tvsnap image ls)')
         directory = self._images / matches[0]
         return Manifest.read(directory).image(directory, names.get(matches[0], ""))
 
