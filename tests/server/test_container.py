@@ -144,7 +144,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def pod(image: str, terminal_image: Image, disk: Path, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """A running container with what deploy/kubernetes gives one, and no more; yields its name and the server's address."""
+    """A running container with no more than what deploy/kubernetes gives one; yields its name and the address."""
     name, images = f"tvsnap-test-{secrets.token_hex(4)}", terminal_image.rootfs.parents[1].resolve()
     (tmp_path / "tokens").write_text(TOKEN)
     (tmp_path / "tokens").chmod(0o400)
