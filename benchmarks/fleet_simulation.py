@@ -96,7 +96,7 @@ class Assumptions:
     spread: int = SPREAD
     bound: float = 0.0
     store: float = 0.0
-    link: float = 100e6
+    link: float = 90e6
     snapshot: float = 0.8e6
     record: float = 2e3
     push_every: float = 60.0
@@ -209,7 +209,7 @@ class Simulation:
         """
         Args:
             assumed: what is simulated.
-            before: an epoch of the same tasks that came before, on hosts that are gone: agents choose among what was done,
+            before: an epoch of the same tasks on hosts that are gone since: agents choose among what was done there,
                 too, and what was executed is in the store, if there is one.
         """
         self.assumed = assumed
