@@ -63,6 +63,12 @@ def serve(
         help="Exchange calls with other hosts through this database: postgresql://USER@HOST/DATABASE.",
         envvar="TVSNAP_GRAPH",
     ),
+    store: str | None = Option(
+        None,
+        metavar="URL",
+        help="Pull each task from this object store when it begins here, and push it as it grows.",
+        envvar="TVSNAP_STORE",
+    ),
 ) -> None:
     """Serve rollouts, states and images to clients over HTTP.
 
@@ -77,6 +83,7 @@ def serve(
       tvsnap serve --socket /run/tvsnap.sock --socket-group agents
       openssl rand -hex 32 > tokens && chmod 600 tokens
       tvsnap serve --host 0.0.0.0 --token-file tokens --tls-certificate tls.pem
+      tvsnap serve --store s3://bucket/tvsnap
       PGPASSFILE=secret tvsnap serve --graph postgresql://tvsnap@db.internal/calls
     """
     with needs_server():
@@ -108,6 +115,7 @@ def serve(
         max_sandboxes=max_held,
         max_environments=max_environments,
         tvcache=tvcache,
+        store=store,
         grace=grace,
         log_format=log_format,
     )
