@@ -57,6 +57,18 @@ def serve(
     policy: str = Option(
         "break-even", metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."
     ),
+    graph: str | None = Option(
+        None,
+        metavar="URL",
+        help="Exchange calls with other hosts through this database: postgresql://USER@HOST/DATABASE.",
+        envvar="TVSNAP_GRAPH",
+    ),
+    store: str | None = Option(
+        None,
+        metavar="URL",
+        help="Pull each task from this object store when it begins here, and push it as it grows.",
+        envvar="TVSNAP_STORE",
+    ),
 ) -> None:
     """Serve rollouts, states and images to clients over HTTP.
 
@@ -71,6 +83,8 @@ def serve(
       tvsnap serve --socket /run/tvsnap.sock --socket-group agents
       openssl rand -hex 32 > tokens && chmod 600 tokens
       tvsnap serve --host 0.0.0.0 --token-file tokens --tls-certificate tls.pem
+      tvsnap serve --store s3://bucket/tvsnap
+      PGPASSFILE=secret tvsnap serve --graph postgresql://tvsnap@db.internal/calls
     """
     with needs_server():
         from tvsnap.server.logs import log_as_json
@@ -101,6 +115,7 @@ def serve(
         max_sandboxes=max_held,
         max_environments=max_environments,
         tvcache=tvcache,
+        store=store,
         grace=grace,
         log_format=log_format,
     )
@@ -113,18 +128,24 @@ def serve(
     if log_format == "json":
         log_as_json()
     if workers == 1:
-        run_alone(settings, budget, policy, tell)
+        run_alone(settings, budget, policy, tell, graph)
         return
     held, used = share_of(settings, budget, workers)
 
     def run(worker: Worker, sockets: list[Socket], ready: Callable[[], None]) -> None:
-        asyncio.run(_serve(held, used, policy, sockets, worker, ready))
+        asyncio.run(_serve(held, used, policy, sockets, worker, ready, graph))
 
     with _stopped_cleanly():
         supervise(settings, workers, run, tell)
 
 
-def run_alone(settings: ServerSettings, budget: Budget, policy: str, tell: Callable[[list[str]], None]) -> None:
+def run_alone(
+    settings: ServerSettings,
+    budget: Budget,
+    policy: str,
+    tell: Callable[[list[str]], None],
+    graph: str | None = None,
+) -> None:
     """Serves by this process until SIGTERM or SIGINT comes.
 
     Args:
@@ -132,12 +153,13 @@ def run_alone(settings: ServerSettings, budget: Budget, policy: str, tell: Calla
         budget: what it may use.
         policy: when it takes snapshots.
         tell: is given the addresses once it listens.
+        graph: the database through which calls are exchanged; None for none.
     """
     from tvsnap.server.sockets import address_of, listening
 
     with _stopped_cleanly(), listening(settings) as sockets:
         addresses = [address_of(one, settings) for one in sockets]
-        asyncio.run(_serve(settings, budget, policy, sockets, None, lambda: tell(addresses)))
+        asyncio.run(_serve(settings, budget, policy, sockets, None, lambda: tell(addresses), graph))
 
 
 @contextlib.contextmanager
@@ -166,6 +188,7 @@ async def _serve(
     sockets: list[Socket],
     worker: Worker | None,
     ready: Callable[[], None],
+    graph: str | None,
 ) -> None:
     from tvsnap.aio.cache import AsyncCache
     from tvsnap.server.listen import serve
@@ -176,6 +199,7 @@ async def _serve(
         budget=budget,
         shares={tenant.share for tenant in settings.tokens.values() if tenant is not None},
         threads=budget.sandboxes + 64,
+        graph=graph,
     )
     try:
         await serve(cache, settings, sockets, worker, ready)

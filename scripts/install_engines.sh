@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the container engines that tests and benchmarks use, and only what is missing: Docker's (dockerd, containerd,
-# runc), buildah and Podman. tvsnap itself needs none of them.
+# Installs what tests and benchmarks use beside tvsnap, and only what is missing: container engines (Docker's dockerd,
+# containerd and runc, buildah, Podman) and PostgreSQL. tvsnap itself needs none of them.
 #
 # No service is started, and none is left enabled: the tests and benchmarks run an engine of their own
 # (scripts/docker_engine.py). One that was there before stays as it is, whoever packaged it.
@@ -55,6 +55,7 @@ packages=()
 ! missing dockerd || packages+=(docker.io)
 ! missing buildah || packages+=(buildah)
 ! missing podman || packages+=(podman)
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages+=(postgresql)
 if [ ${#packages[@]} -gt 0 ] || missing docker; then
     one_set_up_at_a_time
     [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"

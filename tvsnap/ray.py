@@ -78,6 +78,7 @@ class Fleet(_Fleet):
         options: Sequence[str] = (),
         host: str | None = None,
         resources: Mapping[str, float] | None = None,
+        store: str | None = None,
         spread: int = SPREAD,
         patience: float = 60.0,
         **starting: Any,
@@ -90,6 +91,8 @@ class Fleet(_Fleet):
             options: more options of `tvsnap serve`, such as `["--workers", "4"]`.
             host: the address at which the servers listen; by default that by which Ray reaches the node.
             resources: what a node must have (Ray's custom resources), so that sandboxes are on some nodes only.
+            store: the object store from which each server pulls a task when it begins there, and into which it pushes
+                it, so that a node that takes a task over is warm; None for none.
             spread: see `tvsnap.fleet.Fleet`.
             patience: see `tvsnap.fleet.Fleet`.
             starting: options of Ray's actors, such as `runtime_env`.
@@ -106,7 +109,8 @@ class Fleet(_Fleet):
             raise UsageError("Ray is not connected: call ray.init(address=...) first")
         self._ray = ray
         self.token = secrets.token_urlsafe(24)
-        self._home, self._host, self._options, self._starting = home, host, list(options), starting
+        kept = [] if store is None else ["--store", store]
+        self._home, self._host, self._options, self._starting = home, host, [*options, *kept], starting
         self._resources = dict(resources or {})
         self._actors: dict[str, tuple[Any, str]] = {}  # by node: what runs its server, and the address
         self._stopped = threading.Event()

@@ -88,7 +88,7 @@ def test_a_task_is_at_one_server(fleet: Fleet) -> None:
         assert [each.run("cat /tmp/f", timeout=20).output for each in forks] == [b"1\n"] * 2
     with pytest.raises(NotFound, match="no server of the fleet"):
         fleet.fork("0" * 64)
-    used = [url for url, stats in fleet.stats().items() if stats.rollouts]
+    used = [url for url, stats in fleet.stats_by_server().items() if stats.rollouts]
     assert places <= set(used)
 
 
@@ -229,6 +229,59 @@ def test_examples_of_the_guide(block: Block, three: list[Server]) -> None:
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert any(server.url in ran.stdout for server in three[:2])
+
+
+def test_forks_and_rollouts_that_began_at_a_state_move_too(server_home: Path, tmp_path: Path) -> None:
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        with fleet.rollout("terminal", "one") as rollout:
+            bash(rollout, "echo 1 > /tmp/f; X=here")
+            assert rollout.get("/tmp/f").read() == b"1\n"
+            forks = rollout.fork(2)
+            for number, fork in enumerate(forks):
+                bash(fork, f"echo {number} >> /tmp/f")
+            resumed = fleet.resume(rollout.state)
+            (one,) = fleet.fork(rollout.state, as_rollouts=True)
+            assert sum(node.rollouts for node in fleet.nodes) == 5
+            kill(fleet, started, rollout.url)
+            for number, fork in enumerate(forks):
+                assert bash(fork, "cat /tmp/f; echo $X") == f"1\n{number}\nhere\n"
+                assert fork.moves == 1
+                fork.get("/tmp/f", tmp_path / f"got-{number}")
+                assert (tmp_path / f"got-{number}").read_text() == f"1\n{number}\n"
+            assert bash(rollout, "cat /tmp/f") == "1\n"
+            # The forks have made the calls at the other server, which knows the state since.
+            assert bash(resumed, "cat /tmp/f") == "1\n"
+            one.close()
+            resumed.close()
+            forks.close()
+        assert {node.rollouts for node in fleet.nodes} == {0}
+
+
+def test_a_fleet_is_looked_at_as_one(fleet: Fleet) -> None:
+    rollouts = [fleet.rollout("terminal", f"looked {number}") for number in range(12)]
+    assert len({rollout.url for rollout in rollouts}) > 1
+    for number, rollout in enumerate(rollouts):
+        bash(rollout, f"echo {number} > /tmp/looked")
+        rollout.close()
+    assert {f"looked {number}" for number in range(12)} <= set(fleet.graph.tasks())
+    found = fleet.graph.matching(text="/tmp/looked")
+    assert len(found) == 12
+    edges = fleet.graph.listed(found)
+    assert {edge.id for edge in edges} == found
+    assert {edge.id for edge in fleet.graph.outline()} >= found
+    for edge in edges:
+        assert fleet.graph.edge(edge.id).call == edge.call
+        assert fleet.graph.lineage(edge.next_state)[-1].id == edge.id
+        assert fleet.reexecute(edge).difference(edge) is None
+    newest = fleet.graph.summaries(limit=3)
+    assert [one.rollout.task for one in newest] == ["looked 11", "looked 10", "looked 9"]
+    assert fleet.stats().calls == sum(stats.calls for stats in fleet.stats_by_server().values()) >= 12
+    forgotten, _ = fleet.forget(task="looked 3")
+    assert forgotten.edges == 1
+    assert "looked 3" not in fleet.graph.tasks()
+    assert fleet.forget(task="looked 3")[0].edges == 0
+    with pytest.raises(NotFound):
+        fleet.forget(state="0" * 64)
 
 
 def test_time_that_passed_passes_again(server_home: Path, tmp_path: Path) -> None:

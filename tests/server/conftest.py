@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import pytest
 
 import tvsnap
 import tvsnap.aio
 from tests.server.awaited import blocking
+from tvsnap.fleet import Fleet
 from tvsnap.images import Image
 from tvsnap.protocols import AnyAsyncCache, AnyCache
 
@@ -107,10 +108,21 @@ def place_of(request: pytest.FixtureRequest) -> str:
     return str(request.param).split(",")[0]
 
 
+@pytest.fixture(scope="session")
+def second(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Another server for the session, on a data directory of its own, which shares the images."""
+    home = tmp_path_factory.mktemp("second-home")
+    for name in ("images", "cache"):
+        (home / name).symlink_to((server_home / name).resolve())
+    started = start(home)
+    yield started
+    assert started.stop() == 0
+
+
 PLACES = ("here", "tcp", "unix", "workers")
 
 
-@pytest.fixture(params=[*PLACES, *(f"{place}, awaited" for place in PLACES)])
+@pytest.fixture(params=[*PLACES, "fleet", *(f"{place}, awaited" for place in PLACES)])
 def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[AnyCache]:
     """What gives rollouts and sandboxes: a cache in this process, or a client of the server; or one that is awaited."""
     if request.param.endswith("awaited"):
@@ -120,6 +132,11 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Ima
     if request.param == "here":
         with tvsnap.Cache(tvsnap_home) as opened:
             yield opened
+        return
+    if request.param == "fleet":
+        first, other = request.getfixturevalue("server"), request.getfixturevalue("second")
+        with Fleet([first.url, other.url]) as fleet:
+            yield cast("AnyCache", fleet)
         return
     with tvsnap.connect(url_of(request)) as client:
         yield client

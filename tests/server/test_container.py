@@ -18,6 +18,7 @@ import yaml
 
 import tvsnap
 from tests.control_groups import control_groups
+from tests.server import test_kubernetes as kubernetes
 from tests.server.test_verbs import verb
 from tvsnap.host import owners
 from tvsnap.images import Image
@@ -128,12 +129,95 @@ def container(image: str, terminal_image: Image, tmp_path: Path) -> Iterator[tup
         subprocess.run(["podman", "rm", "--force", "--time", "20", name], capture_output=True, check=False)
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk with a btrfs."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    with (tmp_path / "disk.img").open("wb") as file:
+        file.truncate(3 << 30)
+    run("mkfs.btrfs", "-q", str(tmp_path / "disk.img"))
+    run("mount", "-o", "loop", str(tmp_path / "disk.img"), str(place))
+    yield place
+    run("umount", str(place))
+
+
+@pytest.fixture
+def pod(image: str, terminal_image: Image, disk: Path, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A running container with no more than what deploy/kubernetes gives one; yields its name and the address."""
+    name, images = f"tvsnap-test-{secrets.token_hex(4)}", terminal_image.rootfs.parents[1].resolve()
+    (tmp_path / "tokens").write_text(TOKEN)
+    (tmp_path / "tokens").chmod(0o400)
+    wanted = kubernetes.container()
+    security = wanted["securityContext"]
+    assert security["seccompProfile"]["type"] == security["appArmorProfile"]["type"] == "Unconfined"
+    inside = {one["name"]: one["mountPath"] for one in wanted["volumeMounts"]}
+    options = ["--cap-drop=all", *(f"--cap-add={name}" for name in kubernetes.capabilities()), "--cgroupns=private"]
+    options += ["--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined", "--network=host"]
+    options += ["--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096", f"--entrypoint={wanted['command'][0]}"]
+    options += [f"-v={disk}:{inside['data']}", f"-v={images}:{inside['data']}/images"]
+    options += [f"-v={tmp_path / 'tokens'}:{inside['tokens']}/tokens:ro"]
+    options += [f"-v={kubernetes.MANIFESTS / 'base'}:{inside['start']}:ro"]
+    command = [*wanted["command"][1:], "serve", "--host=127.0.0.1", "--port=8421", *wanted["args"][3:]]
+    command = [one for one in command if not one.startswith("--max-")]
+    try:
+        run("podman", "run", "-d", "--name", name, *options, image, *command)
+        yield name, "http://127.0.0.1:8421"
+    finally:
+        subprocess.run(["podman", "rm", "--force", "--time", "20", name], capture_output=True, check=False)
+
+
+def wait_for(name: str, url: str) -> None:
+    """Waits until a container's server takes requests."""
+    deadline = time.monotonic() + 60
+    ready = f"import urllib.request as u; u.urlopen('{url}/readyz', timeout=4)"
+    while subprocess.run([sys.executable, "-c", ready], capture_output=True, check=False).returncode:
+        assert time.monotonic() < deadline, run("podman", "logs", name)
+        time.sleep(0.5)
+
+
 def test_a_container_serves_rollouts_and_stops_without_remains(container: tuple[str, str, Path]) -> None:
     name, url, home = container
     deadline = time.monotonic() + 60
     while subprocess.run(["podman", "healthcheck", "run", name], capture_output=True, check=False).returncode:
         assert time.monotonic() < deadline, run("podman", "logs", name)
         time.sleep(0.5)
+    _use(url)
+    run("podman", "stop", "--time", "30", name)
+    found = json.loads(run("podman", "inspect", name))[0]["State"]
+    assert (found["Status"], found["ExitCode"]) == ("exited", 0)
+    tag = hashlib.sha256(f"/var/lib/{name}".encode()).hexdigest()[:12]
+    assert control_groups(f"*/tvsnap/{tag}*") == []
+    assert owners.live_owners(home) == []
+    backings = (path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
+    assert [one for one in backings if str(home) in one or name in one] == []
+
+
+def test_a_container_on_kubernetes_needs_not_be_privileged(pod: tuple[str, str]) -> None:
+    name, url = pod
+    wait_for(name, url)
+    _use(url)
+    checks = json.loads(run("podman", "exec", name, "tvsnap", "doctor", "--json"))["checks"]
+    missing = {one["name"]: one["detail"] for one in checks if not one["ok"]}
+    needed = (
+        "capabilities",
+        "namespaces",
+        "cgroups",
+        "CRIU",
+        "btrfs",
+        "loop devices",
+        "disk limits",
+        "users",
+        "network",
+    )
+    assert missing.keys().isdisjoint(needed), missing
+    run("podman", "stop", "--time", "60", name)
+    found = json.loads(run("podman", "inspect", name))[0]["State"]
+    assert (found["Status"], found["ExitCode"]) == ("exited", 0)
+
+
+def _use(url: str) -> None:
+    """Makes rollouts whose states are recorded, kept and forked."""
     with tvsnap.connect(url, TOKEN, patience=30) as client:
         for source in ("executed", "hit"):
             with client.rollout("terminal", task="container") as rollout:
@@ -145,11 +229,3 @@ def test_a_container_serves_rollouts_and_stops_without_remains(container: tuple[
         with client.materialise(state) as sandbox:
             assert sandbox.run("pgrep -c sleep", timeout=60).output == b"1\n", "processes are forked, too"
         assert client.stats().trouble is None
-    run("podman", "stop", "--time", "30", name)
-    found = json.loads(run("podman", "inspect", name))[0]["State"]
-    assert (found["Status"], found["ExitCode"]) == ("exited", 0)
-    tag = hashlib.sha256(f"/var/lib/{name}".encode()).hexdigest()[:12]
-    assert control_groups(f"*/tvsnap/{tag}*") == []
-    assert owners.live_owners(home) == []
-    backings = (path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
-    assert [one for one in backings if str(home) in one or name in one] == []

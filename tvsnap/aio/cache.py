@@ -60,6 +60,7 @@ class AsyncCache(Twin[Cache]):
         grade_executions: int = 1,
         shares: Iterable[Share] = (),
         tuning: Tuning | None = None,
+        graph: str | None = None,
         threads: int = THREADS,
     ) -> None:
         """Opens a data directory.
@@ -82,6 +83,7 @@ class AsyncCache(Twin[Cache]):
             grade_executions: how often a call that grades is executed before it answers others; see `Cache`.
             shares: the parts that several owners have; see `Cache`.
             tuning: by which parameters it is decided what pays; see `Cache`.
+            graph: the database through which hosts exchange their calls; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
 
         Raises:
@@ -108,6 +110,7 @@ class AsyncCache(Twin[Cache]):
             grade_executions=grade_executions,
             shares=shares,
             tuning=tuning,
+            graph=graph,
         )
         self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
 

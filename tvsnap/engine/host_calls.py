@@ -105,7 +105,7 @@ class HostCalls:
         if self._claims is not None and shared and self._is_writable(tool, call, timeout, place):
             look = partial(self._look_for_maker, tool, call, timeout, place)
             patience = Patience(lambda: UNKNOWN, until, bounded=False)
-            wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf, look, patience)
+            wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf, look, patience, self._recorder.task)
             settled = self._claims.claim(wanted, cancellation)
             if isinstance(settled, Edge):
                 return HostAnswer(settled.result.from_source("coalesced"), settled)

@@ -118,7 +118,7 @@ class RolloutEngine:
             context.graph, claims, self._recorder, recipe.environment, recipe.limits, root.salt
         )
         self._grade_calls = GradeCalls(self._host_calls, context.grade_executions)
-        self._cursor = Cursor(context, recipe, at)
+        self._cursor = Cursor(context, recipe, at, task)
         self._turn = threading.RLock()
         self._transcript = Transcript(context.graph, id)
         self._calls = 0

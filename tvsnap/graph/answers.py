@@ -113,6 +113,7 @@ class Answers(GraphPart):
         is_alive: Callable[[str], bool],
         waited: float = 0.0,
         quiet_s: float = math.inf,
+        task: str = "",
     ) -> Edge | Lease | None:
         """Decides, for all processes at once, who executes a call: nobody, `owner`, or an owner that does so already.
 
@@ -120,6 +121,7 @@ class Answers(GraphPart):
             state, call, timeout, backend, waited, quiet_s: see `lookup`.
             owner: the process that asks. A lease that it has already is given again: it knows what it executes.
             is_alive: tells whether another owner is alive; if it is not, its lease is taken over.
+            task: the task that asks, to which what comes from another host is counted (`SharedGraph`).
 
         Returns:
             The recorded answer; or the lease of the call, either `owner`'s or another one, to be waited for; or None

@@ -53,7 +53,7 @@ ORDER BY e.id DESC LIMIT 1
 _EDGE_TO = f"SELECT {EDGE_COLUMNS.format('e')}, {KEPT} FROM states s JOIN edges e ON e.id = s.edge WHERE s.hash = ?"
 _MEND = f"UPDATE edges SET {_assigned(EdgeRow._fields[len(_KEY) :])} WHERE {_BY_KEY} RETURNING id"
 # Unless another execution of the call was seen to leave something else behind.
-_PROVE = """
+PROVE = """
 UPDATE edges AS e SET proven = 1 WHERE e.id = ? AND NOT EXISTS (
     SELECT 1 FROM edges o WHERE o.state = e.state AND o.call_key = e.call_key AND o.id <> e.id
     AND o.timeout IS e.timeout AND o.waited = e.waited AND o.digest <> e.digest)
@@ -252,7 +252,7 @@ class Edges(Lineage):
 
     def prove(self, edge: Edge) -> None:
         """Notes that making a call again led to the same state; ignored if it was ever seen to lead to another one."""
-        self._change(_PROVE, (edge.id,))
+        self._change(PROVE, (edge.id,))
 
     def note_activity(self, state: str, quiet_s: float, active: str | None) -> None:
         """Records how time counts in a state of a private branch that was not observed before.
@@ -413,7 +413,7 @@ def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: boo
     if row.proven:
         cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (edge.id,))
     else:
-        cursor.execute(_PROVE, (edge.id,))
+        cursor.execute(PROVE, (edge.id,))
     return replace(edge, proven=cursor.rowcount == 1)
 
 
@@ -421,7 +421,7 @@ def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable:
     """Makes a retired edge answer again, with the result of a later execution that reached the same state."""
     cursor.execute(_REINSTATE, (*row[_AFTER_CALL:], edge.id))
     if not row.proven and comparable and row.created - edge.created >= PROOF_APART:
-        cursor.execute(_PROVE, (edge.id,))
+        cursor.execute(PROVE, (edge.id,))
     found = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))
     assert found is not None
     return found[0]

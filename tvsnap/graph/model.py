@@ -235,12 +235,14 @@ class Lease:
     Attributes:
         owner: the process that has it; opaque to the graph.
         taken: since when.
+        elsewhere: a process of another host has it, which showed lately that it is alive.
     """
 
     state: str
     call_key: str
     owner: str
     taken: float
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

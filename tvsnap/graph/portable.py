@@ -52,7 +52,7 @@ _SAME = """
 SELECT id, next_state, proven, deterministic FROM edges
 WHERE state = ? AND call_key = ? AND slot IS ? AND waited = ?
 """
-_DISTRUST = "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?"
+DISTRUST = "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?"
 _VISIT = "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)"
 _STATE, _WAITED, _NEXT_STATE = map(EdgeRow._fields.index, ("state", "waited", "next_state"))
 
@@ -92,7 +92,7 @@ class Portable(Edges):
         query, of = (_OF_TASK, check_text(task, "task")) if task is not None else (_OF_STATE, check_state(state or ""))
         found: dict[str, list[list[Any]]] = defaultdict(list)
         for root, *row in self._rows(query + _ROWS, {"of": of}):
-            found[root.hex()].append([_to_json(value) for value in row])
+            found[root.hex()].append([to_json(value) for value in row])
         return dict(found)
 
     def adopt(self, root: RootInfo, rows: Iterable[Sequence[Any]], *, task: str = "") -> Adopted:
@@ -116,40 +116,52 @@ class Portable(Edges):
                 insert_root(cursor, root)
                 number = task_number(cursor, task)
                 for row in rows:
-                    counts[self._adopt(cursor, _edge_row(row), number)] += 1
+                    counts[adopt_call(cursor, edge_row(row), number)] += 1
         except (ValueError, TypeError, OverflowError) as error:
             raise InfrastructureError(f"calls from elsewhere make no sense: {error}") from None
         return Adopted(**counts)
 
-    def _adopt(self, cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
-        above = cursor.execute("SELECT private FROM states WHERE hash = ?", (row.state,)).fetchone()
-        if above is None or above[0]:
+
+def adopt_call(cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
+    """Adds one call from another graph in a transaction; see `Portable.adopt`.
+
+    Args:
+        cursor: of the transaction.
+        row: the call.
+        task: the number of the task that it is counted to.
+
+    Returns:
+        Which field of `Adopted` counts it.
+
+    Raises:
+        ValueError: the call makes no sense.
+    """
+    above = cursor.execute("SELECT private FROM states WHERE hash = ?", (row.state,)).fetchone()
+    if above is None or above[0]:
+        return "conflicting"
+    there = cursor.execute(_SAME, row[: _WAITED + 1]).fetchone()
+    if there is not None:
+        id, after, proven, deterministic = there
+        if not row.deterministic and deterministic:
+            cursor.execute(DISTRUST, (row.reason, id))
+        if after != row.next_state:
             return "conflicting"
-        there = cursor.execute(_SAME, row[: _WAITED + 1]).fetchone()
-        if there is not None:
-            id, after, proven, deterministic = there
-            if not row.deterministic and deterministic:
-                cursor.execute(
-                    "UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (row.reason, id)
-                )
-            if after != row.next_state:
-                return "conflicting"
-            if row.proven and not proven:
-                cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (id,))
-            cursor.execute(_VISIT, (id, task))
-            return "known"
-        taken = (
-            row.next_state is not None
-            and cursor.execute("SELECT 1 FROM states WHERE hash = ?", (row.next_state,)).fetchone()
-        )
-        if taken:  # by a record of the same call that answers nobody any more, or another time
-            return "conflicting"
-        try:
-            id = insert_call(cursor, row, None)
-        except TvsnapError as error:
-            raise ValueError(str(error)) from None
+        if row.proven and not proven:
+            cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (id,))
         cursor.execute(_VISIT, (id, task))
-        return "added"
+        return "known"
+    taken = (
+        row.next_state is not None
+        and cursor.execute("SELECT 1 FROM states WHERE hash = ?", (row.next_state,)).fetchone()
+    )
+    if taken:  # by a record of the same call that answers nobody any more, or another time
+        return "conflicting"
+    try:
+        id = insert_call(cursor, row, None)
+    except TvsnapError as error:
+        raise ValueError(str(error)) from None
+    cursor.execute(_VISIT, (id, task))
+    return "added"
 
 
 def root_to_json(root: RootInfo) -> dict[str, Any]:
@@ -173,12 +185,13 @@ def states_of(rows: Iterable[Sequence[Any]]) -> set[str]:
     return {base64.b64decode(end["b"]).hex() for end in ends if end is not None}
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
+    """Converts a value of an `EdgeRow` into plain JSON; see `edge_row`."""
     return {"b": base64.b64encode(value).decode("ascii")} if isinstance(value, bytes) else value
 
 
-def _edge_row(row: Sequence[Any]) -> EdgeRow:
-    """Returns a row that `portable` returned; raises ValueError if its checksum is another."""
+def edge_row(row: Sequence[Any]) -> EdgeRow:
+    """Returns the row whose values `to_json` converted; raises ValueError if its checksum is another."""
     values: list[Any] = [base64.b64decode(value["b"]) if isinstance(value, dict) else value for value in row]
     edge = EdgeRow(*values)
     if edge.deterministic and edge.checksum != checksum(*edge[:CHECKED]):

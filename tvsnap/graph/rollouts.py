@@ -215,6 +215,11 @@ class Rollouts(GraphPart):
         )
         return [name for (name,) in rows if name]
 
+    def newest_call(self, task: str) -> int:
+        """Returns the id of the newest call that a task's rollouts made or were answered by; 0 if there is none."""
+        row = self._row("SELECT max(v.edge) FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = ?", (task,))
+        return row[0] or 0
+
     def add_counters(self, counters: Mapping[str, float]) -> None:
         """Adds to named counters, which begin at 0; in memory, until `flush`."""
         self._pending.add(counters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 from tvsnap.graph.answers import Answers
 from tvsnap.graph.database import FORMAT
@@ -15,6 +16,8 @@ from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
 from tvsnap.host.database import Database
+
+G = TypeVar("G", bound="Graph")
 
 
 class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
@@ -50,7 +53,7 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
         finally:
             self._database.close()
 
-    def __enter__(self) -> Graph:
+    def __enter__(self: G) -> G:
         return self
 
     def __exit__(self, *_: object) -> None:

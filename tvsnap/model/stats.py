@@ -135,6 +135,11 @@ class Stats(Displayed):
         spent = self.hit_time_s + self.waited_s + self.fork_time_s + self.replay_time_s + self.checkpoint_time_s
         return self.answered_s - spent
 
+    def __add__(self, other: Stats) -> Stats:
+        """Returns what two caches have done that share nothing, as those of two hosts."""
+        both = {one.name: _sum(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
+        return Stats(**{**both, "trouble": self.trouble or other.trouble})
+
     def since(self, earlier: Stats) -> Stats:
         """Returns what was done since an earlier moment, of which it lacks single latencies and figures by depth.
 
@@ -151,6 +156,19 @@ class Stats(Displayed):
             else:
                 less[one.name] = new - old
         return replace(self, **less)
+
+
+def _sum(one: Any, other: Any) -> Any:
+    """Returns the sum of figures of `Stats`, member by member.
+
+    Samples are put together; where one has no limit, both together have none.
+    """
+    if isinstance(one, Mapping):
+        both = {name: _sum(one[name], other[name]) for name in one.keys() & other.keys()}
+        return {**one, **other, **both}
+    if isinstance(one, tuple):  # (used, limit), (calls, answered), or samples
+        return tuple(map(_sum, one, other)) if len(one) == len(other) == 2 else one + other
+    return None if one is None or other is None else one + other
 
 
 class Meter:

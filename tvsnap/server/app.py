@@ -69,6 +69,8 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
         finally:
             ending.cancel()
             await service.close()
+            if service.stored is not None:
+                await asyncio.to_thread(service.stored.close)
             await service.cache.close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)

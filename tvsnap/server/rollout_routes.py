@@ -127,6 +127,7 @@ class RolloutRoutes:
             asked = decode(_OPEN, body)
             tenant = tenant_of(request)
             salt = own_salt(asked.salt, tenant)
+            await self._service.brought(asked.image, asked.task)
             with self._room_for(1, tenant):
                 begun = self._service.cache.rollout(
                     *(asked.image, asked.task, salt, asked.label),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
@@ -17,6 +18,7 @@ from tvsnap.graph import Edge
 from tvsnap.host.contents import Contents
 from tvsnap.images.build.runner import end_running
 from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.registry import StoredTasks
 from tvsnap.server.events import Events
 from tvsnap.server.held import HeldRollout, HeldSandbox, Table
 from tvsnap.server.http import KEY_HEADER, end_of_server, is_number, read_body, request_mark
@@ -30,6 +32,8 @@ T = TypeVar("T")
 KEYS_KNOWN = 65_536
 """Of requests that open something; beyond that the oldest are forgotten."""
 ANSWERS_KEPT = 4096
+BETWEEN_LOOKS = 0.02
+"""Seconds between looks whether a task has come from the object store."""
 LONGEST_BETWEEN_LOOKS = 30.0
 """Seconds between looks at what is idle."""
 
@@ -46,6 +50,7 @@ class Service:
         sandboxes: those that clients hold.
         shares: who uses how many sandboxes.
         events: what happens, told to who listens.
+        stored: keeps tasks in an object store; None where there is none.
         stopping: whether the server is about to stop: it begins nothing any more.
         closing: whether it ends what is under way.
     """
@@ -64,6 +69,7 @@ class Service:
         known = (settings.ttl, self.metrics, prefix)
         self.rollouts: Table[HeldRollout] = Table("rollout", settings.max_rollouts, *known)
         self.sandboxes: Table[HeldSandbox] = Table("sandbox", settings.max_sandboxes, *known)
+        self.stored = None if settings.store is None else StoredTasks(cache.cache, settings.store)
         self.stopping = self.closing = False
         self.events = Events()
         self._opened: dict[str, Once[bytes]] = defaultdict(lambda: Once(ANSWERS_KEPT, KEYS_KNOWN))  # by tenant
@@ -126,6 +132,15 @@ class Service:
         """
         if self.stopping:
             raise end_of_server(held=held)
+
+    async def brought(self, image: str, task: str) -> None:
+        """Waits for what others have pushed of a task into the object store, if there is one, for some time at most."""
+        if self.stored is None:
+            return
+        called = self.stored.begins(task)
+        until = time.monotonic() + (0.0 if called.is_set() else self.stored.patience(image))
+        while not called.is_set() and time.monotonic() < until and not self.stopping:
+            await asyncio.sleep(BETWEEN_LOOKS)
 
     def using_sandbox(self, tenant: Tenant | None) -> contextlib.AsyncExitStack:
         """Returns a block, entered already, in which a sandbox is held for a tenant."""

@@ -42,6 +42,7 @@ class ServerSettings:
         max_sandboxes: how many sandboxes clients may hold at once beside those of rollouts.
         max_environments: how many environments of one task TVCache's clients keep.
         tvcache: whether it answers TVCache's clients, too.
+        store: the address of an object store in which tasks are kept (`tvsnap.registry.StoredTasks`); None for none.
         grace: seconds that requests under way are given when the server is stopped.
         log_format: `json` for a line of JSON for each request; `text` for none.
 
@@ -67,6 +68,7 @@ class ServerSettings:
     max_sandboxes: int = 64
     max_environments: int = 50
     tvcache: bool = False
+    store: str | None = None
     grace: float = 10.0
     log_format: str = "text"
 

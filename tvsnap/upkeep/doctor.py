@@ -32,6 +32,29 @@ ENOUGH_DESCRIPTORS = 4096
 OLDEST_KERNEL = (5, 11)  # Linux 5.11 is the first that mounts overlays inside user namespaces
 OLDEST_QUOTAS = (6, 7)
 NATIVE_PROGRAMS = (native.INIT, native.FIXED, native.CRIU_PLUGIN, native.LAUNCH)
+CAPABILITIES = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "DAC_READ_SEARCH": 2,
+    "FOWNER": 3,
+    "FSETID": 4,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SETPCAP": 8,
+    "NET_BIND_SERVICE": 10,
+    "NET_ADMIN": 12,
+    "NET_RAW": 13,
+    "IPC_OWNER": 15,
+    "SYS_CHROOT": 18,
+    "SYS_PTRACE": 19,
+    "SYS_ADMIN": 21,
+    "SYS_NICE": 23,
+    "MKNOD": 27,
+    "SETFCAP": 31,
+    "CHECKPOINT_RESTORE": 40,
+}
+"""Root's capabilities that sandboxes, their checkpoints and their networks need, with the kernel's numbers."""
 NAMESPACES = ("user", "pid", "mount", "net", "ipc", "uts", "cgroup")
 CONTROLLERS = ("memory", "pids", "cpu", "freezer")
 
@@ -44,6 +67,7 @@ def run_checks(home: Path) -> list[Check]:
     checks = [
         check_platform(),
         check_root(),
+        check_capabilities(),
         check_home(home),
         check_native_programs(),
         check_namespaces(),
@@ -84,6 +108,19 @@ def check_root() -> Found:
     """Root's rights, which mounts and checkpoints need."""
     user = os.geteuid()
     return Found(user == 0, "root" if user == 0 else f"user id {user}")
+
+
+@check(
+    "capabilities",
+    "sandboxes do not start, or have no snapshots or no network",
+    "give the container these capabilities (docs/guides/fleet.md: on Kubernetes)",
+    root_only=True,
+)
+def check_capabilities() -> Found:
+    """Those of root's capabilities that are needed, which a container has only in part."""
+    held = next((int(line.split()[1], 16) for line in _lines("/proc/self/status") if line.startswith("CapEff:")), 0)
+    missing = [name for name, number in CAPABILITIES.items() if not held >> number & 1]
+    return Found(not missing, f"missing: {', '.join(missing)}" if missing else "all that are needed")
 
 
 @check("data directory", "nothing can be kept", "choose another: export TVSNAP_HOME=DIRECTORY", required=True)

@@ -1,8 +1,8 @@
 """Calls that are being executed: of all rollouts that miss the same call in the same state, one executes it.
 
-The others wait for its result: within this process on an event in memory, in other processes by polling the graph,
-which stores a lease of the call. `tvsnap.engine.claiming.patience` defines for how long; then they execute the call,
-too.
+The others wait for its result: within this process on an event in memory, in other processes, and on other hosts that
+share a graph, by polling the graph, which stores a lease of the call. `tvsnap.engine.claiming.patience` defines for how
+long; then they execute the call, too.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Wanted:
         waited, quiet_s: see `Graph.lookup`.
         look: looks the call up in the graph for this rollout, and holds the state that an answer leads to.
         patience: how long it may wait for others.
+        task: the task of the rollout.
     """
 
     state: str
@@ -47,6 +48,7 @@ class Wanted:
     quiet_s: float
     look: Callable[[], Edge | None]
     patience: Patience
+    task: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -279,6 +281,7 @@ class Claims:
                     is_alive=self._is_alive,
                     waited=wanted.waited,
                     quiet_s=wanted.quiet_s,
+                    task=wanted.task,
                 )
             except InfrastructureError:
                 return claim  # the disk is full: the result of the call will not be recorded either
@@ -313,7 +316,9 @@ class Claims:
 
     def _is_other(self, lease: Lease | None) -> bool:
         """Returns whether a lease belongs to another process that is alive."""
-        return lease is not None and lease.owner != self._owner and self._is_alive(lease.owner)
+        if lease is None or lease.elsewhere:
+            return lease is not None
+        return lease.owner != self._owner and self._is_alive(lease.owner)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -32,9 +32,11 @@ class Cursor:
         hold: keeps the state from eviction; None if nothing is recorded, or after `let_go`.
     """
 
-    def __init__(self, context: Context, recipe: Recipe, at: Position) -> None:
+    def __init__(self, context: Context, recipe: Recipe, at: Position, task: str) -> None:
+        """`task` is the task of the rollout."""
         self._context = context
         self._recipe = recipe
+        self._task = task
         self.at = at
         self.hold: Hold | None = context.holds.add() if context.use_cache else None
         if self.hold is not None:
@@ -175,7 +177,8 @@ class Cursor:
             return None
         patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
         look = partial(self.lookup, call, timeout)
-        wanted = Wanted(at.state, call, timeout, self._context.backend.name, at.waited, at.quiet_s, look, patience)
+        backend, task = self._context.backend.name, self._task
+        wanted = Wanted(at.state, call, timeout, backend, at.waited, at.quiet_s, look, patience, task)
         return self._context.claims.claim(wanted, cancellation)
 
     def keeps(self, edge: Edge) -> bool:

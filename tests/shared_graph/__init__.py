@@ -1,0 +1,1 @@
+"""Graphs that hosts share through a PostgreSQL database."""

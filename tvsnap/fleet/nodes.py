@@ -1,0 +1,216 @@
+"""The servers of a fleet: which there are, which cannot be reached, and how many rollouts each has."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tvsnap import Client, NotFound, UsageError, connect
+from tvsnap.fleet.routing import choose, ranking
+from tvsnap.wire.errors import Unreachable, WorkerDied
+
+AGAIN = 10.0
+"""Seconds after which a node that could not be reached is tried again."""
+LOST = (Unreachable, WorkerDied, ConnectionError)
+"""What tells that a rollout's node, or its process there, is gone."""
+
+T = TypeVar("T")
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A server of a fleet.
+
+    Attributes:
+        url: its address.
+        rollouts: open rollouts of this fleet that are there.
+        lost: why it could not be reached lately; None if it could.
+    """
+
+    url: str
+    rollouts: int
+    lost: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A server, and the connection to it.
+
+    Attributes:
+        url: its address.
+        number: tells it from all others that there ever were in this process.
+        client: the connection; None until it is needed.
+        lost: why it could not be reached lately; None if it could.
+        until: when it is tried again, by time.monotonic().
+    """
+
+    url: str
+    number: int = field(default_factory=lambda: next(_numbers))
+    client: Client | None = None
+    lost: str | None = None
+    until: float = 0.0
+
+
+class Nodes:
+    """The servers of one fleet. Thread-safe."""
+
+    def __init__(self, *, token: str | None, spread: int, patience: float) -> None:
+        """See `Fleet`."""
+        self._token, self._spread, self._patience = token, spread, patience
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._of: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
+        self._load: Counter[str] = Counter()
+        self._seen_at: dict[str, str] = {}  # at which node a state was seen
+
+    def add(self, url: str) -> None:
+        """Adds a server; see `Fleet.add`."""
+        with self._lock:
+            if url in self._nodes:
+                raise UsageError(f"{url} is in the fleet already")
+            self._nodes[url] = Node(url)
+
+    def remove(self, url: str) -> None:
+        """Takes a server out; see `Fleet.remove`."""
+        with self._lock:
+            if url not in self._nodes:
+                raise NotFound(f"{url} is not in the fleet")
+            if len(self._nodes) == 1:
+                raise UsageError("a fleet needs at least one server")
+            del self._nodes[url]
+
+    def infos(self) -> list[NodeInfo]:
+        """Returns what people are told of them."""
+        with self._lock:
+            return [NodeInfo(one.url, self._load[one.url], one.lost) for one in self._nodes.values()]
+
+    def client(self, node: Node) -> Client:
+        """Returns the connection to a node; raises what `tvsnap.connect` does."""
+        if node.client is None:
+            made: Client | None = connect(node.url, self._token, patience=self._patience)
+            with self._lock:
+                if node.client is None:
+                    node.client, made = made, None
+            if made is not None:
+                made.close()
+        assert node.client is not None
+        return node.client
+
+    def mark_lost(self, node: Node, error: Exception) -> None:
+        """Notes that a node cannot be reached: it is passed over for a while."""
+        with self._lock:
+            node.lost, node.until = str(error), time.monotonic() + AGAIN
+
+    def reachable(self, apart_from: Iterable[str] = ()) -> list[Node]:
+        """Returns the nodes that are not known to be lost; all, where that would be none."""
+        with self._lock:
+            now, avoided = time.monotonic(), set(apart_from)
+            nodes = [node for node in self._nodes.values() if node.url not in avoided]
+            return [node for node in nodes if node.lost is None or now >= node.until] or nodes
+
+    def assign(self, image: str, task: str, apart_from: Iterable[str] = ()) -> Node:
+        """Returns the node for one more rollout of a task, which is counted there; see `release`.
+
+        Raises:
+            Unreachable: there is none.
+        """
+        there = {node.url: node for node in self.reachable(apart_from)}
+        if not there:
+            raise Unreachable("no server of the fleet can be reached")
+        with self._lock:
+            here = self._of[image, task]
+            url = choose(ranking(image, task, there), here, self._load, self._spread)
+            here[url] += 1
+            self._load[url] += 1
+        return there[url]
+
+    def count(self, key: Hashable, node: Node, change: int) -> None:
+        """Notes that there are so many more rollouts of a key, (image, task) or another, at a node."""
+        with self._lock:
+            self._of[key][node.url] += change
+            self._load[node.url] += change
+
+    def each(self, look: Callable[[Client], T]) -> list[tuple[Node, T]]:
+        """Asks all nodes that can be reached; those that are lost meanwhile are left out.
+
+        Raises:
+            Unreachable: none can be reached.
+        """
+        answers = [(node, self._ask(node, look)) for node in self.reachable()]
+        found = [(node, answer[0]) for node, answer in answers if answer is not None]
+        if not found:
+            raise Unreachable("no server of the fleet can be reached")
+        return found
+
+    def first(self, look: Callable[[Client], T], at_first: str | None = None) -> tuple[Node, T]:
+        """Asks one node after the other, the one with the address `at_first` first, until one knows what is asked for.
+
+        Raises:
+            NotFound: none does.
+            Unreachable: none can be reached.
+        """
+
+        def known(client: Client) -> T | NotFound:
+            try:
+                return look(client)
+            except NotFound as error:
+                return error
+
+        missing: NotFound | None = None
+        for node in sorted(self.reachable(), key=lambda node: node.url != at_first):
+            answer = self._ask(node, known)
+            if answer is None:
+                continue
+            if not isinstance(answer[0], NotFound):
+                return node, answer[0]
+            missing = missing or answer[0]
+        raise missing or Unreachable("no server of the fleet can be reached")
+
+    def _ask(self, node: Node, look: Callable[[Client], T]) -> tuple[T] | None:
+        """Asks a node; None if it is lost."""
+        try:
+            return (look(self.client(node)),)
+        except LOST as error:
+            self.mark_lost(node, error)
+            return None
+
+    def knowing(self, state: str) -> Node:
+        """Returns a node that knows a state.
+
+        Args:
+            state: its hash, or a prefix of that.
+
+        Raises:
+            NotFound: none that can be reached does.
+        """
+        try:
+            return self.first(lambda client: client.graph.resolve(state), self._seen_at.get(state))[0]
+        except NotFound as error:
+            raise NotFound(f"no server of the fleet that can be reached knows it: {error}") from None
+
+    def seen(self, state: str, node: Node) -> None:
+        """Notes at which node a state was seen, which is asked first for it."""
+        self._seen_at[state] = node.url
+
+    def numbered(self, number: int) -> Node:
+        """Returns a node by its number; raises `NotFound` if it is not in the fleet any more."""
+        with self._lock:
+            for node in self._nodes.values():
+                if node.number == number:
+                    return node
+        raise NotFound("the call's server is not in the fleet any more")
+
+    def close(self) -> None:
+        """Ends the rollouts of this fleet, and closes the connections."""
+        with self._lock:
+            clients = [node.client for node in self._nodes.values() if node.client is not None]
+        for client in clients:
+            with contextlib.suppress(*LOST):
+                client.close()

@@ -1,0 +1,430 @@
+"""`FleetRollout`: a rollout that goes on at another server when its own is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from tvsnap import Client, Command, Grade, InfrastructureError, StateLost, ToolResult, Verifier
+from tvsnap.client.client import RemoteRollout, RemoteSandbox
+from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
+from tvsnap.fleet.nodes import LOST, Node, Nodes
+from tvsnap.model.several import Several
+from tvsnap.wire.errors import Unreachable
+
+_TRIES = 4
+"""Nodes that a rollout is tried at, one after the other."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a rollout begins, at whatever server.
+
+    Attributes:
+        key: what it is counted as at its node.
+        place: returns the node at which to begin, apart from those that were tried, where it is counted already.
+        begin: begins it there.
+    """
+
+    key: Hashable
+    place: Callable[[set[str]], Node]
+    begin: Callable[[Client], RemoteRollout]
+
+
+@dataclass(slots=True)
+class _Step:
+    """What a rollout has done: how to do it again, and what was seen of it.
+
+    Attributes:
+        repeat: does it once more, so many seconds after the last step, and returns what is seen of it; None where it
+            cannot be repeated.
+        seen: what was seen of it.
+        after: seconds that had passed since the step before.
+    """
+
+    repeat: Callable[[RemoteRollout, float], object] | None
+    seen: object = None
+    after: float = 0.0
+
+
+class FleetRollout:
+    """A rollout at one of the servers of a fleet, which goes on at another if that is lost; a context manager.
+
+    It is used by one thread at a time, but for `cancel`.
+
+    Attributes:
+        moves: how many times it has gone on at another server.
+    """
+
+    def __init__(self, nodes: Nodes, opening: Opening, begun: tuple[Node, RemoteRollout] | None = None) -> None:
+        """Begins it, unless it has `begun` at a node, where it is counted."""
+        self.moves = 0
+        self._nodes, self._opening = nodes, opening
+        self._steps: list[_Step] = []
+        self._rested_since = time.monotonic()  # when the last step ended
+        self._tried: set[str] = set()
+        self._reward: float | None = None
+        self._node: Node | None = None
+        self._rollout: RemoteRollout | None = None
+        self._ended = False
+        if begun is None:
+            self._begin()
+        else:
+            self._node, self._rollout = begun
+
+    # -- where it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The address of the server where it is."""
+        assert self._node is not None
+        return self._node.url
+
+    @property
+    def id(self) -> str | None:
+        """Its id at that server; see `Rollout.id`."""
+        return self._at_server.id
+
+    @property
+    def state(self) -> str:
+        """The state at which it stands; see `Rollout.state`."""
+        found = self._do(lambda rollout: rollout.state)
+        if self._node is not None:
+            self._nodes.seen(found, self._node)
+        return found
+
+    @property
+    def root(self) -> str:
+        """Where it began; see `Rollout.root`."""
+        return self._do(lambda rollout: rollout.root)
+
+    @property
+    def depth(self) -> int:
+        """How many calls have changed its state; see `Rollout.depth`."""
+        return self._do(lambda rollout: rollout.depth)
+
+    @property
+    def private(self) -> str | None:
+        """Why it is in a private branch; see `Rollout.private`."""
+        return self._do(lambda rollout: rollout.private)
+
+    @property
+    def unshared(self) -> str | None:
+        """Why the last call's result answers no other; see `Rollout.unshared`."""
+        return self._do(lambda rollout: rollout.unshared)
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """The tools that may be called, by name; see `Rollout.tools`."""
+        return self._do(lambda rollout: rollout.tools)
+
+    # -- what it does -----------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        after: float = 0.0,
+        deadline: float | None = None,
+        grade: Sequence[str] | None = None,
+    ) -> ToolResult:
+        """Makes a tool call; see `Rollout.call`.
+
+        Args:
+            name: of the tool.
+            arguments: for the tool.
+            timeout: seconds; None for none.
+            after, deadline, grade: as in `Rollout.call`.
+
+        Raises:
+            StateLost: its server is lost, and its past cannot be made again elsewhere as it was.
+            InfrastructureError: no server can be reached; or as `Rollout.call`.
+        """
+        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+
+        def run(rollout: RemoteRollout, passed: float) -> ToolResult:
+            least = max(after, passed) if passed else after
+            return rollout.call(name, given, timeout, after=least, deadline=deadline, grade=grade)
+
+        return self._take(run, _seen)
+
+    def exec_all(
+        self, commands: Sequence[Command | str], timeout: float | None = DEFAULT_TIMEOUT, *, user: str | None = None
+    ) -> list[ToolResult]:
+        """Runs several commands side by side, as one call; see `Rollout.exec_all`.
+
+        Args:
+            commands: the commands.
+            timeout: seconds for all; None for none.
+            user: who runs them, where a command does not say.
+
+        Raises:
+            StateLost, InfrastructureError: as `call`.
+        """
+
+        def run(rollout: RemoteRollout, passed: float) -> list[ToolResult]:
+            return rollout.exec_all(commands, timeout, user=user, after=passed)
+
+        return self._take(run, lambda results: [_seen(one) for one in results])
+
+    def put(self, source: str | Path | bytes, path: str, **options: Any) -> ToolResult:
+        """Copies bytes, a file or a folder of this machine into the sandbox; see `Rollout.put`.
+
+        A rollout that was given a file or a folder does not go on elsewhere, as that may have changed since.
+
+        Args:
+            source: the bytes, or the path.
+            path: what they become in the sandbox.
+            options: as in `Rollout.put`.
+
+        Raises:
+            StateLost, InfrastructureError: as `call`.
+        """
+
+        def run(rollout: RemoteRollout, passed: float) -> ToolResult:
+            time.sleep(passed)  # of a put, a server is not told how much time has passed
+            return rollout.put(source, path, **options)
+
+        result = self._take(run, _seen)
+        if not isinstance(source, bytes):
+            self._steps[-1].repeat = None
+        return result
+
+    def get(self, path: str, destination: str | Path | None = None, **options: Any) -> RemoteFetched:
+        """Copies a file or a folder out of the sandbox; see `Rollout.get`.
+
+        What is not written to a `destination` is read from the server that the rollout is at now.
+
+        Args:
+            path: what to copy.
+            destination: where to, on this machine; None to read it later.
+            options: as in `Rollout.get`.
+
+        Raises:
+            StateLost, InfrastructureError: as `call`.
+        """
+
+        def run(rollout: RemoteRollout, passed: float, to: str | Path | None = None) -> RemoteFetched:
+            time.sleep(passed)
+            return rollout.get(path, to, **options)
+
+        return self._take(
+            lambda rollout, passed: run(rollout, passed, destination),
+            lambda fetched: (_seen(fetched.result), fetched.kind, fetched.digest),
+            repeat=run,
+        )
+
+    def fork(self, n: int = 1) -> FleetForks:
+        """Begins rollouts where it stands, at the same server; see `Rollout.fork`.
+
+        Each goes on elsewhere by itself if that server is lost.
+
+        Args:
+            n: how many.
+
+        Raises:
+            StateLost, InfrastructureError: as `call`.
+        """
+        begun = self._do(lambda rollout: rollout.fork(n))
+        node = self._node
+        assert node is not None
+        forks = []
+        for one in begun:
+            self._nodes.count(self._opening.key, node, 1)
+            fork = FleetRollout(self._nodes, self._opening, (node, one))
+            fork._steps, fork._rested_since = list(self._steps), self._rested_since
+            forks.append(fork)
+        return FleetForks(forks)
+
+    def grade(self, verifier: Verifier | str) -> Grade:
+        """Grades the state at which it stands; see `Rollout.grade`.
+
+        Args:
+            verifier: a command that grades; see `Verifier`.
+
+        Raises:
+            GradingFailed: the verifier failed.
+            StateLost, InfrastructureError: as `call`.
+        """
+        return self._take(lambda rollout, _: rollout.grade(verifier), lambda grade: (grade.reward, dict(grade.tests)))
+
+    def record(self, reward: float) -> None:
+        """Records its reward; see `Rollout.record`.
+
+        Args:
+            reward: the reward.
+        """
+        self._do(lambda rollout: rollout.record(reward))
+        self._reward = reward
+
+    def snapshot_if_idle(self) -> bool:
+        """Takes a snapshot where it stands; see `Rollout.snapshot_if_idle`."""
+        return self._do(lambda rollout: rollout.snapshot_if_idle())
+
+    def cancel(self) -> bool:
+        """Ends the call that another thread is making; see `Rollout.cancel`."""
+        with contextlib.suppress(*LOST):
+            return self._at_server.cancel()
+        return False
+
+    def sandbox(self) -> RemoteSandbox:
+        """Returns its own sandbox; see `Rollout.sandbox`.
+
+        From then on the rollout does not go on elsewhere, as nobody knows what was done in the sandbox.
+        """
+        found = self._do(lambda rollout: rollout.sandbox())
+        self._steps.append(_Step(None))
+        return found
+
+    def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in that sandbox as one step, and keeps its state; see `Rollout.keep`.
+
+        Args:
+            label: what was done, in words.
+            output: what it printed.
+        """
+        return self._do(lambda rollout: rollout.keep(label, output))
+
+    def close(self, outcome: str | None = None) -> None:
+        """Ends it; safe to repeat. See `Rollout.close`.
+
+        Args:
+            outcome: the error that ended it; None if none did.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            with contextlib.suppress(*LOST):  # it ends with its server
+                self._at_server.close(outcome)
+        finally:
+            self._leave()
+
+    def __enter__(self) -> FleetRollout:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.close(None if error is None else f"{type(error).__name__}: {error}")
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _at_server(self) -> RemoteRollout:
+        assert self._rollout is not None
+        return self._rollout
+
+    def _begin(self) -> None:
+        """Begins at its node, or at the next one if that cannot be reached, with the calls made so far."""
+        for _ in range(_TRIES):
+            node = self._opening.place(self._tried)
+            try:
+                rollout = self._opening.begin(self._nodes.client(node))
+                try:
+                    self._replay(rollout, node.url)
+                except BaseException:
+                    with contextlib.suppress(InfrastructureError):
+                        rollout.close("moved")
+                    raise
+            except LOST as error:
+                self._nodes.count(self._opening.key, node, -1)
+                self._nodes.mark_lost(node, error)
+                self._tried.add(node.url)
+                last = error
+                continue
+            except BaseException:
+                self._nodes.count(self._opening.key, node, -1)
+                raise
+            self._node, self._rollout = node, rollout
+            return
+        raise Unreachable(f"no server that was tried can be reached, the last for: {last}")
+
+    def _replay(self, rollout: RemoteRollout, url: str) -> None:
+        """Repeats its steps, with the time that passed between them, and compares what is seen."""
+        for place, step in enumerate(self._steps, 1):
+            if step.repeat is None:
+                raise StateLost(
+                    f"the rollout's server is lost, and its step {place} cannot be made again at {url}: begin a new one"
+                )
+            if step.repeat(rollout, step.after) != step.seen:
+                raise StateLost(
+                    f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
+                    "begin a new one"
+                )
+        if self._reward is not None:
+            rollout.record(self._reward)
+
+    def _leave(self) -> None:
+        if self._node is not None:
+            self._nodes.count(self._opening.key, self._node, -1)
+            self._node = None
+
+    def _do(self, function: Callable[[RemoteRollout], T]) -> T:
+        """Does something with the rollout at its server, and at another one if that is lost meanwhile."""
+        for _ in range(_TRIES):
+            found = self._tried_once(function)
+            if found is not None:
+                return found[0]
+        return function(self._at_server)
+
+    def _tried_once(self, function: Callable[[RemoteRollout], T]) -> tuple[T] | None:
+        """Does something at its server; None if that is lost, and it stands at another one now."""
+        try:
+            return (function(self._at_server),)
+        except LOST as error:
+            if self._ended or self._node is None:
+                raise
+            self._nodes.mark_lost(self._node, error)
+            self._tried.add(self._node.url)
+        self._leave()
+        self._begin()
+        self.moves += 1
+        return None
+
+    def _take(
+        self,
+        perform: Callable[[RemoteRollout, float], T],
+        seen: Callable[[T], object],
+        repeat: Callable[[RemoteRollout, float], T] | None = None,
+    ) -> T:
+        """Takes a step, and keeps what is needed to repeat it.
+
+        Args:
+            perform: takes it, so many seconds after the last one.
+            seen: returns what a caller sees of its result, and what is compared when it is repeated.
+            repeat: takes it once more at another server; as `perform` does where it is None.
+        """
+        after = time.monotonic() - self._rested_since
+        moves, again = self.moves, repeat or perform
+        # At the server where it is, that time has passed; elsewhere, the steps before it were only just repeated.
+        result = self._do(lambda rollout: perform(rollout, after if self.moves > moves else 0.0))
+        self._steps.append(_Step(lambda rollout, after: seen(again(rollout, after)), seen(result), after))
+        self._rested_since = time.monotonic()
+        return result
+
+
+class FleetForks(Several[FleetRollout]):
+    """Rollouts that were begun together, to be closed together; a context manager."""
+
+    def close(self) -> None:
+        """Closes all of them; safe to repeat."""
+        for one in self:
+            one.close()
+
+    def __enter__(self) -> FleetForks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _seen(result: ToolResult) -> tuple[object, ...]:
+    """Returns what a model is shown of a result."""
+    return cast("tuple[object, ...]", (result.parts, result.exit_code, result.timed_out, result.truncated))
