@@ -29,6 +29,7 @@ examples:
   python -m benchmarks.priors --report build/priors
   python -m benchmarks.priors --tasks textworld --models smollm2 --rollouts 25
   python -m benchmarks.priors --tasks go-to --seeds 2 --json -
+  python -m benchmarks.priors.continuous --help
 
 Delays of the oracle are charged, not waited for; questions to the language model are put once, and charged each time.
 """

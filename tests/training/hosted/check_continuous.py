@@ -192,3 +192,14 @@ def test_cql_learns_from_recorded_data_with_the_prior(prior: SymbolicPrior) -> N
     assert acts[0, 0] > 0.2
     assert acts[1, 0] < -0.2
     assert prior.asked == asked <= 4
+
+
+def test_the_benchmark_counts_what_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
+    from benchmarks.priors.continuous import Run, carry_out, table
+
+    outcomes = [carry_out(Run("pendulum", "SAC", variant, 1, 250, None)) for variant in ("no prior", "cached")]
+    assert [each.asked + each.hits for each in outcomes] == [0, 250]
+    assert outcomes[1].asked < 60
+    assert all(-2000 < each.final < 0 for each in outcomes)
+    assert "| pendulum, SAC | cached |" in table(outcomes)
