@@ -87,8 +87,8 @@ def _of_record(rollout: RolloutRecord) -> list[tuple[str, str]]:
 
 def _rollout(rollout: Rollout | RemoteRollout) -> str:
     """Returns what is shown of a rollout that was begun here, or at a server: where it stands, and its calls."""
+    rows = [("stands at", rollout.state[:12]), ("private", rollout.private or "")]  # waits for the last call's record
     steps = rollout._steps()
-    rows = [("stands at", rollout.state[:12]), ("private", rollout.private or "")]
     rows.append(("calls", f"{len(steps):,}, {sum(step.answered for step in steps):,} of them answered"))
     lines = [
         (

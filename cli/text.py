@@ -15,11 +15,12 @@ ELLIPSIS = "…"
 TIMES = "\u00d7"
 
 # Characters that control a terminal or that make text look different from what it is: control characters except tab and
-# line feed, direction marks, invisible separators and tags, surrogates, and what is no character. Joiners are kept:
-# scripts and emoji need them.
+# line feed, direction marks, what is invisible (separators, fillers, tags), surrogates, and what is no character.
+# Joiners and selectors of variants are kept: scripts and emoji need them.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
 )
 
 
@@ -36,7 +37,7 @@ def _show(match: re.Match[str]) -> str:
         return "^?"
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as a surrogate
         code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def one_line(text: str) -> str:
@@ -82,12 +83,12 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Returns a readable number of bytes, in powers of 1024: `812 B`, `4.0 kB`, `1.2 MB`, `34 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
+    """Returns a readable number of bytes, in powers of 1024: `812 B`, `4.0 KiB`, `1.2 MiB`, `34 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 999.5:
             return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 9.95 else f"{value:.1f} {unit}"
         value /= 1024
-    return f"{value:.1f} TB"
+    return f"{value:.1f} TiB"
 
 
 def ago(then: float) -> str:

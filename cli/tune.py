@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 from typer import Option
@@ -76,6 +77,9 @@ def tune(
     setting = Setting(
         parallel, think, _processors(), epochs, None if max_disk is None else options.parse_size(max_disk)
     )
+    for name, weight in (("--processor-weight", processor_weight), ("--disk-weight", disk_weight)):
+        if not math.isfinite(weight):
+            raise UsageError(f"{name} must be a finite number, not {weight}")
     weights = Weights(processor_weight, disk_weight)
     judgement = _learn(setting, weights, now, trials=trials, rollouts=rollouts, seed=seed)
     file = write_tuning(home, judgement.tuning) if save and judgement.is_better else None

@@ -77,7 +77,7 @@ def watch(
             else:
                 _show(samples, screen)
         except KeyboardInterrupt:  # how one leaves
-            return
+            raise typer.Exit(options.INTERRUPTED) from None
 
 
 def _show(samples: Iterator[Sample], draw: Any) -> None:

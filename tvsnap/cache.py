@@ -794,6 +794,8 @@ class Cache:
             self.graph.close()
 
     def _save_counters(self) -> None:
+        if not self.use_cache:  # then nothing is recorded
+            return
         self.graph.add_counters({**self._costs.take_unsaved(), **self._meter.take_unsaved()})
 
     def _end_dropped(self) -> None:

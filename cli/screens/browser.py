@@ -195,7 +195,7 @@ class Browser(App[None]):
         try:
             # Many small objects are made at once, and none of them is garbage.
             gc.disable()
-            forest = Forest(read(self._graph))
+            forest = Forest(read(self._graph, self._query.task))
             matching = self._select(forest, self._query)
         except TvsnapError as error:
             self._from_thread(self._fail, error)
@@ -405,6 +405,8 @@ class Browser(App[None]):
         if query == self._query and matching == self._matching:
             return
         row = self._chosen
+        if query.task != self._query.task:
+            self.call_later(self._read)  # of whose rollouts it tells
         self._query, self._matching = query, matching
         self._arrange(row.key if row else None)
 

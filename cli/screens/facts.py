@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, Step, served, unserved_as
+from tvsnap.graph import Edge, Outlined, RolloutRecord, RootInfo, Snapshot, Step, served, unserved_as
 
 from ..text import TIMES, ago, call_line, call_text, count, cut, one_line, seconds, size, visible
 from ..tree_view import FAILED, failure_of
@@ -48,6 +48,13 @@ def label(edge: Edge) -> str:
     return call_line(edge.call)[:LABEL]
 
 
+def _mark(call: Outlined | None) -> str:
+    """Returns what tells, as in `tvsnap tree`, what keeps the state that a call led to; None for a root."""
+    if call is None:
+        return "○"
+    return "◇" if call.private else "●" if call.kept else "○" if call.proven else "◌"
+
+
 def row_line(forest: Forest, row: Row, text: str, width: int, *, closed: bool, marked: bool, pale: bool) -> Text:
     """Returns the line of a row of the tree.
 
@@ -65,7 +72,7 @@ def row_line(forest: Forest, row: Row, text: str, width: int, *, closed: bool, m
     if call is None:
         info = forest.reading.roots.get(row.state)
         text = f"{one_line(info.image_name) if info else '(root)'}  {count(forest.begun[row.state], 'rollout')}"
-    mark = "=" if row.is_look else "◇" if call and call.private else "●" if call and call.kept else "○"
+    mark = "=" if row.is_look else _mark(call)
     style = "cyan" if call and call.kept else "magenta" if call and call.private else ""
     hidden = closed and bool(row.children or row.looks)
     line.append("▸" if hidden else mark, "bold yellow" if hidden else style)

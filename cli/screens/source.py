@@ -24,10 +24,11 @@ class Reading(NamedTuple):
     rollouts: list[RolloutRecord]
 
 
-def read(graph: AnyGraph) -> Reading:
+def read(graph: AnyGraph, task: str | None = None) -> Reading:
     """Returns the tree as it is now, without texts.
 
     Args:
         graph: of a data directory or of a server.
+        task: the task whose rollouts are shown; None for all.
     """
-    return Reading(graph.outline(), {root.hash: root for root in graph.roots()}, graph.rollouts())
+    return Reading(graph.outline(), {root.hash: root for root in graph.roots()}, graph.rollouts(task))

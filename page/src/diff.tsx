@@ -1,7 +1,7 @@
 // How a state differs from its parent, or from any other state of its image.
 import { useState } from "preact/hooks";
 import { get, type Difference, type FileAt } from "./api.ts";
-import { visibleName } from "./names.ts";
+import { encode, visibleName } from "./names.ts";
 import { useLoaded } from "./use.ts";
 
 const KINDS = { "+": "added", "-": "deleted", M: "changed" };
@@ -11,7 +11,7 @@ export function Diff({ state, parent, other }: { state: string; parent: string |
   const [typed, setTyped] = useState(other);
   const from = other || parent || "";
   const { data, error } = useLoaded(
-    async (signal) => (from ? (await get<{ difference: Difference }>(`/v1/states/${encodeURIComponent(from)}/diff/${state}?patch=true`, signal)).difference : null),
+    async (signal) => (from ? (await get<{ difference: Difference }>(`/v1/states/${encode(from)}/diff/${state}?patch=true`, signal)).difference : null),
     [state, from],
   );
   const compare = (event: Event) => { event.preventDefault(); location.hash = `/state/${state}/diff/${typed.trim()}`; };

@@ -3,7 +3,7 @@ import { options, type VNode } from "preact";
 
 // As in cli/text.py: characters that control a terminal or that make text look different from what it is.
 const UNSAFE =
-  /[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\u{e0000}-\u{e0fff}]/gu;
+  /[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 /** Returns a text with all that is no plain text shown as text: `^[` for escape, `\x9b`, `\u202e`. */
 export function visible(text: string): string {
@@ -12,13 +12,14 @@ export function visible(text: string): string {
     if (code < 0x20) return `^${String.fromCharCode(code + 0x40)}`;
     if (code === 0x7f) return "^?";
     const byte = code >= 0xdc80 && code <= 0xdcff ? code - 0xdc00 : code;
-    return byte < 0x100 ? `\\x${byte.toString(16).padStart(2, "0")}` : `\\u${byte.toString(16).padStart(4, "0")}`;
+    const [letter, digits] = byte < 0x100 ? ["x", 2] : byte < 0x10000 ? ["u", 4] : ["U", 8];
+    return `\\${letter}${byte.toString(16).padStart(digits as number, "0")}`;
   });
 }
 
-/** Returns a name as `visible` does, with its line breaks and tabs shown, too. */
+/** Returns a name as `visible` does, with its line breaks and tabs shown, too, and the blanks that it begins or ends with. */
 export function visibleName(name: string): string {
-  return visible(name).replaceAll("\n", "^J").replaceAll("\t", "^I");
+  return visible(name).replaceAll("\n", "^J").replaceAll("\t", "^I").replace(/^ +| +$/g, (blanks) => "\\x20".repeat(blanks.length));
 }
 
 /** Has all texts, titles and labels of the page shown by `visible`: what is searched, copied into addresses or sent stays as it is. */

@@ -1,6 +1,6 @@
 // The page: its head, the view that the address names, and the form that asks for the token.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { keepToken, onTokenRefused, takeTokenOfAddress } from "./api.ts";
 import { decode, showVisibly, visibleName } from "./names.ts";
 import { Overview } from "./overview.tsx";
@@ -22,6 +22,8 @@ const HELP = [
 
 function Page() {
   const path = usePath();
+  const [failed, again] = useErrorBoundary();
+  useEffect(() => { if (failed) again(); }, [path]);  // another view may be shown
   const [refused, setRefused] = useState(false);
   const [help, setHelp] = useState(false);
   const [, ...rest] = path.split("?")[0]!.split("/");
@@ -49,7 +51,8 @@ function Page() {
       </header>
       {help && <dl class="keys card">{HELP.map(([key, words]) => <div><dt>{key}</dt><dd>{words}</dd></div>)}</dl>}
       <main id="main" tabIndex={-1}>
-        {refused ? <TokenForm done={() => setRefused(false)} />
+        {failed ? <p role="alert" class="error">The page cannot show this: {String(failed)}. <a href="#/">Overview</a></p>
+          : refused ? <TokenForm done={() => setRefused(false)} />
           : view === "tasks" ? <Tasks />
           : view === "task" ? <Task key={name} task={name} query={path.split("?")[1] ?? ""} />
           : view === "state" ? <StatePage key={name} name={name} tab={parts[0] ?? "output"} rest={parts.slice(1)} />

@@ -1,5 +1,6 @@
 // One state: how it came about, what its calls returned, what differs, its files, a terminal in a fork of it.
 import { get, type Edge, type Shown } from "./api.ts";
+import { encode } from "./names.ts";
 import { Diff } from "./diff.tsx";
 import { Files } from "./files.tsx";
 import { Shell } from "./shell.tsx";
@@ -10,7 +11,7 @@ const TABS = [["output", "Output"], ["diff", "Difference"], ["files", "Files"], 
 
 /** The view of a state, named by its hash or a prefix of it. */
 export function StatePage({ name, tab, rest }: { name: string; tab: string; rest: string[] }) {
-  const { data, error } = useLoaded((signal) => get<Shown>(`/v1/states/${encodeURIComponent(name)}`, signal), [name]);
+  const { data, error } = useLoaded((signal) => get<Shown>(`/v1/states/${encode(name)}`, signal), [name]);
   const parent = data?.state.parent;
   useKeys({ u: () => { if (parent) location.hash = `/state/${parent}`; } });
   if (error) return <><h1>State <code>{name.slice(0, 12)}</code></h1><p role="alert" class="error">{error}</p><p>Its task may have been forgotten: see the <a href="#/tasks">tasks</a>.</p></>;

@@ -1,13 +1,14 @@
 // The tasks, and one task: its tree, its rollouts in time.
 import { useMemo, useState } from "preact/hooks";
 import { get, outline, type Root, type Rollout, type Tally } from "./api.ts";
+import { encode } from "./names.ts";
 import { count, percent, seconds } from "./text.tsx";
 import { Timeline } from "./timeline.tsx";
 import { TreeView } from "./treeview.tsx";
 import { useLoaded } from "./use.ts";
 
 /** Returns the address of a task's view. */
-export function taskAddress(task: string): string { return `#/task/${encodeURIComponent(task)}`; }
+export function taskAddress(task: string): string { return `#/task/${encode(task)}`; }
 
 /** The list of tasks; of a tenant, the server tells only the names. */
 export function Tasks() {

@@ -1,5 +1,6 @@
 // Rollouts in time: what each was thinking, waiting for, executing, or answered at once.
 import { get } from "./api.ts";
+import { encode } from "./names.ts";
 import { moment, seconds } from "./text.tsx";
 import { useLoaded } from "./use.ts";
 
@@ -14,7 +15,7 @@ const LATEST = 50;
 
 /** The latest rollouts of a task, each from its beginning on. */
 export function Timeline({ task }: { task: string }) {
-  const chosen = task ? `&task=${encodeURIComponent(task)}` : "";
+  const chosen = task ? `&task=${encode(task)}` : "";
   const { data, error } = useLoaded(async (signal) => (await get<{ rollouts: InTime[] }>(`/v1/timeline?limit=${LATEST}${chosen}`, signal)).rollouts, [task], 5000);
   const rows = (data ?? []).map((rollout) => ({ rollout, pieces: piecesOf(rollout) }));
   const longest = rows.reduce((most, { pieces }) => Math.max(most, pieces.at(-1)?.to ?? 0), 0) || 1;

@@ -125,7 +125,12 @@ def test_errors_say_what_is_wrong_and_what_to_do(server: Server) -> None:
 
 
 def test_a_page_in_a_browser_is_refused(server: Server) -> None:
-    for headers in ({"origin": "http://127.0.0.1"}, {"host": "evil.example:80"}):
+    for headers in (
+        {"origin": "http://127.0.0.1"},
+        {"host": "evil.example:80"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ):
         status, data = ask(server, "GET", "/v1/rollouts", None, **headers)
         assert (status, data["error"]["type"]) == (401, "Unauthorized")
 

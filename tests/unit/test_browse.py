@@ -133,7 +133,7 @@ def test_the_tree_and_its_panes(graph: Graph) -> None:
                 f"○ {states[1][:8]} make install".ljust(65) + "   100 ms",
                 "│ = cat prices.py".ljust(65) + "   100 ms",
                 f"├─○ {states[2][:8]} make test".ljust(65) + "   100 ms",
-                f"└─○ {other[:8]} python3 broken.py ✗ 2".ljust(65) + "   100 ms",
+                f"└─◌ {other[:8]} python3 broken.py ✗ 2".ljust(65) + "   100 ms",
             ]
             await screen.press("f")
             assert screen.chosen == other

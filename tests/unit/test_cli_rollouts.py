@@ -129,9 +129,9 @@ def test_roots_that_differ_are_told_apart(line: CommandLine, cache: Cache) -> No
     cache.close()
     head, *lines = line("rollouts").stdout.splitlines()
     assert "root" in head.split()
-    assert "memory 64 MB" in lines[0]
-    assert "memory 2.0 GB" in lines[1]
-    assert "memory 64 MB" in line("tree").stdout
+    assert "memory 64 MiB" in lines[0]
+    assert "memory 2.0 GiB" in lines[1]
+    assert "memory 64 MiB" in line("tree").stdout
 
 
 def test_stats_by_epoch_task_and_label(line: CommandLine, cache: Cache) -> None:

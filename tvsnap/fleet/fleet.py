@@ -47,10 +47,12 @@ class Fleet:
             patience: seconds to wait while a server's sandboxes are used up.
 
         Raises:
-            UsageError: there are no addresses, or one is there twice.
+            UsageError: there are no addresses, one is none, or one is there twice.
         """
         if not isinstance(spread, int) or spread < 1:
             raise UsageError(f"spread must be a whole number of at least 1, not {spread!r}")
+        if isinstance(urls, str) or not isinstance(urls, Iterable):
+            raise UsageError(f"urls must be several addresses, as a list, not {urls!r}")
         self._nodes = Nodes(token=token, spread=spread, patience=patience)
         self._closed = False
         self.graph = FleetGraph(self._nodes)
@@ -69,7 +71,7 @@ class Fleet:
             url: its address.
 
         Raises:
-            UsageError: it is there already.
+            UsageError: it is there already, or is no address.
         """
         self._nodes.add(url)
 

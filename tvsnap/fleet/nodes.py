@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tvsnap import Client, NotFound, UsageError, connect
+from tvsnap.client.wire import Address
 from tvsnap.fleet.routing import choose, ranking
 from tvsnap.wire.errors import Unreachable, WorkerDied
 
@@ -72,6 +73,7 @@ class Nodes:
 
     def add(self, url: str) -> None:
         """Adds a server; see `Fleet.add`."""
+        Address.parse(url)
         with self._lock:
             if url in self._nodes:
                 raise UsageError(f"{url} is in the fleet already")

@@ -200,6 +200,10 @@ class Refusals(Protocol):
         ...
 
 
+_SAME_SITE = (b"none", b"same-origin")
+"""What a browser says of requests that no other page has made."""
+
+
 class Guard:
     """Lets those in who may use the server: who has a token, or comes by the Unix socket."""
 
@@ -249,7 +253,8 @@ class Guard:
         if not self._tokens:
             # Without a token, a page in a browser of this machine must not be able to run commands.
             host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode()
-            if b"origin" in headers or not (certified or is_loopback(host.strip("[]"))):
+            site = headers.get(b"sec-fetch-site", b"none")
+            if b"origin" in headers or site not in _SAME_SITE or not (certified or is_loopback(host.strip("[]"))):
                 raise Unauthorized("requests of web pages, or for another host than this machine, need a token")
             return None
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")

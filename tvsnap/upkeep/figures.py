@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,10 @@ DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
 
 REASONS = 30
 """How many reasons are told at most."""
+
+SHARE = 50
+"""How many times as long as it took, measuring what a folder takes is not done again."""
+_measured: dict[Path, tuple[int, float]] = {}  # bytes, and until when they hold, by time.monotonic()
 
 
 def figures(path: Path, graph: Graph) -> dict[str, Any]:
@@ -75,8 +80,8 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "snapshots": len(snapshots),
         "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
         "database_bytes": sum(entry.stat().st_size for entry in path.glob("tvsnap.db*")),
-        "image_bytes": disk_usage(path / "images"),
-        "disk_bytes": disk_usage(path),
+        "image_bytes": _disk_usage(path / "images"),
+        "disk_bytes": _disk_usage(path),
         "free_bytes": free,
         "reserve_bytes": reserve,
         "processes": now.processes,
@@ -84,6 +89,17 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "sandbox_memory_bytes": now.memory,
         "leases": leases,
     }
+
+
+def _disk_usage(path: Path) -> int:
+    """Returns the bytes that a folder takes, as they were lately: measuring them may take a second."""
+    measured = _measured.get(path)
+    if measured is None or time.monotonic() > measured[1]:
+        began = time.monotonic()
+        used = disk_usage(path)
+        ended = time.monotonic()
+        measured = _measured[path] = used, ended + SHARE * (ended - began)
+    return measured[0]
 
 
 def _most(reasons: Iterable[str]) -> list[dict[str, Any]]:

@@ -1,0 +1,39 @@
+"""Text that is shown to people: nothing in it is invisible, or moves what is beside it."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from cli.text import size, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31m", "^[[31m"),
+        ("\x9b", "\\x9b"),
+        ("\udcff", "\\xff"),
+        ("a\u202eb", "a\\u202eb"),
+        ("\u3164\u115f\u034f", "\\u3164\\u115f\\u034f"),
+        ("\U000e0041", "\\U000e0041"),
+        ("tab\tand\nline", "tab\tand\nline"),
+        ("\U0001f469\u200d\U0001f680 \u2764\ufe0f", "\U0001f469\u200d\U0001f680 \u2764\ufe0f"),
+    ],
+)
+def test_what_is_no_plain_text_is_shown_as_text(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_no_character_of_format_is_left_but_those_that_scripts_need() -> None:
+    left = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cf", "Cc", "Cs")}
+    left = {one for one in left if visible(one) == one}
+    assert {"\t", "\n", "\u200c", "\u200d"} <= left
+    for one in left - {"\t", "\n", "\u200c", "\u200d"}:
+        name = unicodedata.name(one)
+        assert "ARABIC" in name or "SYRIAC" in name or "KAITHI" in name or "EGYPTIAN" in name, name
+
+
+def test_sizes_are_told_in_powers_of_1024() -> None:
+    assert [size(value) for value in (812, 4096, 109_628_922, 3 << 40)] == ["812 B", "4.0 KiB", "105 MiB", "3.0 TiB"]
