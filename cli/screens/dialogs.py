@@ -9,7 +9,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.markup import escape
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -35,7 +34,7 @@ class Result(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Yields the widgets."""
         with Vertical() as frame:
-            frame.border_title = escape(self._title)
+            frame.border_title = Text(self._title)
             frame.border_subtitle = "escape: back"
             yield Lines("result", self._lines)
 
@@ -54,7 +53,7 @@ class Question(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Yields the widgets."""
         with Vertical() as frame:
-            frame.border_title = escape(self._title)
+            frame.border_title = Text(self._title)
             frame.border_subtitle = "enter: go on, escape: back"
             yield Input(self._value, id="answer", select_on_focus=False)
 
@@ -78,7 +77,7 @@ class Choice(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         """Yields the widgets."""
         with Vertical() as frame:
-            frame.border_title = escape(self._title)
+            frame.border_title = Text(self._title)
             frame.border_subtitle = "enter: take, escape: back"
             yield Rows(self._draw, "choices")
 

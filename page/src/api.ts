@@ -77,8 +77,9 @@ export async function request(method: string, path: string, body?: unknown, more
   }
   if (answer.ok) return answer;
   const told = await answer.json().then((data) => `${data.error.message}`, () => `the server answered ${answer.status}`);
-  if (answer.status === 401) listener();
-  throw new Refused(told, answer.status === 401);
+  const wantsToken = answer.status === 401 && (shown !== null || method === "GET");  // else it lets a page read, and no more
+  if (wantsToken) listener();
+  throw new Refused(told, wantsToken);
 }
 
 /** Returns the JSON of an answer. */

@@ -15,7 +15,7 @@ from textual.widgets import Input
 
 from cli.screens import forest as forests
 from cli.screens.browser import Browser
-from cli.screens.dialogs import Result
+from cli.screens.dialogs import Choice, Question, Result
 from cli.screens.lists import Lines, Rows
 from cli.screens.output import lines_of
 from cli.screens.queries import Query, parse
@@ -217,6 +217,22 @@ def test_a_task_is_shown_alone(graph: Graph) -> None:
     async def see() -> None:
         async with screen_of(graph, task="fix it") as screen:
             await screen.until("echo hello", "1 fit", gone=" ls ")
+
+    drive(see)
+
+
+@pytest.mark.parametrize(
+    "title", ['a [a="', "x[/", "[$error]c [RED] [50%]", "back\\slash [red]a[/b]", "[@click=app.bell]x[/]"]
+)
+def test_titles_are_no_markup(graph: Graph, title: str) -> None:
+    add_root(graph)
+
+    async def see() -> None:
+        async with screen_of(graph) as screen:
+            for dialog in (Result(title, ["text"]), Question(title), Choice(title, ["row"])):
+                screen.browser.push_screen(dialog)
+                await screen.until(title)
+                await screen.press("escape")
 
     drive(see)
 
