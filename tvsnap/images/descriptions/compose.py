@@ -325,6 +325,12 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
         files=copied,
         limits=_total_limits(ImageLimits(**{**spec.limits.said(), **service.limits.said()}), others),
         no_new_privileges=_no_new_privileges(service, place),
+        runs=replace(
+            spec.main,
+            entrypoint=service.entrypoint if "entrypoint" in service.model_fields_set else None,
+            command=service.command if "command" in service.model_fields_set else None,
+        ),
+        runs_as=service.user,
         notes=(
             *spec.notes,
             *service.not_done(),
