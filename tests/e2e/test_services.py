@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -267,7 +268,7 @@ def test_the_main_services_program_runs_before_the_first_call(home: Path, cache:
         with cache.rollout(image=image.name) as other:
             assert other.call("exec", calls[1][1]).output == "entry 0\n"
     (fork,) = cache.fork(state, 1)
-    with fork:
+    with contextlib.closing(fork):
         assert fork.exec("python3 -S /ask.py 127.0.0.1 7000 look", timeout=20).output == b"entry 1\n"
 
 
@@ -289,6 +290,12 @@ def test_a_main_program_that_fails_is_an_error(home: Path, cache: Cache, tmp_pat
         ),
     ):
         rollout.call("exec", {"command": "true"})
+
+
+def test_the_main_services_program_on_docker(home: Path, docker_engine: str, tmp_path: Path) -> None:
+    image = ImageStore(home).build(program_of(tmp_path / "entered", "/entry.sh"))
+    with Cache(home=home, backend="docker") as cache, cache.rollout(image=image.name) as rollout:
+        assert ask(rollout, "127.0.0.1", 7000, "add") == "entry 1"
 
 
 def test_an_archive_has_the_files_of_all(cache: Cache, shop: Image) -> None:

@@ -35,6 +35,7 @@ for path in /proc/[0-9]*/stat; do
 done
 """
 _SHOWN_OF_LOG = 2000
+_LEFT_OUT = "the ENTRYPOINT of its container; `entrypoint: []` of main in the task's Compose file leaves it out"
 _TAKEN = ("address already in use", "address in use", "eaddrinuse")
 
 
@@ -202,6 +203,7 @@ def _failure(sandbox: Sandbox, service: ImageService, what: str) -> Infrastructu
     printed = f"it printed:\n{log.rstrip()}" if log.strip() else "it printed nothing"
     taken = any(words in log.lower() for words in _TAKEN)
     hint = " (all services share one network: no two can listen at the same port of the same address)" if taken else ""
+    hint += f" ({_LEFT_OUT})" if service.is_main else ""
     return InfrastructureError(f"the service {service.name} of {sandbox.image.name} {what}{hint}; {printed}")
 
 

@@ -18,7 +18,7 @@ from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
 from tvsnap.images.build.services import BuiltService, add_program, join, main_program, names_of, port_conflicts
 from tvsnap.images.build.steps import Steps
-from tvsnap.images.descriptions.config import RUN_IN_SERVICES, BaseConfig
+from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import (
     DebianBase,
     DirectoryBase,
@@ -56,6 +56,9 @@ BUILDER_VERSION = 1
 Base = ContainerBase | BuiltBase
 """A base that other code provides, if a spec starts from one."""
 
+_ABOUT_PROGRAM = ("ENTRYPOINT ", "CMD ")
+_ABOUT_HEALTH = ("HEALTHCHECK", "healthcheck: not run for the main service")
+"""How notes begin that say of the main service's program that it is not run, or not checked."""
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
 """This machine's files, lent to the build so that its steps reach the network; the finish replaces them."""
 
@@ -228,8 +231,7 @@ class _Build:
         runs_as = spec.runs_as or config.user or "root"
         program = main_program(spec.runs, config.program, env, workdir, runs_as) if spec.runs else None
         for note in (*spec.notes, *(config.notes_of_service if spec.is_service else config.notes)):
-            # Of the main service's program, the notes say that it is not run.
-            if spec.runs is None or not note.startswith(RUN_IN_SERVICES[:2]):
+            if not (spec.runs and note.startswith(_ABOUT_PROGRAM)) and not (program and note.startswith(_ABOUT_HEALTH)):
                 self._note(note)
         self._lend_network()
         if remaining:

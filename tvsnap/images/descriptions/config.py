@@ -15,7 +15,7 @@ _KEEPS_ALIVE = re.compile(
 )
 _BY_AN_INIT = re.compile(r"(\S*/)?(tini|dumb-init|catatonit|docker-init)( -\S+)* ")
 _THROUGH_SHELL = re.compile(r"(\S*/)?(ba|da|z)?sh (-\w+ )*-\w*c (exec )?")
-RUN_IN_SERVICES = ("ENTRYPOINT ", "CMD ", "EXPOSE ", "HEALTHCHECK")
+_RUN_IN_SERVICES = ("ENTRYPOINT ", "CMD ", "EXPOSE ", "HEALTHCHECK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class BaseConfig:
     @property
     def notes_of_service(self) -> tuple[str, ...]:
         """The notes without those that do not apply to a service, whose program and health check are run."""
-        return tuple(note for note in self.notes if not note.startswith(RUN_IN_SERVICES))
+        return tuple(note for note in self.notes if not note.startswith(_RUN_IN_SERVICES))
 
 
 def read_config(config: dict[str, Any]) -> BaseConfig:
