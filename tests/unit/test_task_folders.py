@@ -350,7 +350,7 @@ class TestHarbor:
         self, tmp_path: Path, text: str, entrypoint: tuple[str, ...] | None, command: tuple[str, ...]
     ) -> None:
         folder = make(tmp_path / "task", **{"task.toml": "agent = {user = 'agent'}\n"})
-        make(folder / "environment", **{"Dockerfile": "FROM base\n"})
+        make(folder / "environment", Dockerfile="FROM base\n")
         make(folder / "environment", **{"docker-compose.yaml": f"services: {{main: {{{text}}}}}\n"})
         spec = load_source(folder)
         assert spec.runs == ServiceSettings("main", entrypoint=entrypoint, command=command)
