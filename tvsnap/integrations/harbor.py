@@ -120,7 +120,7 @@ class TvsnapEnvironment(BaseEnvironment):
             grade_executions=grade_executions,
         )
         self._image_name = image
-        self._salt = salt
+        self._salt = None if salt is None else str(salt)  # --ek reads digits as a number
         self._agent_logs = agent_logs
         self._deadline = deadline
         self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until they are read
