@@ -255,7 +255,10 @@ def cql(run: Run, prior: SymbolicPrior | None, expert: Expert) -> tuple[float | 
     encoder = d3rlpy.models.VectorEncoderFactory([64, 64])
     config = d3rlpy.algos.CQLConfig(
         batch_size=128,
-        actor_learning_rate=3e-4,
+        actor_learning_rate=1e-3,
+        critic_learning_rate=1e-3,
+        conservative_weight=1.0,
+        n_action_samples=4,
         actor_encoder_factory=encoder,
         critic_encoder_factory=encoder,
         observation_scaler=d3rlpy.preprocessing.StandardObservationScaler(),

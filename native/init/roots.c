@@ -11,7 +11,9 @@
 #include "child.h"
 #include "files.h"
 #include "protocol.h"
+#include "trees.h"
 #include "users.h"
+#include "walk.h"
 
 enum { CANNOT_BECOME = 126, CANNOT_EXECUTE = 127 }; /* as of a shell */
 
@@ -34,10 +36,14 @@ static int not_entered(const char *what, char **program) {
     return is_tool(program) ? errno : complain(what, CANNOT_BECOME);
 }
 
-/* One of PID 1's own tools, which the root has no program for: get PATH LIMIT, put PATH. */
+/* One of PID 1's own tools for files and folders, which the root has no program for. */
 static int own_tool(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[0], "get") == 0) return get_file(argv[1], argv[2]);
     if (argc == 2 && strcmp(argv[0], "put") == 0) return put_file(argv[1]);
+    if (argc == 2 && strcmp(argv[0], "look") == 0) return look_at(argv[1]);
+    if (argc == 1 && strcmp(argv[0], "pack") == 0) return pack();
+    if (argc == 1 && strcmp(argv[0], "unpack") == 0) return unpack();
+    if (argc >= 3 && strcmp(argv[0], "walk") == 0) return walk_main(argv + 1);
     return CANNOT_EXECUTE;
 }
 

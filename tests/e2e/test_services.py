@@ -173,6 +173,23 @@ def test_links_do_not_leave_a_service(cache: Cache, shop: Image) -> None:
         assert "No such file" in output(rollout, "read_file", path="/etc/name")
 
 
+def test_files_are_put_and_fetched_as_a_service_sees_them(cache: Cache, shop: Image) -> None:
+    db, web = "/run/tvsnap-services/db", "/run/tvsnap-services/web"
+    with cache.rollout(image=shop.name) as rollout:
+        rollout.call("exec", {"command": "mkdir /kept; ln -s /kept /up; ln -s /etc/mine /kept/mine", "service": "db"})
+        assert rollout.put(b"1", f"{db}/up/f", user="root").exit_code == 0
+        assert output(rollout, "exec", command="cat /kept/f", service="db") == "1"
+        assert rollout.get(f"{db}/up/f").read() == b"1"
+        assert rollout.get(f"{db}/up/mine").read() == b"of db"
+        assert rollout.get(f"{db}/up").kind == "directory"
+        assert rollout.get(f"{db}/up/nothing").digest is None
+        assert rollout.put(b"2", f"{web}/tmp/f", user="agent").exit_code == 0
+        assert output(rollout, "exec", command="ls -ln /tmp/f", service="web").split()[2] == "1000"
+        sandbox = rollout.sandbox()
+        assert {entry.name for entry in sandbox.list_folder(f"{db}/up").entries} == {"f", "mine"}
+        assert "kept" not in {entry.name for entry in sandbox.list_folder("/").entries}
+
+
 def test_shared_directories_hold_what_the_first_brought(cache: Cache, shop: Image) -> None:
     """The one-shot service has read and written there before `web` was started."""
     with cache.rollout(image=shop.name) as rollout:

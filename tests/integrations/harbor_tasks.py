@@ -59,6 +59,55 @@ def write_tasks(folder: Path) -> None:
     (steps / "steps/one/tests/left").touch()
 
 
+SERVER = """
+import signal, socket, sys
+def end(*_):
+    print("ends", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+print("begins", flush=True)
+listener, count = socket.create_server(("127.0.0.2", 7000)), 0
+while True:
+    connection, _ = listener.accept()
+    count += connection.recv(9) == b"add\\n"
+    connection.sendall(b"%d\\n" % count)
+    connection.close()
+"""
+
+
+def write_services_task(folder: Path) -> None:
+    """Writes the task `counted`, in which a service keeps a number in its memory, which a verifier apart is to see.
+
+    Args:
+        folder: where it goes.
+    """
+    ask = "exec 3<>/dev/tcp/db/7000; echo {} >&3; cat <&3"
+    _write(
+        folder / "counted",
+        "Count once.",
+        solution=f"{ask.format('add')}\n",
+        tests='[ "$(cat /evidence/count)" = 1 ] && ! [ -e /evidence/of-main ]\n',
+        verifier={
+            "environment_mode": "separate",
+            "collect": [
+                {"command": f"mkdir -p /evidence; bash -c '{ask.format('look')}' > /evidence/count", "service": "db"}
+            ],
+        },
+        artifacts=[{"source": "/evidence", "service": "db"}],
+    )
+    services = {
+        "db": {
+            "image": "terminal",
+            "command": ["python3", "-c", SERVER],
+            "environment": {"OF_DB": "yes"},
+            "healthcheck": {"test": ["CMD", "bash", "-c", ask.format("look")], "interval": "1s"},
+        }
+    }
+    task = folder / "counted"
+    (task / "image.yaml").write_text(json.dumps({"image": "terminal", "services": services}))
+    (task / "environment/docker-compose.yaml").write_text("services: {}\n")  # Harbor wants one; image.yaml counts
+
+
 def write_troubled_tasks(folder: Path) -> None:
     """Writes tasks of which people must be told something.
 
@@ -117,7 +166,7 @@ def _write(folder: Path, instruction: str, *, solution: str, tests: str, **setti
         {"timeout_sec": 60, **settings.get("verifier", {})},
     )
     tables = {"agent": agent, "verifier": verifier, "environment": settings.get("environment", OFFLINE)}
-    lines = ['version = "1.0"']
+    lines = ['version = "1.0"', f"artifacts = {_toml(settings.get('artifacts', []))}"]
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
     for step in settings.get("steps", ()):
@@ -140,4 +189,6 @@ def _write_scripts(folder: Path, instruction: str, solution: str, tests: str) ->
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value)

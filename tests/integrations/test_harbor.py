@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integrations.conftest import PLAIN_USER
-from tests.integrations.harbor_tasks import scripts, write_tasks, write_troubled_tasks
+from tests.integrations.harbor_tasks import scripts, write_services_task, write_tasks, write_troubled_tasks
 from tests.integrations.scripted_model import model_server
 from tests.server.conftest import Server
 from tvsnap.graph import Graph
@@ -40,6 +40,7 @@ TASKS = ("apart", "greet", "steps", "wait")
 SCRIPTED = ("greet", "wait")
 RUN_JOBS = Path(__file__).parent / "run_jobs.py"
 METHODS = Path(__file__).parent / "harbor_methods.py"
+SERVICES = Path(__file__).parent / "harbor_services.py"
 
 
 @dataclass(frozen=True)
@@ -324,9 +325,58 @@ def test_each_method_of_an_environment(
         "/up/alone/file.txt is a file in the sandbox, not a directory",
         "Command timed out after 1 seconds",
         "Healthcheck failed after 2 consecutive retries: false",
-        "tvsnap environment does not support operations on compose service 'db'. Sidecar artifact collection and "
-        "collect hooks require a compose-capable provider.",
+        "the task has no service 'db'; have: main",
         "tvsnap environment cannot change network policy after start.",
         "False",
     ]
     assert answers[-1] == "attached", "the shell in the place of Harbor"
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a task with a service beside the main one."""
+    folder = tmp_path_factory.mktemp("counted")
+    write_services_task(folder)
+    return folder / "counted"
+
+
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_a_tasks_other_services(
+    where: str, harbor: Harbor, counted: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Commands in them are calls of the rollout: the second trial is answered, and sees what the first one saw."""
+    place = harbor.home if where == "here" else request.getfixturevalue("server").url
+    answers = harbor.run("python", SERVICES, place, counted, tmp_path).splitlines()
+    assert answers[:3] == [r"(0, '0\n')", r"(0, '1\n')", r"(0, '1\n')"]
+    assert answers[3:6] == [r"(3, 'yes sh\n/app\n0\na\tb\n')", r"(0, 'x\n/var\ngames\n')", "(0, '')"]
+    assert answers[6] == str(["a", "link/a", "whole/b.log", "whole/deep/a", "without/deep/a"])
+    assert answers[7:9] == ["True", "False"]
+    assert answers[9].startswith("OSError: get: ")
+    assert answers[10:13] == [r"(0, '1\n')", r"(0, '0\n')", r"""(1, 'service "main" is not running\n')"""]
+    assert answers[13:16] == [r"(0, '1\n')", r"""(1, 'service "db" is not running\n')""", "2"]
+    missing = "ServiceOperationsUnsupportedError: the task has no service 'cache'; have: main, db"
+    assert answers[16:] == [
+        "",
+        missing,
+        missing,
+        "begins",
+        "ends",
+        "",
+        "RuntimeError: Command timed out after 1 seconds",
+        f"extra_docker_compose: {tmp_path}/overlay.yaml: only the Compose file of the task's own folder is read "
+        "(environment/docker-compose.yaml); bring what the other file says into it",
+    ]
+
+
+def test_a_verifier_sees_what_was_collected_in_a_service(harbor: Harbor, counted: Path) -> None:
+    names = ("counted-1", "counted-2")
+    agents = [{"name": "oracle"}, {"name": "nop"}]
+    configs = [harbor.config(name, agents, [counted], salt=str(counted), policy="eager") for name in names]
+    for config in configs:
+        harbor.run("python", RUN_JOBS, config)
+    first, second = map(harbor.trials, names)
+    assert _rewards(first) == _rewards(second) == {("counted", "oracle"): 1.0, ("counted", "nop"): 0.0}
+    for key, trial in second.items():
+        assert trial.error == ""
+        assert trial.hits == trial.calls, key
+        assert (trial.folder / "services/db.log").read_text() == "begins\n"

@@ -173,7 +173,8 @@ class GuestActions(ABC):
         timeout: float | None = None,
     ) -> None:
         items = items_of(source, owners=owners, mode=mode)
-        trees.put(self._tree_tool(path, "root" if owners else user or ""), items, path, timeout)
+        run, path = self._tree_tool(path, "root" if owners else user or "")
+        trees.put(run, items, path, timeout)
 
     def get(
         self,
@@ -187,25 +188,34 @@ class GuestActions(ABC):
         return extract(self.read_tree(path, limit=limit, timeout=timeout), destination, owners=owners)
 
     def read_tree(self, path: str, *, limit: int = MOST_FETCHED, timeout: float | None = None) -> Iterator[TreeItem]:
-        return trees.read(self._tree_tool(path, "root"), path, limit=limit, timeout=timeout)
+        run, path = self._tree_tool(path, "root")
+        return trees.read(run, path, limit=limit, timeout=timeout)
 
     def list_folder(self, path: str, *, limit: int = trees.MOST_ENTRIES) -> FolderListing:
         check_whole(limit, "limit", 1, MOST_LISTED)
         if "\0" in path:  # PID 1 would take what is before it for the path
             raise UsageError(f"path must contain no null character: {path!r}")
-        return trees.list_folder(self._tree_tool(path, "root"), path, limit=limit, timeout=_FILE_TIMEOUT)
+        run, path = self._tree_tool(path, "root")
+        return trees.list_folder(run, path, limit=limit, timeout=_FILE_TIMEOUT)
 
-    def _tree_tool(self, path: str, user: str) -> trees.RunTool:
+    def _tree_tool(self, path: str, user: str) -> tuple[trees.RunTool, str]:
+        """Returns what runs PID 1's own programs for a path, and the path as these see it.
+
+        A path below the root directory of a service is the service's: users and links are looked up in that directory.
+        """
+        other = next((one for one in self.image.services.others if f"{path}/".startswith(f"{one.root}/")), None)
         cwd = "/" if path.startswith("/") else "."  # some users may not enter the shell's directory
 
         def run(*arguments: str, stdin: bytes, limit: int, timeout: float) -> Outcome:
-            argv = [INIT, *arguments]
+            argv, who = [INIT, *arguments], user
+            if other is not None:
+                argv, who = entering(other, argv, cwd="/", user=user or None), "root"
             try:
-                return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=user, cwd=cwd)
+                return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=who, cwd=cwd)
             except NoSuchUser:
                 raise UsageError(f"no user {user} in the image {self.image.name}") from None
 
-        return run
+        return run, path if other is None else path.removeprefix(other.root) or "/"
 
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         self.number_processes()

@@ -10,9 +10,10 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -23,14 +24,23 @@ from tvsnap.images.descriptions.spec import name_from
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.integrations.clues import Numbered, lacking_network, reads_agent_logs
+from tvsnap.integrations.stopping import stop_command
 from tvsnap.model.calls import ToolResult
-from tvsnap.model.errors import MachineLacks, UsageError
+from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Network
+from tvsnap.model.services import ImageService
 from tvsnap.protocols import AnyAsyncCache, AnyAsyncRollout
 
 try:
-    from harbor.environments.base import BaseEnvironment, EnvironmentPath, ExecResult, SandboxBuildFailedError
+    from harbor.constants import MAIN_SERVICE_NAME
+    from harbor.environments.base import (
+        BaseEnvironment,
+        EnvironmentPath,
+        ExecResult,
+        SandboxBuildFailedError,
+        ServiceOperationsUnsupportedError,
+    )
     from harbor.environments.capabilities import EnvironmentCapabilities, EnvironmentResourceCapabilities
     from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME, require_agent_environment_definition
     from harbor.models.task.config import NetworkMode, NetworkPolicy
@@ -48,6 +58,8 @@ OUTPUT = 16 * MIB
 MOST_MEMORY = 1 << 40
 """Bytes of memory that a sandbox of a server may use where it has no limit: as much as the server's machine has."""
 AGENT_LOGS = ("when-read", "always")
+SERVICE_LOGS = "services"
+"""The folder of a trial with what its task's other services printed, in a file NAME.log each."""
 
 
 class TvsnapEnvironment(BaseEnvironment):
@@ -119,7 +131,13 @@ class TvsnapEnvironment(BaseEnvironment):
         self._tool_time = 0.0
         self._strained: list[str] = []
         self._warned = False
+        self._stopped: set[str] = set()
         super().__init__(*args, **kwargs)
+        if self.extra_docker_compose_paths:
+            raise ValueError(
+                f"extra_docker_compose: {self.extra_docker_compose_paths[0]}: only the Compose file of the task's own "
+                "folder is read (environment/docker-compose.yaml); bring what the other file says into it"
+            )
         for mount in self._host_mounts:
             if mount["type"] != "bind" or not mount.get("read_only"):
                 raise ValueError(
@@ -141,6 +159,7 @@ class TvsnapEnvironment(BaseEnvironment):
             network_allowlist_hostnames=True,
             network_allowlist_wildcard_hostnames=True,
             network_allowlist_ipv4_addresses=True,
+            docker_compose=True,
         )
 
     @classmethod
@@ -200,13 +219,28 @@ class TvsnapEnvironment(BaseEnvironment):
             delete: whether Harbor will not return to it. The state stays in the graph in any case, where `tvsnap shell`
                 opens it, for as long as the data directory has room.
         """
-        rollout, self._rollout = self._rollout, None
+        rollout = self._rollout
         if rollout is None:
             return
         try:
+            await self._fetch_service_logs()
             await self._write_report(rollout)
         finally:
+            self._rollout = None
             await rollout.close()
+
+    async def _fetch_service_logs(self) -> None:
+        if self._image is None or not any(self._sources.values()):
+            return
+        for service in self._image.services.others:
+            await self._fetch_log(service)
+
+    async def _fetch_log(self, service: ImageService) -> None:
+        target = self.trial_paths.trial_dir / SERVICE_LOGS / f"{service.name}.log"
+        try:
+            await self._get(service.log, target, "file")
+        except (OSError, TvsnapError) as error:
+            self.logger.warning(f"{self.session_id}: what {service.name} printed could not be fetched: {error}")
 
     async def _write_report(self, rollout: AnyAsyncRollout) -> None:
         if self._image is None or not any(self._sources.values()):
@@ -275,12 +309,21 @@ class TvsnapEnvironment(BaseEnvironment):
         )
 
     def _limits(self, usual: Limits) -> Limits:
-        """Returns the sandbox's limits: Harbor's settings, and otherwise the image's."""
+        """Returns the sandbox's limits: Harbor's settings, and otherwise the image's.
+
+        Of an image with several services, the limits are those of all; Harbor's are those of the main one.
+        """
         cpus = self._resource_limit_value("cpu", auto_mode=ResourceMode.LIMIT)
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         if self._resource_mode("memory") == ResourceMode.IGNORE:
             here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             memory = (MOST_MEMORY if self._options.url else here) // MIB
+        if self._image is not None and self._image.services:
+            whole = self._image.limits
+            if cpus and self._override_cpus is None:
+                cpus = max(cpus, whole.cpus or 0.0)
+            if memory and self._override_memory_mb is None:
+                memory = max(memory, (whole.memory or 0) // MIB)
         return replace(
             usual,
             cpus=float(cpus or 0.0),
@@ -315,6 +358,8 @@ class TvsnapEnvironment(BaseEnvironment):
             RuntimeError: it was ended by its timeout, as with Harbor's Docker environment.
             TvsnapError: tvsnap failed, not the command.
         """
+        if MAIN_SERVICE_NAME in self._stopped:
+            return _not_running(MAIN_SERVICE_NAME)
         if self._held and reads_agent_logs(command):
             await self._put_held()
         arguments: dict[str, Any] = {"command": self._numbered(command)}
@@ -324,7 +369,11 @@ class TvsnapEnvironment(BaseEnvironment):
             arguments["env"] = {name: str(value) for name, value in variables.items()}
         if (who := self._resolve_user(user)) is not None:
             arguments["user"] = str(who)
-        grade = self._grade_of(command)
+        return await self._exec(arguments, timeout_sec, self._grade_of(command))
+
+    async def _exec(
+        self, arguments: Mapping[str, Any], timeout_sec: int | None, grade: tuple[str, ...] | None = None
+    ) -> ExecResult:
         result = self._counted(await self._running().call("exec", arguments, timeout=timeout_sec, grade=grade))
         if grade is not None and result.strain:
             self._strained.append(result.strain)
@@ -481,6 +530,103 @@ class TvsnapEnvironment(BaseEnvironment):
         if left_out:
             self.logger.warning(f"{self.session_id}: not all of {path} could be fetched, as {left_out[0]}")
 
+    # The other services of the task.
+
+    async def service_exec(
+        self,
+        command: str,
+        *,
+        service: str | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Runs a command in a service, or answers it from the graph.
+
+        In another service than the main one, a command is one of sh, as with Harbor's Docker environment, and has the
+        service's working directory, variables and user, unless they are given.
+
+        Args:
+            command, cwd, env, timeout_sec, user: see `exec`.
+            service: the service's name in the Compose file; by default the main one.
+
+        Raises:
+            ServiceOperationsUnsupportedError: the task has no such service.
+            RuntimeError, TvsnapError: see `exec`.
+        """
+        if service is None or self.is_main_service(service):
+            return await self.exec(command, cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
+        its = self._service(service)
+        if service in self._stopped:
+            return _not_running(service)
+        said = {"cwd": cwd, "env": env, "user": None if user is None else str(user)}
+        arguments = {name: value for name, value in said.items() if value}
+        inside = f"exec sh -c {shlex.quote(self._numbered(command))}"
+        return await self._exec({"command": inside, "service": its.name, **arguments}, timeout_sec)
+
+    async def service_download_file(
+        self, source_path: str, target_path: Path | str, *, service: str | None = None
+    ) -> None:
+        """Copies a file of a service to this machine; see `download_file`.
+
+        Args:
+            source_path, target_path: see `download_file`.
+            service: the service's name in the Compose file; by default the main one.
+
+        Raises:
+            ServiceOperationsUnsupportedError: the task has no such service.
+            OSError: see `download_file`.
+        """
+        await self.download_file(self._path_in(service, source_path), target_path)
+
+    async def service_download_dir(
+        self, source_dir: str, target_dir: Path | str, *, service: str | None = None
+    ) -> None:
+        """Copies the contents of a folder of a service to this machine; see `download_dir`.
+
+        Args:
+            source_dir, target_dir: see `download_dir`.
+            service: the service's name in the Compose file; by default the main one.
+
+        Raises:
+            ServiceOperationsUnsupportedError: the task has no such service.
+            OSError: see `download_dir`.
+        """
+        await self.download_dir(self._path_in(service, source_dir), target_dir)
+
+    async def stop_service(self, service: str) -> None:
+        """Ends the processes of a service; its files stay. A command in it fails from then on, as with Docker.
+
+        Args:
+            service: the service's name in the Compose file. Its program is told to end by SIGTERM, and has 10 s for
+                that; the main service, which begins with a shell, ends at once.
+
+        Raises:
+            ServiceOperationsUnsupportedError: the task has no such service.
+            RuntimeError: processes of it remain.
+        """
+        its = None if self.is_main_service(service) else self._service(service)
+        result = await self._exec({"command": stop_command(its), "cwd": "/", "user": "root"}, None)
+        if result.return_code != 0:
+            raise RuntimeError(f"the service {service} could not be stopped: {result.stdout}")
+        self._stopped.add(service)
+
+    def _service(self, name: str) -> ImageService:
+        self._running()
+        assert self._image is not None
+        service = self._image.services.named(name)
+        if service is None:
+            have = ", ".join(self._image.services.names)
+            raise ServiceOperationsUnsupportedError(f"the task has no service {name!r}; have: {have}")
+        return service
+
+    def _path_in(self, service: str | None, path: str) -> str:
+        """Returns the path, in the sandbox, of a path in a service."""
+        if service is None or self.is_main_service(service):
+            return path
+        return f"{self._service(service).root}/{path.lstrip('/')}"
+
     # The agent's logs, which differ in each trial.
 
     def _is_agent_logs(self, source: Path, target_dir: str) -> bool:
@@ -499,6 +645,10 @@ class TvsnapEnvironment(BaseEnvironment):
     def _forget_held(self, emptied: Sequence[EnvironmentPath]) -> None:
         gone = set(map(PurePosixPath, emptied))
         self._held = {target: held for target, held in self._held.items() if PurePosixPath(target) not in gone}
+
+
+def _not_running(service: str) -> ExecResult:
+    return ExecResult(stdout=f'service "{service}" is not running\n', return_code=1)
 
 
 def _options(home: str | Path | None, url: str | None, token: str | None, **settings: Any) -> CacheOptions:
