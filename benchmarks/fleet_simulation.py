@@ -10,8 +10,9 @@ Hosts are lost, with what they knew, and come back empty. Rollouts that were the
 with the time that passed between them, as `tvsnap.fleet.Fleet` has them do.
 
 The next epoch is made by the same agents on hosts that know nothing, as in a training job that begins anew. With a
-store, hosts push what they record, and pull what the store has of a task when its first rollout comes (a warm start);
-the store's bandwidth is shared in the order of arrival.
+store, as `tvsnap serve --store` has it, hosts push what they record, and pull what the store has of a task when a
+rollout begins, once a minute at most: first the calls, then the snapshots, which share its bandwidth in the order of
+arrival.
 
 The same seed gives the same figures.
 """
@@ -68,7 +69,7 @@ class Assumptions:
         link: what a host pulls in a second, with checks and decompression, as measured.
         snapshot: what a state takes in the store, as measured for an idle shell; 0 where only calls are pulled.
         record: what a call takes there.
-        push_every: until what was recorded is in the store.
+        push_every: until what was recorded is in the store, and between looks for what is new there.
         seed: of all that is drawn.
     """
 
@@ -127,7 +128,7 @@ class _Host:
     kept: set[int] = field(default_factory=set)
     running: dict[int, list[_Call]] = field(default_factory=dict)
     queue: deque[_Call] = field(default_factory=deque)
-    tasks: set[int] = field(default_factory=set)
+    tasks: dict[int, tuple[float, int]] = field(default_factory=dict)  # when the store was asked, and what had come
     rollouts: set[int] = field(default_factory=set)
 
 
@@ -181,7 +182,7 @@ class Result:
             "rebuild p50 s": quantile(self.rebuilds, 0.5),
             "rebuild p95 s": quantile(self.rebuilds, 0.95),
             "calls executed again": self.executed_again,
-            "store GB/s mean": sum(moved) / max(self.seconds, SAMPLED) / 1e9,
+            "store GB/s mean": sum(moved) / (SAMPLED * math.ceil(self.seconds / SAMPLED)) / 1e9,
             "store GB/s peak": max(moved, default=0) / SAMPLED / 1e9,
             "pull p95 s": quantile(self.pulls, 0.95),
         }
@@ -283,9 +284,9 @@ class Simulation:
         host = self.hosts[rollout.host]
         assert host.alive
         host.rollouts.add(number)
-        if task not in host.tasks:
-            host.tasks.add(task)
-            self._pull(rollout.host, task)
+        looked, had = host.tasks.get(task, (-math.inf, 0))
+        if self.assumed.store and self.now - looked >= self.assumed.push_every:
+            host.tasks[task] = (self.now, self._pull(rollout.host, task, had))
 
     def _leave(self, number: int, rollout: _Rollout) -> None:
         name = self._names[rollout.host]
@@ -359,10 +360,6 @@ class Simulation:
         """Returns whether a snapshot is taken of what a call led to: roughly, if it takes longer than a fork."""
         return self._takes[edge] > self.assumed.fork
 
-    def _size(self, edges: Sequence[int]) -> float:
-        """Returns what calls, and the states that they lead to, take in the store."""
-        return self.assumed.record * len(edges) + self.assumed.snapshot * sum(map(self._pays, edges))
-
     def _executed(self, place: int, life: int, call: _Call, after: float) -> None:
         host = self.hosts[place]
         if host.life != life:
@@ -377,7 +374,7 @@ class Simulation:
             times.append(self.now + self.assumed.push_every)
             edges.append(call.edge)
             if self.assumed.store:
-                self._use_store(self._size([call.edge]))
+                self._use_store(self.assumed.record + self.assumed.snapshot * self._pays(call.edge))
         for waiting in host.running.pop(call.edge):
             self._answered(waiting, "coalesced", self.now + self.assumed.trip)
         if rollout is not None and rollout.life == call.life:
@@ -439,7 +436,7 @@ class Simulation:
     # -- the store --------------------------------------------------------------------------------------------------
 
     def _use_store(self, size: float) -> float:
-        """Takes bytes through the store; returns when that is done."""
+        """Takes snapshots through the store; returns when that is done."""
         began = max(self.now, self._store_free)
         self._store_free = began + size / self.assumed.store
         while began < self._store_free:
@@ -449,20 +446,29 @@ class Simulation:
             began = until if until > began else self._store_free
         return self._store_free
 
-    def _pull(self, place: int, task: int) -> None:
+    def _pull(self, place: int, task: int, had: int) -> int:
+        """Pulls what the store has of a task beyond so many calls; returns how many it has. Calls come first."""
         times, edges = self._published.get(task, ([], []))
-        count = bisect_right(times, self.now) if self.assumed.store else 0
-        if count:
-            size = self._size(edges[:count])
-            done = max(self._use_store(size), self.now + size / self.assumed.link)
+        count = bisect_right(times, self.now)
+        new, life = edges[had:count], self.hosts[place].life
+        if new:
+            size = self.assumed.record * len(new)
+            self.result.moved_bytes[int(self.now / SAMPLED)] += int(size)
+            done = self.now + size / self.assumed.link
+            self._at(done, self._pulled, place, life, new, False)
+            if size := self.assumed.snapshot * sum(map(self._pays, new)):
+                done = max(self._use_store(size), done + size / self.assumed.link)
+                self._at(done, self._pulled, place, life, new, True)
             self.result.pulls.append(done - self.now)
-            self._at(done, self._pulled, place, self.hosts[place].life, edges[:count])
+        return count
 
-    def _pulled(self, place: int, life: int, edges: Sequence[int]) -> None:
-        if self.hosts[place].life == life:
-            self.hosts[place].known.update(edges)
-            if self.assumed.snapshot:
-                self.hosts[place].kept.update(filter(self._pays, edges))
+    def _pulled(self, place: int, life: int, edges: Sequence[int], snapshots: bool) -> None:
+        host = self.hosts[place]
+        if host.life == life:
+            if snapshots:
+                host.kept.update(filter(self._pays, edges))
+            else:
+                host.known.update(edges)
 
     def _sample(self) -> None:
         self._at(self.now + SAMPLED, self._sample)
@@ -531,15 +537,16 @@ def draw(results: Mapping[str, Result], file: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    for name, result in results.items():
+    for number, (name, result) in enumerate(results.items()):
+        look: Any = {"label": name, "color": f"C{number}"}
         waits = sorted(result.waits)
-        parts = [place / 200 for place in range(100, 200)]
-        left.plot([100 * part for part in parts], [max(1e-3, quantile(waits, part)) for part in parts], label=name)
-        middle.plot([when for when, _, _ in result.imbalance], [most for _, most, _ in result.imbalance], label=name)
+        parts = [place / 200 for place in range(180, 200)]
+        left.plot([100 * part for part in parts], [max(1e-3, quantile(waits, part)) for part in parts], **look)
+        middle.plot([when for when, _, _ in result.imbalance], [most for _, most, _ in result.imbalance], **look)
         if result.moved_bytes:
             bins = range(int(result.seconds / SAMPLED))
             right.plot(
-                [SAMPLED * one for one in bins], [result.moved_bytes[one] / SAMPLED / 1e9 for one in bins], label=name
+                [SAMPLED * one for one in bins], [result.moved_bytes[one] / SAMPLED / 1e9 for one in bins], **look
             )
     left.set(yscale="log", xlabel="percentile of executed calls", ylabel="s", title="waiting for a processor")
     middle.set(xlabel="s", ylabel="times the mean", title="open rollouts of the fullest host", ylim=(0, None))

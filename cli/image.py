@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -126,6 +127,7 @@ def _print(image: Image, manifest: Mapping[str, Any], contents: Iterable[str], l
         "limits": ", ".join(f"{name} {value}" for name, value in limits.items()),
         "timeouts": ", ".join(f"{name} {value:g} s" for name, value in image.timeouts.said().items()),
         **_task_rows(image.task),
+        "runs": "\n".join(visible(f"{one.name}: {shlex.join(one.command)}") for one in image.services.running),
         "notes": "\n".join(manifest["notes"]),
         "files": "\n".join(map(str, image.layers)),
         "build log": log,

@@ -57,7 +57,8 @@ int enter_root(int argc, char **argv) {
     int count = argc > 4 ? atoi(argv[3]) : -1;
     if (count < 0 || argc < 5 + count) return CANNOT_EXECUTE;
     char **program = argv + 4 + count;
-    if (chroot(argv[0]) || chdir("/")) return not_entered(argv[0], program);
+    bool own_root = strcmp(argv[0], "/") != 0; /* for "/", the right to change it is not needed */
+    if ((own_root && chroot(argv[0])) || chdir("/")) return not_entered(argv[0], program);
     if (!find_user(argv[1], &user)) {
         errno = EINVAL;
         return not_entered("no such user", program);

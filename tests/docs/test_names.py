@@ -12,7 +12,7 @@ import pytest
 import tvsnap
 from tests.docs.pages import ROOT, Page, pages
 
-FOLDERS = ("benchmarks", "cli", "docs", "examples", "images", "native", "scripts", "tests", "tvsnap")
+FOLDERS = ("benchmarks", "cli", "deploy", "docs", "examples", "images", "native", "scripts", "tests", "tvsnap")
 _CODE = re.compile(r"`([^`]+)`")
 _PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 _FILE = re.compile(r"\w+\.(?:py|c|h)")

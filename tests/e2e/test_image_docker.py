@@ -462,6 +462,35 @@ def test_whether_buildah_runs_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_the_containers_of_a_task_run(tmp_path: Path, store: ImageStore, base: str) -> None:
+    dockerfile = f"FROM {BASE}\nRUN echo 'exec \"$@\"' > /entry.sh\n"
+    folder = write(
+        tmp_path / "task",
+        **{
+            "task.toml": '[agent]\nuser = "agent"\n',
+            "environment/Dockerfile": f'{dockerfile}ENTRYPOINT ["sh", "/entry.sh"]\nCMD ["none"]\n'
+            'HEALTHCHECK CMD ["true"]\nENV A=1\nWORKDIR /app\nUSER 1000\n',
+            "environment/db/Dockerfile": f'FROM {BASE}\nENTRYPOINT ["sh", "-c"]\n',
+            "environment/docker-compose.yaml": "services:\n  db: {build: db, command: [cat /etc/passwd]}\n"
+            "  main: {depends_on: [db]}\n",
+        },
+    )
+    image = store.build(folder)
+    program = image.services.program
+    assert program is not None
+    assert program.command == ("sh", "/entry.sh", "sh", "-c", "sleep infinity")
+    assert (program.user, program.workdir, program.env["A"]) == ("1000", "/app", "1")
+    assert program.health is not None
+    assert image.user == "agent"
+    assert [one.command for one in image.services.running] == [("sh", "-c", "cat /etc/passwd"), program.command]
+    assert store.manifest(image).notes == ()
+    said = "services: {main: {entrypoint: []}}\n"
+    write(folder, **{"environment/docker-compose.yaml": said})
+    alone = store.build(folder)
+    assert not alone.services
+    assert store.manifest(alone).notes == ("HEALTHCHECK: not run",)
+
+
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
 def test_a_task_whose_image_cannot_be_had(
     tmp_path: Path, store: ImageStore, tree: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from tests.image_lab import Recorder, left_of_builds, write_spec
 from tests.small_image import build_small_image
 from tvsnap import Cache, Rollout
 from tvsnap.images import Image, ImageBuildError, ImageSpecError, ImageStore
+from tvsnap.images.descriptions.service_spec import ServiceSettings
+from tvsnap.images.descriptions.spec import FileCopy, ImageBase, ImageSpec
 from tvsnap.model.errors import InfrastructureError, UsageError
 
 SERVER = """
@@ -217,6 +220,82 @@ def test_forks_keep_all_of_them(cache: Cache, shop: Image) -> None:
     finally:
         for sandbox in sandboxes:
             sandbox.close()
+
+
+ENTRY = """#!/bin/sh
+echo "as $(id -u) in $PWD with $WORD" >&2
+python3 -S /server.py entry 7000 &
+until python3 -S /ask.py 127.0.0.1 7000 look; do :; done
+exec "$@"
+"""
+
+
+def program_of(folder: Path, *entrypoint: str, command: tuple[str, ...] = ("sh", "-c", "sleep infinity")) -> ImageSpec:
+    """What a task's folder says whose container has an entrypoint."""
+    return ImageSpec(
+        folder,
+        folder.name,
+        "terminal",
+        ImageBase("with-python"),
+        files=(FileCopy(None, ENTRY, "/entry.sh", 0o755),),
+        env={"WORD": "a word"},
+        workdir="/run",
+        runs=ServiceSettings("main", entrypoint=entrypoint, command=command),
+        runs_as="agent",
+    )
+
+
+def test_the_main_services_program_runs_before_the_first_call(home: Path, cache: Cache, tmp_path: Path) -> None:
+    image = ImageStore(home).build(program_of(tmp_path / "entered", "/entry.sh"))
+    calls = [("exec", {"command": f"python3 -S /ask.py 127.0.0.1 7000 {what}"}) for what in ("add", "look", "add")]
+
+    def told() -> list[tuple[str, str]]:
+        with cache.rollout(image=image.name) as rollout:
+            assert "service" not in rollout.tools["exec"].parameters["properties"]
+            results = [rollout.call(name, arguments, timeout=30) for name, arguments in calls]
+            assert (
+                rollout.get("/run/tvsnap-services/main.log").read()
+                == b"as 1000 in /run with a word\nstarting\nentry 0\n"
+            )
+        return [(each.output.strip(), each.source) for each in results]
+
+    first, again = told(), told()
+    assert [output for output, _ in first] == [output for output, _ in again] == ["entry 1", "entry 1", "entry 2"]
+    assert "executed" not in {source for _, source in again}
+    with cache.rollout(image=image.name) as rollout:
+        rollout.call("exec", calls[0][1])
+        state = rollout.state
+        with cache.rollout(image=image.name) as other:
+            assert other.call("exec", calls[1][1]).output == "entry 0\n"
+    (fork,) = cache.fork(state, 1)
+    with contextlib.closing(fork):
+        assert fork.exec("python3 -S /ask.py 127.0.0.1 7000 look", timeout=20).output == b"entry 1\n"
+
+
+@pytest.mark.parametrize("entrypoint", [(), ("/usr/bin/tini", "--")])
+def test_a_program_that_only_waits_is_not_run(home: Path, tmp_path: Path, entrypoint: tuple[str, ...]) -> None:
+    image = ImageStore(home).build(program_of(tmp_path / "waits", *entrypoint))
+    assert not image.services
+
+
+def test_a_main_program_that_fails_is_an_error(home: Path, cache: Cache, tmp_path: Path) -> None:
+    image = ImageStore(home).build(
+        program_of(tmp_path / "failing", "/entry.sh", command=("sh", "-c", "echo no; exit 3"))
+    )
+    with (
+        cache.rollout(image=image.name) as rollout,
+        pytest.raises(
+            InfrastructureError,
+            match=r"(?s)main of failing ended with exit status 3 .*entrypoint: .*; it printed:.*no$",
+        ),
+    ):
+        rollout.call("exec", {"command": "true"})
+
+
+def test_the_main_services_program_on_docker(home: Path, docker_engine: str, tmp_path: Path) -> None:
+    image = ImageStore(home).build(program_of(tmp_path / "entered", "/entry.sh"))
+    with Cache(home=home, backend="docker") as cache, cache.rollout(image=image.name) as rollout:
+        assert ask(rollout, "127.0.0.1", 7000, "add") == "entry 1"
 
 
 def test_an_archive_has_the_files_of_all(cache: Cache, shop: Image) -> None:

@@ -108,6 +108,45 @@ def write_services_task(folder: Path) -> None:
     (task / "environment/docker-compose.yaml").write_text("services: {}\n")  # Harbor wants one; image.yaml counts
 
 
+def write_compose_task(folder: Path, base: str) -> None:
+    """Writes the task `composed`: a Compose file, Dockerfiles, and an entrypoint that starts a server.
+
+    Args:
+        folder: where it goes.
+        base: the image that the Dockerfiles start from, with Python.
+    """
+    fetch = "import sys, urllib.request as u; [print(u.urlopen(at).read()) for at in sys.argv[1:]]"
+    _write(
+        folder / "composed",
+        "Fetch from both servers.",
+        solution=f"python3 -c '{fetch}' http://localhost:8000/f http://db:9000/mine > /app/out\n",
+        tests="grep -q served /app/out && grep -q of-db /app/out\n",
+        agent={"user": "games"},
+        verifier={"collect": [{"command": "mkdir /evidence; cp /mine /evidence", "service": "db"}]},
+        environment={**OFFLINE, "env": {"GREETING": "hi"}},
+        artifacts=[{"source": "/evidence", "service": "db"}],
+    )
+    task = folder / "composed"
+    (task / "image.yaml").unlink()
+    check = ["CMD", "python3", "-c", fetch, "http://db:9000/mine"]
+    services = {
+        "main": {"depends_on": {"db": {"condition": "service_healthy"}}},
+        "db": {"build": "db", "healthcheck": {"test": check, "interval": "1s", "retries": 20}},
+    }
+    entry = '#!/bin/sh\necho started $GREETING\npython3 -m http.server 8000 --directory /srv &\nexec "$@"\n'
+    files = {
+        "entry.sh": entry,
+        "Dockerfile": f"FROM {base}\nCOPY entry.sh /entry.sh\nRUN chmod 755 /entry.sh && echo served > /srv/f\n"
+        'RUN mkdir /app && chmod 777 /app\nWORKDIR /app\nENTRYPOINT ["/entry.sh"]\n',
+        "db/Dockerfile": f"FROM {base}\nRUN echo of-db > /mine\n"
+        'CMD ["python3", "-m", "http.server", "9000", "--bind", "db"]\n',
+        "docker-compose.yaml": json.dumps({"services": services}),
+    }
+    (task / "environment/db").mkdir()
+    for name, text in files.items():
+        (task / "environment" / name).write_text(text)
+
+
 def write_troubled_tasks(folder: Path) -> None:
     """Writes tasks of which people must be told something.
 

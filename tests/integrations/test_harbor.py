@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +17,17 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integrations.conftest import PLAIN_USER
-from tests.integrations.harbor_tasks import scripts, write_services_task, write_tasks, write_troubled_tasks
+from tests.integrations.harbor_tasks import (
+    scripts,
+    write_compose_task,
+    write_services_task,
+    write_tasks,
+    write_troubled_tasks,
+)
 from tests.integrations.scripted_model import model_server
 from tests.server.conftest import Server
 from tvsnap.graph import Graph
-from tvsnap.images import Image
+from tvsnap.images import Image, ImageStore
 
 ENVIRONMENT = "tvsnap.integrations.harbor:TvsnapEnvironment"
 MODEL = {"max_input_tokens": 100000, "max_output_tokens": 10000, "input_cost_per_token": 0, "output_cost_per_token": 0}
@@ -380,3 +388,29 @@ def test_a_verifier_sees_what_was_collected_in_a_service(harbor: Harbor, counted
         assert trial.error == ""
         assert trial.hits == trial.calls, key
         assert (trial.folder / "services/db.log").read_text() == "begins\n"
+
+
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is missing: apt-get install buildah")
+def test_a_compose_file_with_an_entrypoint_and_another_service(
+    harbor: Harbor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    base = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:bookworm-slim"
+    ImageStore(harbor.home).make_base(base, "bookworm", ["python3"], into="buildah")
+    write_compose_task(tmp_path, base)
+    names = ("composed-1", "composed-2")
+    try:
+        for name in names:
+            options = {"salt": str(tmp_path), "policy": "eager"}
+            harbor.run(
+                "python", RUN_JOBS, harbor.config(name, [{"name": "oracle"}], [tmp_path / "composed"], **options)
+            )
+    finally:
+        subprocess.run(["buildah", "rmi", base], check=True, capture_output=True)
+    first, second = (harbor.trials(name)["composed", "oracle"] for name in names)
+    assert (first.reward, first.error) == (second.reward, second.error) == (1.0, "")
+    assert (first.hits, second.hits) == (0, second.calls)
+    for trial in (first, second):
+        assert (trial.folder / "artifacts/evidence/mine").read_text() == "of-db\n"
+        assert (trial.folder / "services/main.log").read_text().splitlines()[0] == "started hi"
+        assert "GET /mine" in (trial.folder / "services/db.log").read_text()

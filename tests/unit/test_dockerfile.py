@@ -206,6 +206,8 @@ class TestConfig:
             ["tail", "-f", "/dev/null"],
             ["bash", "-l"],
             ["python3"],
+            ["/usr/bin/tini", "--", "sleep", "infinity"],
+            ["dumb-init", "-v", "sh", "-c", "sleep infinity"],
             [],
         ],
     )
@@ -213,7 +215,10 @@ class TestConfig:
         assert keeps_alive([], words)
         assert unused_command([], words) == ""
 
-    @pytest.mark.parametrize("words", [["sh", "-c", "nginx && sleep infinity"], ["python3", "app.py"], ["sleep"] * 3])
+    @pytest.mark.parametrize(
+        "words",
+        [["sh", "-c", "nginx && sleep infinity"], ["python3", "app.py"], ["sleep"] * 3, ["tini", "--", "serve"]],
+    )
     def test_programs_that_do_something(self, words: list[str]) -> None:
         assert unused_command([], words).startswith("CMD [")
 

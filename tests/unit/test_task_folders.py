@@ -12,6 +12,7 @@ from tvsnap.images import ImageNotFound, ImageSpecError, ImageStore, find_source
 from tvsnap.images.descriptions.compose import Service
 from tvsnap.images.descriptions.compose_services import Member
 from tvsnap.images.descriptions.detect import load_source
+from tvsnap.images.descriptions.service_spec import ServiceSettings
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
 from tvsnap.images.descriptions.values import Place
 from tvsnap.model.errors import UsageError
@@ -162,8 +163,6 @@ mem_limit: 1g
             ("healthcheck: {test: 'true'}", "healthcheck: not run"),
             ("shm_size: 2g", "shm_size: not set: /dev/shm may fill the sandbox's memory limit"),
             ("frobnicate: 1", "frobnicate: not understood, and passed over"),
-            ("entrypoint: /entry.sh --now",
-             'ENTRYPOINT ["/entry.sh", "--now"]: not run; a sandbox begins with a shell, and a call can start it'),
             ("environment: [API_KEY]", "environment API_KEY: not taken from this machine's environment"),
             ("environment: ['A=${NOPE}']", "$NOPE: not set, so it is empty"),
             ("tmpfs: /scratch:size=1g", "tmpfs /scratch:size=1g: an ordinary directory, part of every snapshot"),
@@ -335,6 +334,27 @@ class TestHarbor:
         assert spec.directories == ("/logs/verifier", "/logs/agent", "/logs/artifacts")
         assert spec.network == NO_NETWORK
         assert spec.task == Task(verifier=TaskPhase(env={"KEY": "of the verifier"}))
+        assert spec.notes == ()
+        assert spec.runs == ServiceSettings("main", command=("sh", "-c", "sleep infinity"))
+
+    @pytest.mark.parametrize(
+        ("text", "entrypoint", "command"),
+        [
+            ("entrypoint: /entry.sh --now", ("/entry.sh", "--now"), ("sh", "-c", "sleep infinity")),
+            ("entrypoint: []", (), ("sh", "-c", "sleep infinity")),
+            ("command: [serve, all]", None, ("serve", "all")),
+            ("user: web", None, ("sh", "-c", "sleep infinity")),
+        ],
+    )
+    def test_what_its_container_runs(
+        self, tmp_path: Path, text: str, entrypoint: tuple[str, ...] | None, command: tuple[str, ...]
+    ) -> None:
+        folder = make(tmp_path / "task", **{"task.toml": "agent = {user = 'agent'}\n"})
+        make(folder / "environment", Dockerfile="FROM base\n")
+        make(folder / "environment", **{"docker-compose.yaml": f"services: {{main: {{{text}}}}}\n"})
+        spec = load_source(folder)
+        assert spec.runs == ServiceSettings("main", entrypoint=entrypoint, command=command)
+        assert (spec.runs_as, spec.user) == ("web" if "web" in text else None, "agent")
         assert spec.notes == ()
 
     @pytest.mark.parametrize(

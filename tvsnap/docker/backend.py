@@ -106,7 +106,7 @@ class DockerBackend:
     # -- sandboxes ----------------------------------------------------------------------------------------------------
 
     def start(self, image: Image, limits: Limits) -> DockerSandbox:
-        if image.services:
+        if image.services.others:
             raise MachineLacks(
                 f"the image {image.name} has several services ({', '.join(image.services.names)}), and the backend "
                 "docker cannot make their root directories; take the backend local"

@@ -27,7 +27,15 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Seconds between two checks of a service that is starting."""
 _LONGEST_START = 600.0
 """Seconds for a service that has to run to its end before another is started."""
+_REST, _LONGEST_UNREST = 0.5, 20.0
+"""Seconds for which nothing goes on once a program without a health check works, and seconds until that is given up."""
+_PROGRESS = """
+for path in /proc/[0-9]*/stat; do
+    [ "$path" = "/proc/$$/stat" ] || { read -r line < "$path" && echo "$line"; } 2> /dev/null
+done
+"""
 _SHOWN_OF_LOG = 2000
+_LEFT_OUT = "the ENTRYPOINT of its container; `entrypoint: []` of main in the task's Compose file leaves it out"
 _TAKEN = ("address already in use", "address in use", "eaddrinuse")
 
 
@@ -41,7 +49,8 @@ class ServicesEnvironment:
         """
         self._inner = inner
         self._services = services
-        self._tools = {name: _with_argument(one, services) for name, one in inner.tools.items()}
+        several = bool(services.others)
+        self._tools = {name: _with_argument(one, services) if several else one for name, one in inner.tools.items()}
 
     @property
     def name(self) -> str:
@@ -67,12 +76,14 @@ class ServicesEnvironment:
 
     def prepare(self, sandbox: Sandbox) -> None:
         """See `Environment.prepare`: starts the services, and waits until they work."""
-        for service in self._services.others:
+        for service in self._services.running:
             for name, condition in service.after.items():
                 if (other := self._services.named(name)) is not None and condition != "service_started":
                     _await(sandbox, other, to_its_end=condition == "service_completed_successfully")
             _as_root(sandbox, beginning(service), _TIMEOUT)
-        for service in self._services.others:
+        for service in self._services.running:
+            if service.is_main and service.health is None:
+                _await_rest(sandbox, service)
             if service.health is not None:
                 _await(sandbox, service, to_its_end=False)
             elif (status := _ended(sandbox, service)) not in (None, 0):
@@ -165,6 +176,22 @@ def _await(sandbox: Sandbox, service: ImageService, *, to_its_end: bool) -> None
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
+def _await_rest(sandbox: Sandbox, service: ImageService) -> None:
+    """Waits until a program that says nothing of when it works has ended, or nothing in the sandbox goes on."""
+    deadline = time.monotonic() + _LONGEST_UNREST
+    before, now = "", _progress(sandbox)
+    while now != before and _ended(sandbox, service) is None and time.monotonic() < deadline:
+        time.sleep(_REST)
+        before, now = now, _progress(sandbox)
+
+
+def _progress(sandbox: Sandbox) -> str:
+    """Returns a text that changes while processes begin, end or use the processor."""
+    outcome = sandbox.exec(_PROGRESS, timeout=_TIMEOUT, cwd="/", user="root")
+    stats = (line.rpartition(")")[2].split() for line in outcome.output.decode("utf-8", "replace").splitlines())
+    return str(sorted((stat[1:4], stat[11:15], stat[19]) for stat in stats if len(stat) > 19 and stat[1] != "0"))
+
+
 def _ended(sandbox: Sandbox, service: ImageService) -> int | None:
     """Returns the exit status of a service that has ended; None while it runs."""
     said = _read(sandbox, service.end)
@@ -176,6 +203,7 @@ def _failure(sandbox: Sandbox, service: ImageService, what: str) -> Infrastructu
     printed = f"it printed:\n{log.rstrip()}" if log.strip() else "it printed nothing"
     taken = any(words in log.lower() for words in _TAKEN)
     hint = " (all services share one network: no two can listen at the same port of the same address)" if taken else ""
+    hint += f" ({_LEFT_OUT})" if service.is_main else ""
     return InfrastructureError(f"the service {service.name} of {sandbox.image.name} {what}{hint}; {printed}")
 
 

@@ -58,4 +58,4 @@ def _inside(
 ) -> list[str]:
     variables = [f"{name}={value}" for name, value in {**ENVIRONMENT, **service.env, **env}.items()]
     where = service.workdir if cwd is None else cwd
-    return [service.root, user or service.user, where, str(len(variables)), *variables, *program]
+    return [service.root or "/", user or service.user, where, str(len(variables)), *variables, *program]

@@ -255,7 +255,7 @@ class ImageStore:
         """A context manager for the source of a base that other code makes; None for other bases."""
         if isinstance(spec.base, ImageBase):
             image = self._base_image(spec.base.name, names, progress)
-            if image.services:
+            if image.services.others:
                 raise ImageSpecError(f"image {names[-1]} cannot start from {image.name}, which has several services")
             manifest = self.manifest(image)
             yield BuiltBase(image, manifest.contents, manifest.program)

@@ -120,7 +120,7 @@ class TvsnapEnvironment(BaseEnvironment):
             grade_executions=grade_executions,
         )
         self._image_name = image
-        self._salt = salt
+        self._salt = None if salt is None else str(salt)  # --ek reads digits as a number
         self._agent_logs = agent_logs
         self._deadline = deadline
         self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until they are read
@@ -232,7 +232,7 @@ class TvsnapEnvironment(BaseEnvironment):
     async def _fetch_service_logs(self) -> None:
         if self._image is None or not any(self._sources.values()):
             return
-        for service in self._image.services.others:
+        for service in self._image.services.running:
             await self._fetch_log(service)
 
     async def _fetch_log(self, service: ImageService) -> None:
@@ -600,13 +600,15 @@ class TvsnapEnvironment(BaseEnvironment):
 
         Args:
             service: the service's name in the Compose file. Its program is told to end by SIGTERM, and has 10 s for
-                that; the main service, which begins with a shell, ends at once.
+                that; the main service ends at once where it has only a shell.
 
         Raises:
             ServiceOperationsUnsupportedError: the task has no such service.
             RuntimeError: processes of it remain.
         """
-        its = None if self.is_main_service(service) else self._service(service)
+        image = self._image
+        program = image.services.program if image is not None else None
+        its = program if self.is_main_service(service) else self._service(service)
         result = await self._exec({"command": stop_command(its), "cwd": "/", "user": "root"}, None)
         if result.return_code != 0:
             raise RuntimeError(f"the service {service} could not be stopped: {result.stdout}")

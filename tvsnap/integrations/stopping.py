@@ -53,7 +53,7 @@ def stop_command(service: ImageService | None) -> str:
     """Returns the command, for root in the main service's bash, that ends all processes of a service.
 
     Args:
-        service: the service, whose program gets SIGTERM before; None for the main one.
+        service: the service, whose program gets SIGTERM before; None for the main one without a program.
     """
     root, end = (service.root, service.end) if service else ("", "")
     return f"root={shlex.quote(root)} end={shlex.quote(end)}\n{_STOP.strip()}"

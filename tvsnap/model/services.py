@@ -65,6 +65,7 @@ class ImageService:
         after: services that must have reached a condition before it is started.
         health: how to find out that it works; None if that is not specified.
         ports: the ports on which it listens, according to its description.
+        is_main: whether it is the program of the main service, whose files are the image's own.
     """
 
     name: str
@@ -75,11 +76,12 @@ class ImageService:
     after: Mapping[str, Condition] = field(default_factory=dict)
     health: HealthCheck | None = None
     ports: tuple[int, ...] = ()
+    is_main: bool = False
 
     @property
     def root(self) -> str:
-        """The path, inside, of the directory that is its root."""
-        return f"{PLACE}/{self.name}"
+        """The path, inside, of the directory that is its root; empty for the image's own."""
+        return "" if self.is_main else f"{PLACE}/{self.name}"
 
     @property
     def log(self) -> str:
@@ -100,14 +102,21 @@ class Services:
         main: the name of the main one.
         others: in an order in which they can be started.
         binds: directories that are mounted at other places, as (source, target): those that services share.
+        program: what the main one runs beside the shell; None if that would only keep its container alive.
     """
 
     main: str = "main"
     others: tuple[ImageService, ...] = ()
     binds: tuple[tuple[str, str], ...] = ()
+    program: ImageService | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.others)
+        return bool(self.running)
+
+    @property
+    def running(self) -> tuple[ImageService, ...]:
+        """All that are started with a sandbox, in this order."""
+        return (*self.others, *filter(None, (self.program,)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,9 +141,12 @@ class Services:
         """Returns the same services with more environment variables.
 
         Args:
-            env: the variables, for each of the services except the main one.
+            env: the variables, for each program that is started.
         """
-        return replace(self, others=tuple(replace(one, env={**one.env, **env}) for one in self.others))
+        *others, program = (
+            replace(one, env={**one.env, **env}) if one else None for one in (*self.others, self.program)
+        )
+        return replace(self, others=tuple(filter(None, others)), program=program)
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain JSON; see `from_json`."""
@@ -151,7 +163,10 @@ class Services:
             KeyError, TypeError, ValueError, AttributeError: it is something else.
         """
         return cls(
-            said["main"], tuple(map(_service, said["others"])), tuple((one, other) for one, other in said["binds"])
+            said["main"],
+            tuple(map(_service, said["others"])),
+            tuple((one, other) for one, other in said["binds"]),
+            _service(said["program"]) if said.get("program") else None,
         )
 
 

@@ -16,7 +16,7 @@ from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
-from tvsnap.images.build.services import BuiltService, join, names_of, port_conflicts
+from tvsnap.images.build.services import BuiltService, add_program, join, main_program, names_of, port_conflicts
 from tvsnap.images.build.steps import Steps
 from tvsnap.images.descriptions.config import BaseConfig
 from tvsnap.images.descriptions.spec import (
@@ -56,6 +56,9 @@ BUILDER_VERSION = 1
 Base = ContainerBase | BuiltBase
 """A base that other code provides, if a spec starts from one."""
 
+_ABOUT_PROGRAM = ("ENTRYPOINT ", "CMD ")
+_ABOUT_HEALTH = ("HEALTHCHECK", "healthcheck: not run for the main service")
+"""How notes begin that say of the main service's program that it is not run, or not checked."""
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
 """This machine's files, lent to the build so that its steps reach the network; the finish replaces them."""
 
@@ -109,6 +112,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
         **(filled_by.signature(spec.data) if filled_by else {}),
         **({"services": [one.signature() for one in services], "main": asdict(spec.main)} if services else {}),
         **({"is_service": True} if spec.is_service else {}),
+        **({"runs": [asdict(spec.runs), spec.runs_as]} if spec.runs else {}),
         **_asked_for(spec),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
@@ -224,8 +228,11 @@ class _Build:
             workdir = spec.workdir or config.workdir or "/"
             for directory in (workdir, *config.volumes, *spec.directories):
                 make_directories(self.root, directory, UID_BASE)
+        runs_as = spec.runs_as or config.user or "root"
+        program = main_program(spec.runs, config.program, env, workdir, runs_as) if spec.runs else None
         for note in (*spec.notes, *(config.notes_of_service if spec.is_service else config.notes)):
-            self._note(note)
+            if not (spec.runs and note.startswith(_ABOUT_PROGRAM)) and not (program and note.startswith(_ABOUT_HEALTH)):
+                self._note(note)
         self._lend_network()
         if remaining:
             with self.steps.step(f"packages: {', '.join(remaining)}"):
@@ -247,6 +254,10 @@ class _Build:
             hosts = names_of(spec.main, self.services)
             tree = finish_tree(self.root, spec.hostname, self.progress.fraction, hosts=hosts)
             services, added = self._join()
+            if program is not None:
+                account_ids(self.root, program.user)
+                services = replace(services, program=replace(program, env=env))
+                added += add_program(self.root, program)
             if self.below.trees:
                 subtract(self.root, self.below.trees)
         confined = has_nothing_to_gain(user) if spec.no_new_privileges is None else spec.no_new_privileges

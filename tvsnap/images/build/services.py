@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.descriptions.config import keeps_alive
 from tvsnap.images.descriptions.service_spec import ServiceSettings
 from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import make_directories, remove_entry, resolve_inside, write_file
@@ -44,11 +45,7 @@ class BuiltService:
     def configured(self) -> ImageService:
         """Returns how it is run; raises BuildStepFailed if it has no command."""
         said, its = self.settings, self.program
-        # As in Compose, an entrypoint in the description drops the image's command.
-        entrypoint = its.entrypoint if said.entrypoint is None else said.entrypoint
-        command = said.command
-        if command is None:
-            command = its.command if said.entrypoint is None else ()
+        entrypoint, command = _words(said, its)
         if not (words := (*entrypoint, *command)):
             raise BuildStepFailed(f"failed: nothing says what the service {said.name} runs; give it a command")
         return ImageService(
@@ -61,6 +58,39 @@ class BuiltService:
             health=None if said.healthless else said.health or its.health,
             ports=tuple(sorted({*said.ports, *its.ports})),
         )
+
+
+def _words(said: ServiceSettings, its: Program) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the entrypoint and the command of a service. As in Compose, an entrypoint drops the image's command."""
+    entrypoint = its.entrypoint if said.entrypoint is None else said.entrypoint
+    command = said.command
+    if command is None:
+        command = its.command if said.entrypoint is None else ()
+    return entrypoint, command
+
+
+def main_program(
+    said: ServiceSettings, its: Program, env: Mapping[str, str], workdir: str, user: str
+) -> ImageService | None:
+    """Returns what the main service runs beside the shell; None if that would only keep its container alive.
+
+    Args:
+        said: from the description.
+        its: from the container image.
+        env, workdir, user: see `ImageService`.
+    """
+    entrypoint, command = _words(said, its)
+    if keeps_alive(entrypoint, command):
+        return None
+    health = None if said.healthless else said.health or its.health
+    words = (*entrypoint, *command)
+    return ImageService(said.name, words, dict(env), workdir, user, dict(said.after), health, is_main=True)
+
+
+def add_program(root: Path, program: ImageService) -> str:
+    """Makes the place for what the main service's program prints; returns a hash of how it is run."""
+    make_directories(root, PLACE, UID_BASE).chmod(0o700)
+    return hashlib.sha256(json.dumps(asdict(program), sort_keys=True).encode()).hexdigest()
 
 
 def names_of(main: ServiceSettings, services: Sequence[BuiltService]) -> str:

@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from tvsnap.images.descriptions import values
 from tvsnap.images.descriptions.compose_files import read_compose
-from tvsnap.images.descriptions.config import unused_command
 from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.image_yaml import DockerfilePart
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
@@ -252,8 +251,6 @@ class Service(values.Loose):
                 yield f"{key}: {meaning}"
         if self.network_mode not in ("none", "bridge", "default"):
             yield f"network_mode {self.network_mode}: {_NO_NETWORK}"
-        if note := unused_command(self.entrypoint, self.command):
-            yield note
         if "devices" in (self.deploy.resources.reservations.model_extra or {}):
             yield f"deploy.resources.reservations.devices: {_NO_GPU}"
 
@@ -325,6 +322,12 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
         files=copied,
         limits=_total_limits(ImageLimits(**{**spec.limits.said(), **service.limits.said()}), others),
         no_new_privileges=_no_new_privileges(service, place),
+        runs=replace(
+            spec.main,
+            entrypoint=service.entrypoint if "entrypoint" in service.model_fields_set else None,
+            command=service.command if "command" in service.model_fields_set else None,
+        ),
+        runs_as=service.user,
         notes=(
             *spec.notes,
             *service.not_done(),

@@ -24,9 +24,6 @@ _IMAGE_YAML = "image.yaml"
 _ABOUT_MAIN = ("volumes", "networks", "links", "depends_on", "container_name", "hostname")
 """Keys for the main service below `services` in image.yaml, which has separate keys for the rest."""
 
-_DONE = ("ENTRYPOINT ", "CMD ")
-"""How notes begin on what is ignored for the main service only."""
-
 _SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
 _UNITS = (3600.0, 60.0, 1.0, 0.001)
@@ -203,7 +200,7 @@ def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: valu
 def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place) -> ImageSpec:
     """Adds a service's description to the spec of what it starts from."""
     files, directories = member.mounts(place)
-    notes = [note for note in (*member.not_done(), *place.notes) if not note.startswith(_DONE)]
+    notes = [*member.not_done(), *place.notes]
     return replace(
         spec,
         env={**spec.env, **member.variables(place)},

@@ -13,6 +13,7 @@ from tvsnap.model.services import HealthCheck, Program
 _KEEPS_ALIVE = re.compile(
     r"sleep \S+|tail -[fF] /dev/null|cat|(ba|da|z)?sh( -\w+)*|while (true|:); ?do sleep \S+; ?done"
 )
+_BY_AN_INIT = re.compile(r"(\S*/)?(tini|dumb-init|catatonit|docker-init)( -\S+)* ")
 _THROUGH_SHELL = re.compile(r"(\S*/)?(ba|da|z)?sh (-\w+ )*-\w*c (exec )?")
 _RUN_IN_SERVICES = ("ENTRYPOINT ", "CMD ", "EXPOSE ", "HEALTHCHECK")
 
@@ -125,7 +126,7 @@ def keeps_alive(entrypoint: Sequence[str], command: Sequence[str]) -> bool:
     words = [*entrypoint, *command]
     if len(words) <= 1 and not entrypoint:
         return True
-    text = " ".join(words).strip()
+    text = _BY_AN_INIT.sub("", " ".join(words).strip(), count=1)
     bare = _THROUGH_SHELL.sub("", text, count=1)
     return any(_KEEPS_ALIVE.fullmatch(_named(form)) for form in (text, bare))
 

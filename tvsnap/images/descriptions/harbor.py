@@ -38,6 +38,8 @@ _UNSUPPORTED = {
 _MAIN = "main"
 """The service that is the task's container; a Compose file may omit it."""
 _COMPOSE_FILE = "docker-compose.yaml"
+_COMMAND = ("sh", "-c", "sleep infinity")
+"""What the harness has the task's container run, by the image's ENTRYPOINT, unless the Compose file says otherwise."""
 _LOGS = {"VERIFIER_LOGS": "/logs/verifier", "AGENT_LOGS": "/logs/agent", "ARTIFACTS": "/logs/artifacts"}
 """Empty directories that the harness mounts into every container, by their names in the variables for Compose."""
 _STEP = re.compile(r'[^<>:"/\\|?*\x00-\x1f\x7f]+')
@@ -162,7 +164,12 @@ def load_harbor(path: Path) -> ImageSpec:
             )
     elif spec.own_dockerfile is None and compose is None and inside.is_dir() and any(inside.iterdir()):
         spec = replace(spec, files=(FileCopy(inside, None, "."), *spec.files))
-    return replace(spec, directories=tuple(dict.fromkeys((*_LOGS.values(), *spec.directories))))
+    runs = spec.runs or spec.main
+    return replace(
+        spec,
+        directories=tuple(dict.fromkeys((*_LOGS.values(), *spec.directories))),
+        runs=replace(runs, command=_COMMAND) if runs.command is None else runs,
+    )
 
 
 def _with_base(spec: ImageSpec, told: ImageSpec) -> ImageSpec:

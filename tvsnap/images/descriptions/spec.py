@@ -162,6 +162,8 @@ class ImageSpec:
         services: the files and settings of the services besides the main one, which the rest describes.
         main: the settings of the main service.
         is_service: whether this is a service of another image.
+        runs: how the program of the main service's container is run beside the shell; None if it is not run.
+        runs_as: the user that runs it; None for the base's.
     """
 
     folder: Path
@@ -189,6 +191,8 @@ class ImageSpec:
     services: tuple[tuple[ImageSpec, ServiceSettings], ...] = ()
     main: ServiceSettings = MAIN
     is_service: bool = False
+    runs: ServiceSettings | None = None
+    runs_as: str | None = None
 
 
 def check_limits(spec: ImageSpec) -> None:
