@@ -221,15 +221,20 @@ def test_a_task_is_shown_alone(graph: Graph) -> None:
     drive(see)
 
 
-@pytest.mark.parametrize(
-    "title", ['a [a="', "x[/", "[$error]c [RED] [50%]", "back\\slash [red]a[/b]", "[@click=app.bell]x[/]"]
-)
+TITLES = ['a [a="', "x[/", "[$error]c [RED] [50%]", "back\\slash [red]a[/b]", "[@click=app.bell]x[/]"]
+
+
+@pytest.mark.parametrize("title", TITLES)
 def test_titles_are_no_markup(graph: Graph, title: str) -> None:
     add_root(graph)
 
     async def see() -> None:
         async with screen_of(graph) as screen:
-            for dialog in (Result(title, ["text"]), Question(title), Choice(title, ["row"])):
+            for dialog in (
+                Result(title, ["text"]),
+                Question(title),
+                Choice(title, 1, lambda _place, _width: Text("row")),
+            ):
                 screen.browser.push_screen(dialog)
                 await screen.until(title)
                 await screen.press("escape")
