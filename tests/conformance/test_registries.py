@@ -1,9 +1,13 @@
-"""Programs that install packages, in sandboxes and their forks: apt and pip, from a server that is lent by name."""
+"""Programs that install packages, in sandboxes and forks: apt, pip and npm, from a server that is lent by name."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import gzip
+import hashlib
 import http.server
+import json
 import shutil
 import subprocess
 import threading
@@ -15,7 +19,10 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.targets import TARGETS
-from tvsnap import Cache, NetworkSettings
+from tests.image_lab import file_member, tar_of
+from tests.zoo.building import NotInstalled, build
+from tests.zoo.table import ZooImage
+from tvsnap import Cache, ImageStore, NetworkSettings
 from tvsnap.images import Image
 from tvsnap.model.errors import MachineLacks
 
@@ -27,6 +34,10 @@ APT = (
 PIP = (
     f"pip install --no-cache-dir --break-system-packages --index-url http://{SERVER}/simple --trusted-host {SERVER} "
     "tvsnap-probe && python3 -c 'import tvsnap_probe; print(tvsnap_probe.SAID)'"
+)
+NPM = (
+    f"npm install --no-audit --no-fund --no-update-notifier --registry http://{SERVER}/npm/ tvsnap-probe && "
+    "node_modules/.bin/tvsnap-probe"
 )
 
 
@@ -70,14 +81,43 @@ def write_index(folder: Path) -> None:
     (place / "index.html").write_text(f'<a href="{wheel}">{wheel}</a>\n')
 
 
+def write_npm(folder: Path) -> None:
+    """Writes a registry of npm with one package, which has a program."""
+    folder.mkdir()
+    about = {"name": "tvsnap-probe", "version": "1.0.0", "bin": "said.js"}
+    said = "#!/usr/bin/env node\nconsole.log('installed by npm')\n"
+    members = (("package.json", json.dumps(about)), ("said.js", said))
+    data = tar_of(*(file_member(f"package/{name}", text.encode(), mode=0o755) for name, text in members))
+    package = folder / "tvsnap-probe-1.0.0.tgz"
+    package.write_bytes(gzip.compress(data))
+    integrity = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
+    dist = {"tarball": f"http://{SERVER}/npm/{package.name}", "integrity": f"sha512-{integrity}"}
+    versions = {"1.0.0": {**about, "dist": dist}}
+    (folder / "tvsnap-probe").write_text(
+        json.dumps({"name": "tvsnap-probe", "dist-tags": {"latest": "1.0.0"}, "versions": versions})
+    )
+
+
+@pytest.fixture(scope="module")
+def npm_image(tvsnap_home: Path, terminal_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """The image `terminal` with Node.js and npm."""
+    store = ImageStore(tvsnap_home)
+    wanted = ZooImage("npm", apt=("nodejs",), npm=("npm@10",))
+    try:
+        return store.get(build(wanted, store, tmp_path_factory.mktemp("npm")))
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server with both."""
+    """The address of a server with all three."""
     if shutil.which("dpkg-deb") is None:
         pytest.skip("dpkg-deb is missing: apt-get install dpkg")
     folder = tmp_path_factory.mktemp("registry")
     write_debian(folder / "debian")
     write_index(folder / "simple")
+    write_npm(folder / "npm")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Files, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_address[1]}"
@@ -97,19 +137,30 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, registry: str) -> I
         yield cache
 
 
-@pytest.mark.parametrize(("command", "said"), [(APT, "installed by apt"), (PIP, "installed by pip")])
-def test_packages_are_installed(cache: Cache, terminal_image: Image, command: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("image", "command", "said"),
+    [
+        ("terminal_image", APT, "installed by apt"),
+        ("terminal_image", PIP, "installed by pip"),
+        ("npm_image", NPM, "installed by npm"),
+    ],
+    ids=["apt", "pip", "npm"],
+)
+def test_packages_are_installed(
+    cache: Cache, image: str, command: str, said: str, request: pytest.FixtureRequest
+) -> None:
     """In a sandbox, in forks of a state before and after; and from the graph the second time."""
+    its: Image = request.getfixturevalue(image)
     salt = f"registry-{time.time_ns()}"
     for executed in (True, False):
-        with cache.rollout(terminal_image, salt=salt, network=[SERVER]) as rollout:
+        with cache.rollout(its, salt=salt, network=[SERVER]) as rollout:
             rollout.call("bash", {"command": "mkdir -p /tmp/work && cd /tmp/work"}, 60)
             before = rollout.state
             result = rollout.call("bash", {"command": command}, 300)
             assert result.output.splitlines()[-1] == said, result.output
             assert (result.source == "executed") is executed
     again = command.rpartition("&&")[2]
-    with cache.rollout(terminal_image, salt=salt, network=[SERVER]) as rollout:
+    with cache.rollout(its, salt=salt, network=[SERVER]) as rollout:
         rollout.call("bash", {"command": "mkdir -p /tmp/work && cd /tmp/work"}, 60)
         assert rollout.state == before
         with cache.materialise(before) as fork:

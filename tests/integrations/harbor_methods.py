@@ -160,6 +160,10 @@ async def main() -> None:
     refused("mark it read_only", mounts=[{"type": "bind", "source": "/tmp", "target": "/mounted"}])
     refused("does not support", memory_enforcement_policy=ResourceMode.REQUEST)
     refused("cannot change", phase_network_policies=[OFFLINE, NetworkPolicy()])
+    refused("cannot change", network_policy=NetworkPolicy(), phase_network_policies=[OFFLINE, OFFLINE])
+    lists = [NetworkPolicy(network_mode=NetworkMode.ALLOWLIST, allowed_hosts=[host]) for host in ("a.test", "b.test")]
+    both = environment("both", phase_network_policies=lists)
+    assert both.network_policy.allowed_hosts == ["a.test", "b.test"], "one network for both phases"
     with patch("os.geteuid", return_value=1000):
         refused("give the url", home="/tmp", url=None)
 
