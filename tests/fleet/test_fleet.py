@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from tests.docs.pages import Block, blocks
 from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
 from tvsnap.cache import Cache
-from tvsnap.fleet import Fleet, FleetRollout
+from tvsnap.fleet import AsyncFleet, Fleet, FleetRollout
 from tvsnap.graph import PROOF_APART
 from tvsnap.wire.errors import Unreachable
 
@@ -299,3 +300,28 @@ def test_time_that_passed_passes_again(server_home: Path, tmp_path: Path) -> Non
             bash(graded, f"echo {drawn.reward}")
         for rollout in (waited, graded):
             rollout.close()
+
+
+def test_an_awaited_fleet_moves_rollouts_too(server_home: Path, tmp_path: Path) -> None:
+    async def work(started: list[Server], fleet: Fleet) -> None:
+        async with AsyncFleet(fleet) as awaited:
+            rollouts = awaited.group("terminal", "one", 4)
+            found = await asyncio.gather(*(one.call("bash", {"command": "X=1; echo $X"}) for one in rollouts))
+            assert [result.output for result in found] == ["1\n"] * 4
+            slow = asyncio.ensure_future(rollouts[0].call("bash", {"command": "sleep 30"}, 60.0))
+            await asyncio.sleep(1)
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+            assert (await rollouts[0].call("bash", {"command": "echo on"})).output == "on\n"
+            kill(fleet, started, rollouts[1].url)
+            moved = await asyncio.gather(*(one.call("bash", {"command": "echo $X"}) for one in rollouts[1:]))
+            assert [result.output for result in moved] == ["1\n"] * 3
+            assert [one.moves for one in rollouts[1:]] == [1] * 3
+            with pytest.raises(UsageError, match="n must be"):
+                awaited.group("terminal", n=0)
+        with pytest.raises(UsageError, match="closed"):
+            await awaited.rollout("terminal").call("bash", {"command": "true"})
+
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        asyncio.run(work(started, fleet))

@@ -18,7 +18,7 @@ import pytest
 import tvsnap
 import tvsnap.aio
 from tests.server.awaited import blocking
-from tvsnap.fleet import Fleet
+from tvsnap.fleet import AsyncFleet, Fleet
 from tvsnap.images import Image
 from tvsnap.protocols import AnyAsyncCache, AnyCache
 
@@ -122,7 +122,7 @@ def second(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 PLACES = ("here", "tcp", "unix", "workers")
 
 
-@pytest.fixture(params=[*PLACES, "fleet", *(f"{place}, awaited" for place in PLACES)])
+@pytest.fixture(params=[*PLACES, "fleet", *(f"{place}, awaited" for place in (*PLACES, "fleet"))])
 def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[AnyCache]:
     """What gives rollouts and sandboxes: a cache in this process, or a client of the server; or one that is awaited."""
     if request.param.endswith("awaited"):
@@ -134,18 +134,22 @@ def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Ima
             yield opened
         return
     if request.param == "fleet":
-        first, other = request.getfixturevalue("server"), request.getfixturevalue("second")
-        with Fleet([first.url, other.url]) as fleet:
+        with Fleet(urls_of_fleet(request)) as fleet:
             yield cast("AnyCache", fleet)
         return
     with tvsnap.connect(url_of(request)) as client:
         yield client
 
 
+def urls_of_fleet(request: pytest.FixtureRequest) -> list[str]:
+    """Returns the addresses of two servers, each on a data directory of its own."""
+    return [request.getfixturevalue(name).url for name in ("server", "second")]
+
+
 OpenAsync = Callable[[], AbstractAsyncContextManager[AnyAsyncCache]]
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=(*PLACES, "fleet"))
 def open_async(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> OpenAsync:
     """Opens what gives rollouts and sandboxes that are awaited: a cache in this process, or a client of the server."""
     return _opened(request, tvsnap_home)
@@ -153,13 +157,18 @@ def open_async(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image
 
 def _opened(request: pytest.FixtureRequest, tvsnap_home: Path) -> OpenAsync:
     place = place_of(request)
-    url = "" if place == "here" else url_of(request)
+    urls = urls_of_fleet(request) if place == "fleet" else []
+    url = "" if place in ("here", "fleet") else url_of(request)
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[AnyAsyncCache]:
         if place == "here":
             async with tvsnap.AsyncCache(tvsnap_home) as cache:
                 yield cache
+            return
+        if place == "fleet":
+            async with AsyncFleet(urls) as fleet:
+                yield cast("AnyAsyncCache", fleet)
             return
         async with await tvsnap.aio.connect(url) as client:
             yield client

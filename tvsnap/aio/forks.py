@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from tvsnap.aio.threads import in_thread_at_last
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.model.several import Several
 
 T = TypeVar("T")
+
+
+class Closing(Protocol):
+    """What can be closed, such as `Forks`."""
+
+    def close(self) -> None:
+        """Closes it."""
 
 
 class AsyncForks(Several[T]):
@@ -19,7 +25,7 @@ class AsyncForks(Several[T]):
     It is an asynchronous context manager that closes them.
     """
 
-    def __init__(self, forks: Forks[Any], twins: Sequence[T], threads: ThreadPoolExecutor) -> None:
+    def __init__(self, forks: Closing, twins: Sequence[T], threads: ThreadPoolExecutor) -> None:
         """
         Args:
             forks: what they are the twins of.

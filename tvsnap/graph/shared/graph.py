@@ -136,6 +136,8 @@ class SharedGraph(Graph):
         if held is None or found.owner != owner:
             return found
         super().release(state, call.key, owner)
+        while len(self._awaited) >= WAITING:  # whoever asked for the oldest did not come back for it
+            self._awaited.pop(next(iter(self._awaited)), None)
         self._awaited[key] = task
         session, since = held
         return Lease(state, call.key, session, time.time() - since, elsewhere=True)

@@ -1,0 +1,393 @@
+"""`AsyncFleet`: a `Fleet` whose methods are awaited; each is done by a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, cast, overload
+
+from tvsnap import Image, Sandbox, Stats, ToolResult, UsageError
+from tvsnap.aio.forks import AsyncForks
+from tvsnap.aio.sandbox import AsyncSandbox
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread, in_thread_at_last, until_done
+from tvsnap.client.operations import DEFAULT_TIMEOUT
+from tvsnap.fleet.fleet import SPREAD, Fleet
+from tvsnap.fleet.graph import FleetImages
+from tvsnap.fleet.rollout import FleetForks, FleetRollout
+from tvsnap.graph.model import Forgotten
+from tvsnap.model.several import awaited_or_entered
+
+THREADS = 256
+"""Calls of a fleet that may be under way at once: its threads only wait for servers."""
+
+
+class AsyncFleet(Twin[Fleet]):
+    """A `Fleet` for `asyncio`; an asynchronous context manager.
+
+    Attributes:
+        cache: the `Fleet`, whose methods block, for what needs little time (`cache.graph`, ...).
+    """
+
+    def __init__(
+        self,
+        urls: Iterable[str] | Fleet,
+        *,
+        token: str | None = None,
+        spread: int = SPREAD,
+        patience: float = 60.0,
+        threads: int = THREADS,
+    ) -> None:
+        """
+        Args:
+            urls: the servers' addresses; or a fleet, such as one of Ray's nodes, which is closed with this.
+            token, spread, patience: see `Fleet`; they belong to addresses.
+            threads: how many calls may be under way at once; further ones wait for a thread.
+
+        Raises:
+            UsageError: there are no addresses, one is none, or one is there twice.
+        """
+        self.cache = urls if isinstance(urls, Fleet) else Fleet(urls, token=token, spread=spread, patience=patience)
+        self._threads = CallThreads(threads, thread_name_prefix="tvsnap-fleet")
+
+    @property
+    def _original(self) -> Fleet:
+        return self.cache
+
+    def rollout(
+        self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None, **options: Any
+    ) -> AsyncFleetRollout:
+        """Returns a rollout at the task's server; it begins with its first use. See `Fleet.rollout`.
+
+        Args:
+            image: the image, or its name or digest, as the servers know it.
+            task: the task that the rollout is of.
+            salt: a text that keeps rollouts apart.
+            label: what people call this rollout.
+            options: `limits`, `network`, `deadline` and `epoch`, as in `Cache.rollout`.
+        """
+        return AsyncFleetRollout(lambda: self.cache.rollout(image, task, salt, label, **options), self._threads)
+
+    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[AsyncFleetRollout]:
+        """Returns several rollouts of a task, each of which begins with its first use; see `Fleet.group`.
+
+        Args:
+            image: the image, or its name or digest, as the servers know it.
+            task: the task.
+            n: how many.
+            options: as in `rollout`.
+
+        Raises:
+            UsageError: `n` is no whole number from 1 on.
+        """
+        if not isinstance(n, int) or n < 1:
+            raise UsageError(f"n must be a whole number of at least 1, not {n!r}")
+        return [self.rollout(image, task, **options) for _ in range(n)]
+
+    def resume(self, state: str, task: str = "", label: str | None = None, **options: Any) -> AsyncFleetRollout:
+        """Returns a rollout at any state; it begins with its first use. See `Fleet.resume`.
+
+        Args:
+            state: the state's full hash.
+            task: the task that the rollout is of.
+            label: what people call this rollout.
+            options: `after` and `epoch`, as in `Cache.resume`.
+        """
+        return AsyncFleetRollout(lambda: self.cache.resume(state, task, label, **options), self._threads)
+
+    @contextlib.asynccontextmanager
+    async def materialise(self, state: str, **options: Any) -> AsyncIterator[AsyncSandbox]:
+        """Returns an asynchronous context manager with a sandbox in any state; see `Fleet.materialise`.
+
+        Args:
+            state: the state's full hash.
+            options: `after` and `network`, as in `Cache.materialise`.
+
+        Yields:
+            The sandbox.
+        """
+        block = self.cache.materialise(state, **options)
+
+        def leave(_: object) -> None:
+            block.__exit__(None, None, None)
+
+        sandbox = await begin(self._threads, block.__enter__, leave)
+        try:
+            yield AsyncSandbox(cast("Sandbox", sandbox), self._threads)
+        finally:
+            await asyncio.shield(in_thread_at_last(self._threads, lambda: leave(sandbox)))
+
+    @overload
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
+    ) -> AsyncForks[AsyncSandbox]: ...
+
+    @overload
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> AsyncForks[AsyncFleetRollout]: ...
+
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> AsyncForks[AsyncSandbox] | AsyncForks[AsyncFleetRollout]:
+        """Returns several sandboxes, or rollouts, that stand at any state, to be closed together; see `Fleet.fork`.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: return rollouts.
+            task, label: of these rollouts.
+        """
+        threads = self._threads
+        if as_rollouts:
+            about: dict[str, Any] = {"task": task, "label": label}
+            begun = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), FleetForks.close)
+            return AsyncForks(begun, [AsyncFleetRollout.of(one, threads) for one in begun], threads)
+        made = await begin(threads, lambda: self.cache.fork(state, n), lambda forks: forks.close())
+        return AsyncForks(made, [AsyncSandbox(cast("Sandbox", one), threads) for one in made], threads)
+
+    @property
+    def images(self) -> AsyncFleetImages:
+        """The images of all servers; see `Fleet.images`."""
+        return AsyncFleetImages(self.cache.images, self._threads)
+
+    def stats(self) -> Stats:
+        """Returns what the servers have done together; see `Fleet.stats`. It blocks for as long as requests do."""
+        return self.cache.stats()
+
+    async def expect(self, image: str | Image, n: int = 1, **options: Any) -> None:
+        """Announces that rollouts of an image will need a sandbox soon; see `Fleet.expect`."""
+        await in_thread(self._threads, lambda: self.cache.expect(image, n, **options))
+
+    async def forget(self, **which: Any) -> tuple[Forgotten, int]:
+        """Deletes what belongs to a state, a task or an image at all servers; see `Fleet.forget`."""
+        return await in_thread(self._threads, lambda: self.cache.forget(**which))
+
+    warm = awaited(Fleet.warm)
+    """`Fleet.warm`, to be awaited."""
+    reexecute = awaited(Fleet.reexecute)
+    """`Fleet.reexecute`, to be awaited."""
+
+    async def close(self) -> None:
+        """Ends its rollouts at all servers, and closes the connections; safe to repeat."""
+        await in_thread(None, self.cache.close)
+        await in_thread(None, self._threads.shutdown)
+
+    async def __aenter__(self) -> AsyncFleet:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncFleetImages(Twin[FleetImages]):
+    """The images of a fleet's servers, to be awaited."""
+
+    def __init__(self, images: FleetImages, threads: ThreadPoolExecutor) -> None:
+        self._images = images
+        self._threads = threads
+
+    @property
+    def _original(self) -> FleetImages:
+        return self._images
+
+    get = awaited(FleetImages.get)
+    """`FleetImages.get`, to be awaited."""
+    list = awaited(FleetImages.list)
+    """`FleetImages.list`, to be awaited."""
+
+
+class AsyncFleetRollout(Twin[FleetRollout]):
+    """A `FleetRollout` whose methods are awaited. What is asked of it is done in the order in which it was asked for.
+
+    It begins with its first call, or when it is entered as an asynchronous context manager, which closes it.
+    """
+
+    def __init__(self, begin: Callable[[], FleetRollout], threads: ThreadPoolExecutor) -> None:
+        self._begin = begin
+        self._threads = threads
+        self._begun: FleetRollout | None = None
+        self._order = asyncio.Lock()  # it serves those that wait in the order in which they came
+        self._ending: Future[Any] | None = None  # a call that nobody waits for any more
+
+    @classmethod
+    def of(cls, rollout: FleetRollout, threads: ThreadPoolExecutor) -> AsyncFleetRollout:
+        """Returns the twin of a rollout that has begun.
+
+        Args:
+            rollout: the rollout.
+            threads: they make its calls.
+        """
+        its = cls(lambda: rollout, threads)
+        its._begun = rollout
+        return its
+
+    @property
+    def rollout(self) -> FleetRollout:
+        """The rollout underneath, whose methods block.
+
+        Raises:
+            UsageError: the rollout has not begun: no call was made, and no `async with` was entered.
+        """
+        if self._begun is None:
+            raise UsageError("the rollout has not begun; use `async with`, or make a call")
+        return self._begun
+
+    @property
+    def _original(self) -> FleetRollout:
+        return self.rollout
+
+    @property
+    def id(self) -> str | None:
+        """Its id at its server; see `Rollout.id`."""
+        return self.rollout.id
+
+    @property
+    def url(self) -> str:
+        """The address of the server where it is."""
+        return self.rollout.url
+
+    @property
+    def moves(self) -> int:
+        """How many times it has gone on at another server."""
+        return self.rollout.moves
+
+    @property
+    def root(self) -> str:
+        """Where it began; see `Rollout.root`."""
+        return self.rollout.root
+
+    @property
+    def state(self) -> str:
+        """The state at which it stands; see `Rollout.state`. It may block for as long as a request does."""
+        return self.rollout.state
+
+    @property
+    def depth(self) -> int:
+        """How many calls have changed its state; it may block as `state` does."""
+        return self.rollout.depth
+
+    @property
+    def private(self) -> str | None:
+        """Why it is in a private branch; it may block as `state` does."""
+        return self.rollout.private
+
+    @property
+    def unshared(self) -> str | None:
+        """Why the last call's result answers no other; it may block as `state` does."""
+        return self.rollout.unshared
+
+    async def tools(self) -> Mapping[str, Any]:
+        """Returns the tools that may be called, by name; see `Rollout.tools`."""
+        return cast("Mapping[str, Any]", await self._made(lambda rollout: rollout.tools))
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, **options: Any
+    ) -> ToolResult:
+        """Makes a tool call; see `FleetRollout.call`. If the awaiting task is cancelled, so is the call.
+
+        Args:
+            name: of the tool.
+            arguments: for the tool.
+            timeout: seconds; None for none.
+            options: `after`, `deadline` and `grade`, as in `Rollout.call`.
+        """
+        return cast("ToolResult", await self._made(lambda rollout: rollout.call(name, arguments, timeout, **options)))
+
+    async def exec_all(self, *given: Any, **options: Any) -> list[ToolResult]:
+        """Runs several commands side by side, as one call; see `FleetRollout.exec_all`."""
+        return cast("list[ToolResult]", await self._made(lambda rollout: rollout.exec_all(*given, **options)))
+
+    async def put(self, *given: Any, **options: Any) -> ToolResult:
+        """Copies bytes, a file or a folder of this machine into the sandbox; see `FleetRollout.put`."""
+        return cast("ToolResult", await self._made(lambda rollout: rollout.put(*given, **options)))
+
+    async def get(self, *given: Any, **options: Any) -> Any:
+        """Copies a file or a folder out of the sandbox; see `FleetRollout.get`."""
+        return await self._made(lambda rollout: rollout.get(*given, **options))
+
+    async def grade(self, verifier: Any) -> Any:
+        """Grades the state at which it stands; see `FleetRollout.grade`."""
+        return await self._made(lambda rollout: rollout.grade(verifier))
+
+    async def record(self, reward: float) -> None:
+        """Records its reward; see `FleetRollout.record`."""
+        await self._made(lambda rollout: rollout.record(reward))
+
+    async def keep(self, label: str, output: str = "") -> str:
+        """Records what was done in its sandbox as one step; see `FleetRollout.keep`."""
+        return str(await self._made(lambda rollout: rollout.keep(label, output)))
+
+    async def snapshot_if_idle(self) -> bool:
+        """Takes a snapshot where it stands; see `FleetRollout.snapshot_if_idle`."""
+        return bool(await self._made(lambda rollout: rollout.snapshot_if_idle()))
+
+    async def sandbox(self) -> AsyncSandbox:
+        """Returns its own sandbox; see `FleetRollout.sandbox`."""
+        return AsyncSandbox(cast("Sandbox", await self._made(lambda rollout: rollout.sandbox())), self._threads)
+
+    @awaited_or_entered
+    async def fork(self, n: int = 1) -> AsyncForks[AsyncFleetRollout]:
+        """Begins rollouts where it stands, at the same server; see `FleetRollout.fork`.
+
+        Args:
+            n: how many.
+        """
+        async with self._in_order() as rollout:
+            begun = await begin(self._threads, lambda: rollout.fork(n), FleetForks.close)
+        return AsyncForks(begun, [AsyncFleetRollout.of(one, self._threads) for one in begun], self._threads)
+
+    async def settled(self) -> None:
+        """Returns at once: a server has settled a call when it answers it."""
+
+    async def cancel(self) -> bool:
+        """Ends the call that is being made; see `Rollout.cancel`."""
+        return await in_thread(None, self.rollout.cancel)
+
+    async def close(self, outcome: str | None = None) -> None:
+        """Ends it, if it has begun; safe to repeat. See `Rollout.close`.
+
+        Args:
+            outcome: the error that ended it; None if none did.
+        """
+        if self._begun is not None:
+            begun = self._begun
+            await asyncio.shield(in_thread_at_last(self._threads, lambda: begun.close(outcome)))
+
+    async def __aenter__(self) -> AsyncFleetRollout:
+        async with self._in_order():
+            return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        await self.close(None if error is None else f"{type(error).__name__}: {error}")
+
+    @contextlib.asynccontextmanager
+    async def _in_order(self) -> AsyncIterator[FleetRollout]:
+        """A block that begins once what was asked of it before has been done."""
+        async with self._order:
+            if self._begun is None:
+                self._begun = await begin(self._threads, self._begin, FleetRollout.close)
+            ending, self._ending = self._ending, None
+            if ending is not None:
+                try:
+                    await until_done(ending)
+                except asyncio.CancelledError:
+                    self._ending = ending
+                    raise
+            yield self._begun
+
+    async def _made(self, work: Callable[[FleetRollout], Any]) -> Any:
+        """Returns what a thread gets from the rollout; where the awaiting task is cancelled, so is the call."""
+        async with self._in_order() as rollout:
+            under_way = self._threads.submit(work, rollout)
+            try:
+                return await asyncio.wrap_future(under_way)
+            except asyncio.CancelledError:
+                if not under_way.cancelled():
+                    self._ending = under_way
+                    asyncio.get_running_loop().run_in_executor(None, rollout.cancel)
+                raise
