@@ -285,6 +285,27 @@ def test_a_fleet_is_looked_at_as_one(fleet: Fleet) -> None:
         fleet.forget(state="0" * 64)
 
 
+def test_a_server_that_is_started_anew_has_lost_its_rollouts(server_home: Path, tmp_path: Path) -> None:
+    with servers(1, server_home, tmp_path) as started:
+        port = started[0].url.rpartition(":")[2]
+        with Fleet([started[0].url]) as fleet:
+            made, drawn = fleet.rollout("terminal", "one"), fleet.rollout("terminal", "one")
+            bash(made, "echo 1 > /tmp/f")
+            bash(drawn, "head -c 8 /dev/urandom | od -An -tx1")
+            for stop in (lambda: kill(fleet, started, started[0].url), lambda: started[0].stop()):
+                stop()
+                started[0] = start(tmp_path / "node-0", "--port", port)
+                assert bash(made, "cat /tmp/f") == "1\n"
+            assert made.moves == 2
+            with pytest.raises(StateLost, match="came to something else"):
+                bash(drawn, "echo more")
+            with pytest.raises(UsageError, match="unknown tool"):
+                made.call("nothing", {})
+            made.close()
+            drawn.close()
+            assert {node.rollouts for node in fleet.nodes} == {0}
+
+
 def test_time_that_passed_passes_again(server_home: Path, tmp_path: Path) -> None:
     """What runs beside a rollout has come as far at the new server as it would have at the old one."""
     with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:

@@ -478,3 +478,22 @@ def test_many_similar_states_are_searched_by_a_graph(
     cache.clear()
     assert cache.prior(GOAL, ACTIONS, Model(), text="0.25").source == "asked", "what was deleted is found no more"
     assert cache.prior(GOAL, ACTIONS, Model(), text="0.75").source == "near"
+
+
+@pytest.mark.parametrize("answer", [None, b"north", [1], {1: 1.0}, {"north": 10**400}, "north"])
+def test_answers_that_make_no_sense_are_not_kept(tmp_path: Path, answer: object) -> None:
+    with PriorCache(tmp_path / "priors.db") as cache:
+        with pytest.raises(UsageError):
+            cache.prior(GOAL, ACTIONS, lambda: answer, state="ab")  # type: ignore[arg-type,return-value]
+        assert cache.prior(GOAL, ACTIONS, Model(), state="ab").source == "asked"
+
+
+def test_who_asks_the_model_does_not_wait_for_itself(tmp_path: Path) -> None:
+    with PriorCache(tmp_path / "priors.db") as cache:
+
+        def ask() -> Mapping[str, float]:
+            return dict(cache.prior(GOAL, ACTIONS, ask, state="ab").probabilities)
+
+        with pytest.raises(UsageError, match="must not put the question"):
+            cache.prior(GOAL, ACTIONS, ask, state="ab")
+        assert cache.prior(GOAL, ACTIONS, Model(), state="ab").source == "asked"

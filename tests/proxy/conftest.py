@@ -49,6 +49,7 @@ class ModelServer:
     begun: threading.Event = field(default_factory=threading.Event)
     gone: threading.Event = field(default_factory=threading.Event)
     failing: str = ""
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -69,7 +70,11 @@ class _Handler(BaseHTTPRequestHandler):
         failing = self.model.failing
         if not self.model.gate.wait(30):
             return
-        if failing == "status":
+        if failing in ("no-store", "vary"):
+            self.model.more = {"no-store": {"cache-control": "private, No-Store"}, "vary": {"vary": "*"}}[failing]
+        if failing == "nothing":
+            self._whole(200, {"choices": [{"message": {"content": None}}, {"message": {"content": "  "}}]})
+        elif failing == "status":
             self._whole(429, {"error": {"message": "slow down"}})
         elif failing == "no-json":
             self._answer(200, "application/json", b'{"half": ')
@@ -92,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.send_header("x-request-id", "r-1")
+        for name, value in self.model.more.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

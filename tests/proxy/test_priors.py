@@ -84,6 +84,8 @@ def test_an_error_of_the_server_is_passed_on(start: Start, model: ModelServer) -
     assert (refused.status, refused.json) == (429, {"error": {"message": "slow down"}})
     model.failing = "no-json"
     assert "did not answer with choices" in prior(proxy, state="ab12").json["error"]["message"]
+    model.failing = "nothing"
+    assert "the model proposed nothing" in prior(proxy, state="ab12").json["error"]["message"]
     model.failing = ""
     assert prior(proxy, state="ab12").cache == "miss"
 
@@ -102,4 +104,5 @@ def test_a_question_that_makes_no_sense(start: Start, model: ModelServer) -> Non
     answer = proxy.complete({"x-tvsnap-prior": '{"goal": "a", "actions": ["b"], "state": "c"}'}, stream=True)
     assert (answer.status, "no stream" in answer.json["error"]["message"]) == (400, True)
     assert proxy.complete({"x-tvsnap-prior": "nonsense"}).status == 400
+    assert prior(proxy, {"x-tvsnap-cache": "bypass"}, state="c").status == 400
     assert not model.asked

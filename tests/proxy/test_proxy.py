@@ -276,7 +276,18 @@ def test_what_clients_show_is_passed_on_and_keeps_their_answers_apart(proxy: Run
     assert [asked.headers["authorization"] for asked in model.asked] == ["Bearer one", "Bearer two"]
     organisation = {**one, "OpenAI-Organization": "org-2"}
     assert proxy.complete(organisation).cache == "miss"
-    assert proxy.complete({**one, "user-agent": "another"}).cache == "hit"
+    assert proxy.complete({**one, "user-agent": "another", "x-stainless-retry-count": "1"}).cache == "hit"
+    for name in ("cookie", "x-goog-api-key", "x-forwarded-user", "x-tenant-id", "accept-language"):
+        assert [proxy.complete({**one, name: value}).cache for value in ("a", "a", "b")] == ["miss", "hit", "miss"], (
+            name
+        )
+
+
+@pytest.mark.parametrize("failing", ["no-store", "vary"])
+def test_what_the_server_forbids_to_keep_is_not_kept(proxy: RunningProxy, model: ModelServer, failing: str) -> None:
+    model.failing = failing
+    assert [proxy.complete().cache for _ in range(2)] == ["miss", "miss"]
+    assert len(model.asked) == 2
 
 
 def test_tokens_are_the_proxys_own_and_tenants_share_nothing(start: Start, model: ModelServer, tmp_path: Path) -> None:

@@ -327,6 +327,28 @@ def test_without_the_database_a_host_goes_on_by_itself(tmp_path: Path) -> None:
         server.start()
 
 
+def test_tables_that_were_removed_are_made_anew(host: Host, database: str) -> None:
+    one, other = host("one"), host("other")
+    root = add_root(one)
+    add_root(other)
+    made = look(one, root, "before")
+    given(one)
+    assert isinstance(asked(other, root, "before"), Edge)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA tvsnap CASCADE")
+    assert isinstance(asked(one, root, "make"), Lease)
+    look(one, root, "after", "1")
+    given(one)
+    assert one.exchanged.dropped == 0
+    until(lambda: isinstance(asked(other, root, "after"), Edge))
+    one.mark_nondeterministic(made, "it differs")
+    until(lambda: not answers(other, root, "before"))
+    again = other.recorded(root, call("after"))
+    assert again is not None
+    other.mark_nondeterministic(again, "it differs, too")
+    until(lambda: not answers(one, root, "after"))
+
+
 def test_what_was_found_out_while_a_host_was_away_is_made_up_for(host: Host, database: str, tmp_path: Path) -> None:
     one = host("one")
     root = add_root(one)

@@ -27,6 +27,7 @@ from tvsnap.graph.model import (
     TreeNode,
 )
 from tvsnap.model.display import Displayed
+from tvsnap.model.errors import NotFound
 from tvsnap.model.images import Image, Manifest
 from tvsnap.model.limits import Limits
 from tvsnap.model.stats import Stats
@@ -207,6 +208,15 @@ class RolloutBase(RolloutAbout, Displayed):
         if self._tools is None:
             self._tools = tools_of(self._transport.get(self._target("tools")))
         return self._tools
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has it still: one that was started anew has not."""
+        try:
+            self._transport.get(self._target())
+        except NotFound:
+            return False
+        return True
 
     def _steps(self) -> list[Step]:
         """Returns its calls in order, for what notebooks show."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tvsnap import Client, Command, Grade, InfrastructureError, StateLost, ToolResult, Verifier
+from tvsnap import Client, Command, Grade, InfrastructureError, NotFound, StateLost, ToolResult, Verifier
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
 from tvsnap.fleet.nodes import LOST, Node, Nodes
@@ -375,18 +375,30 @@ class FleetRollout:
         return function(self._at_server)
 
     def _tried_once(self, function: Callable[[RemoteRollout], T]) -> tuple[T] | None:
-        """Does something at its server; None if that is lost, and it stands at another one now."""
+        """Does something at its server; None if that is lost, and it stands at another one now.
+
+        A server that was started anew since has lost the rollout, too, which may begin there again.
+        """
         try:
             return (function(self._at_server),)
-        except LOST as error:
-            if self._ended or self._node is None:
+        except (*LOST, NotFound) as error:
+            if self._ended or self._node is None or self._has(self._node, error):
                 raise
-            self._nodes.mark_lost(self._node, error)
-            self._tried.add(self._node.url)
         self._leave()
         self._begin()
         self.moves += 1
         return None
+
+    def _has(self, node: Node, error: Exception) -> bool:
+        """Returns whether the server still has the rollout, so that an error tells of something else."""
+        try:
+            if isinstance(error, NotFound):
+                return self._at_server.is_open
+        except LOST as lost:
+            error = lost
+        self._nodes.mark_lost(node, error)
+        self._tried.add(node.url)
+        return False
 
     def _take(
         self,

@@ -96,7 +96,8 @@ class PriorCache:
             delta: the least cosine of a state whose answer is taken for a similar one's, above 0; above 1 for none.
             refresh: the probability with which the model is asked although there is an answer, 0 to 1.
             capacity: how many answers are kept at most.
-            smoothing: the probability that is distributed evenly over all admissible actions, above 0 and at most 1.
+            smoothing: the probability that is distributed evenly over all admissible actions, above 0 and at most 1. It
+                is applied when an answer is kept: those that are kept already stay as they are.
             embedder: makes vectors of texts; by default `WordLlamaEmbedder`.
             seed: of the choice of what is refreshed; None for another one each time.
 
@@ -111,6 +112,7 @@ class PriorCache:
             raise UsageError(f"an embedder must be callable with a text, which {embedder!r:.60} is not")
         self._embedder_name = name_of(self._embedder)
         self._smoothing = smoothing
+        self._told = ""  # the failure that was logged last
         self.delta, self.refresh, self.capacity = delta, refresh, capacity
         file = resolve_home() / "priors.db" if path is None else Path(path)
         self._store = Store(file)
@@ -247,7 +249,8 @@ class PriorCache:
         Raises:
             TvsnapError: the file cannot be used.
         """
-        self.flush()
+        with self._at_most_logged():
+            self.flush()
         return self._store.stats(self._capacity)
 
     def counts(self) -> dict[str, float]:
@@ -281,8 +284,8 @@ class PriorCache:
             raise
 
     def close(self) -> None:
-        """Writes what is kept in memory, and closes the file; safe to repeat."""
-        with self._store.closing():
+        """Writes what is kept in memory, as far as there is room, and closes the file; safe to repeat."""
+        with self._store.closing(), self._at_most_logged():
             if not self._store.database.closed:
                 self.flush()
 
@@ -330,7 +333,8 @@ class PriorCache:
             if len(self._indices) > MOST_INDICES:
                 self._indices.popitem(last=False)
         self._indices.move_to_end(number)
-        for rows in self._store.vectors(number, self._embedder_name, index.latest):
+        for found in self._store.vectors(number, self._embedder_name, index.latest):
+            rows = [(id, packed) for id, packed in found if len(packed) % 2 == 0]  # others are damaged
             vectors = [_unpacked(packed) for _, packed in rows]
             if any(len(each) != dimension for each in vectors):
                 raise UsageError(
@@ -364,7 +368,7 @@ class PriorCache:
             if vector is None and text is not None and found is None:
                 vector = self._vector(text)
             packed = None if vector is None else vector.astype("<f2").tobytes()
-            with _at_most_logged():
+            with self._at_most_logged():
                 self._store.put(
                     question, answer.probabilities, took, packed, None if packed is None else self._embedder_name
                 )
@@ -374,7 +378,7 @@ class PriorCache:
                 counts["wanted_again"] = 1
         if found is not None:
             divergence = js(found.entry.probabilities, answer.probabilities)
-            with _at_most_logged():
+            with self._at_most_logged():
                 self._store.compared(found.entry.id, divergence)
             counts |= {"refreshes": 1, "divergence": divergence}
             if found.near:
@@ -382,7 +386,7 @@ class PriorCache:
         self._count(**counts)
         self._added += 1
         if self._added > self._capacity * EVICT_AT_ONCE:
-            with _at_most_logged():
+            with self._at_most_logged():
                 self._evict()
         return Prior(_named(answer.probabilities, question, ordered), "asked", 1.0, 0, 0.0, None)
 
@@ -412,17 +416,18 @@ class PriorCache:
                 self._totals[name] += value  # type: ignore[assignment]
             late = time.monotonic() - self._flushed > FLUSH_S
         if late:
-            with _at_most_logged():
+            with self._at_most_logged():
                 self.flush()
 
-
-@contextlib.contextmanager
-def _at_most_logged() -> Iterator[None]:
-    """A block that writes; where it fails, as on a full disk, what the model said is given all the same."""
-    try:
-        yield
-    except InfrastructureError as error:
-        logger.warning("something could not be kept: %s", error)
+    @contextlib.contextmanager
+    def _at_most_logged(self) -> Iterator[None]:
+        """A block that writes; where it fails, as on a full disk, what the model said is given all the same."""
+        try:
+            yield
+        except InfrastructureError as error:
+            if str(error) != self._told:  # once for as long as it stays the same
+                logger.warning("something could not be kept: %s", error)
+                self._told = str(error)
 
 
 def _unpacked(packed: bytes) -> Vector:

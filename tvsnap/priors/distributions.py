@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -28,6 +29,10 @@ class Smoothed(NamedTuple):
     refused: float
 
 
+LARGEST = sys.float_info.max
+"""The largest weight of a proposal."""
+
+
 def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smoothed:
     """Returns proposals as probabilities of the admissible actions.
 
@@ -40,10 +45,12 @@ def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smooth
             has some.
 
     Raises:
-        UsageError: a weight is no finite number of at least 0, or the proposals are of another type.
+        UsageError: a weight is no finite number of at least 0, or something else makes no sense.
     """
-    if isinstance(proposals, str):
-        raise UsageError(f"proposals must be a mapping or a list of actions, not the text {proposals[:60]!r}")
+    if proposals is None or isinstance(proposals, (str, bytes)):
+        raise UsageError(f"proposals must be a mapping or a list of actions, not {proposals!r:.60}")
+    if not actions or not 0.0 < share <= 1.0:
+        raise UsageError(f"at least one action is needed, and a share above 0 and at most 1, not {share!r}")
     try:
         weights = dict(proposals) if isinstance(proposals, Mapping) else dict(Counter(proposals))
     except TypeError:
@@ -51,7 +58,9 @@ def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smooth
             f"proposals must be a mapping of actions to weights, or a list of actions, not {proposals!r:.60}"
         ) from None
     for action, weight in weights.items():
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight) or weight < 0:
+        if not isinstance(action, str):
+            raise UsageError(f"actions must be texts, not {action!r:.60}")
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= LARGEST:
             raise UsageError(
                 f"the weight of the action {action!r:.60} must be a number of at least 0, not {weight!r:.40}"
             )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvsnap import InfrastructureError, UsageError
@@ -65,7 +67,8 @@ class WordLlamaEmbedder:
 
 def _load() -> Any:
     try:
-        import wordllama
+        with _logging_as_it_was():
+            import wordllama
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the package {error.name} is missing, which embeds texts: pip install 'tvsnap[priors]', or give an "
@@ -76,6 +79,19 @@ def _load() -> Any:
     # wordllama looks for the files that it carries in folders of other names, but also where its downloads are.
     carried = Path(wordllama.__file__).parent
     return wordllama.WordLlama.load("l2_supercat", cache_dir=carried, dim=256, disable_download=True)
+
+
+@contextlib.contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """A block that imports what sets up logging for the whole process, and should not."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        for handler in set(root.handlers) - set(handlers):
+            root.removeHandler(handler)
 
 
 def name_of(embedder: Callable[[str], Sequence[float]]) -> str:

@@ -6,10 +6,11 @@ import contextlib
 import fcntl
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvsnap import MachineLacks
+from tvsnap import MachineLacks, UsageError
 
 _FLOCK = "hhqqi"
 """`struct flock` with the compiler's padding: kind, whence, start, length, process."""
@@ -24,14 +25,19 @@ class Flights:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._mine = threading.local()  # the digests that this thread has
 
     @contextlib.contextmanager
     def alone(self, digest: bytes) -> Iterator[None]:
         """A block in which no other thread or process has the same digest; it waits until none has.
 
         Raises:
+            UsageError: this thread has it already, and would wait for itself.
             MachineLacks: the file cannot be opened or locked.
         """
+        mine = self._mine.__dict__.setdefault("digests", set())
+        if digest in mine:
+            raise UsageError("what asks the model must not put the question to the cache that it is asked for")
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -45,6 +51,8 @@ class Flights:
                 raise MachineLacks(
                     f"{self._path}: cannot be locked ({error.strerror}); keep it on a local disk"
                 ) from error
+            mine.add(digest)
             yield
         finally:
+            mine.discard(digest)
             os.close(descriptor)

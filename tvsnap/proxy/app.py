@@ -70,6 +70,10 @@ class Proxy:
         tenant = tenant_of(request)
         asked_for = request.headers.get(HEADER)
         if asked_for is not None and request.method == "POST":
+            if wanted in ("bypass", "refresh"):
+                raise UsageError(
+                    f"{CACHE_HEADER}: {wanted} is for answers, not for priors: leave out one of the headers"
+                )
 
             async def ask() -> tuple[Head, bytes]:
                 async with self._upstream.ask(request.method, target, headers, body) as (head, pieces):

@@ -14,9 +14,18 @@ FIXED = ("/embeddings",)
 """The ends of paths whose answers are not drawn."""
 ELSEWHERE = ("web_search_options", "previous_response_id", "background", "store")
 """Members of a request that make its answer depend on more than the request, or that ask for more than an answer."""
-CREDENTIALS = ("authorization", "api-key", "x-api-key")
-_OF_ACCOUNT = "openai-"
-"""What names of headers begin with that say for whom, and by which version, a request is answered."""
+_OF_NO_ANSWER = frozenset(
+    (
+        *("accept", "accept-encoding", "baggage", "cache-control", "connection", "content-length", "content-type"),
+        *("date", "host", "idempotency-key", "origin", "pragma", "priority", "referer", "traceparent", "tracestate"),
+        *("user-agent", "x-correlation-id", "x-request-id"),
+    )
+)
+_BEGIN_OF_NO_ANSWER = ("sec-", "x-stainless-")
+"""Headers of these names differ from request to request, or from program to program, and no answer depends on them.
+
+All others may say who asks, or for whom: a cookie, a key of any name, the header of a gateway.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +71,16 @@ def keyed(
 
 
 def account_of(headers: Iterable[tuple[str, str]]) -> str:
-    """Returns a digest of what the model's server is shown of who asks.
+    """Returns a digest of what the model's server is shown of who asks, and for whom.
 
     Args:
         headers: names in small letters, with values, as they are passed on.
     """
-    shown = sorted((name, value) for name, value in headers if name in CREDENTIALS or name.startswith(_OF_ACCOUNT))
+    shown = sorted(
+        (name, value)
+        for name, value in headers
+        if name not in _OF_NO_ANSWER and not name.startswith(_BEGIN_OF_NO_ANSWER)
+    )
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
 
 

@@ -151,4 +151,7 @@ def _proposals(body: bytes) -> list[str]:
         ]
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise TvsnapError(f"the model's server did not answer with choices: {body[:80]!r}") from None
-    return [text.strip() for text in texts if isinstance(text, str)]
+    found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    if not found:
+        raise TvsnapError(f"the model proposed nothing: {body[:80]!r}")
+    return found

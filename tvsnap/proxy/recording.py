@@ -115,8 +115,10 @@ class Recording:
 
 
 def is_kept(head: Head, pieces: list[bytes]) -> bool:
-    """Returns whether an answer may be given again: it succeeded, and is whole."""
+    """Returns whether an answer may be given again: it succeeded, is whole, and nothing in it forbids that."""
     kind = head.content_type.partition(";")[0].strip().lower()
+    if head.says("cache-control", "no-store") or head.says("vary", "*"):
+        return False
     if head.status != 200 or head.is_encoded or sum(map(len, pieces)) > LONGEST:
         return False
     body = b"".join(pieces)

@@ -42,6 +42,11 @@ class Head:
         """The media type with its parameters; empty where none is said."""
         return next((value for name, value in self.headers if name == "content-type"), "")
 
+    def says(self, header: str, word: str) -> bool:
+        """Returns whether a header that lists words has this one."""
+        words = (part.strip().lower() for name, value in self.headers if name == header for part in value.split(","))
+        return word in words
+
     @property
     def is_encoded(self) -> bool:
         """Whether the body is compressed."""

@@ -37,6 +37,8 @@ WHERE e.id = ? AND e.slot IS NOT NULL AND above.private = ''
 _HERE = "SELECT id, next_state FROM edges WHERE state = ? AND call_key = ? AND slot = ? AND waited = ?"
 # What this host recorded later, or retired, counts here.
 _LATER = "SELECT 1 FROM edges WHERE state = ? AND call_key = ? AND created >= ? LIMIT 1"
+_MARK_NAME = "shared {}"
+"""The counter with the mark up to which the changes of a database are known here."""
 _KEEP_MARK = """
 INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
@@ -76,8 +78,8 @@ class SharedGraph(Graph):
         self._ending = False
         self._told = 0  # how often changes from elsewhere began to be applied
         self._asked = self._taken = self._given = self._dropped = 0
-        self._mark_name = f"shared {self._postgres.id}"
-        self._mark = self._first_mark()
+        self._of, self._mark = self._first_mark()
+        self._warned = ""
         with contextlib.suppress(Unreachable):
             self._postgres.show_alive()
         self._threads = [
@@ -236,29 +238,41 @@ class SharedGraph(Graph):
                             return
                         self._apply_changes()
             except Unreachable as error:
-                if str(error):
-                    _LOG.warning("the shared graph cannot be reached, going on without it: %s", error)
+                self._warn("the shared graph cannot be used, going on without it: %s", error)
             except TvsnapError as error:
-                _LOG.warning("what other hosts found out could not be written: %s", error)
+                self._warn("what other hosts found out cannot be taken over: %s", error)
             self._pause()
+
+    def _warn(self, message: str, error: Exception) -> None:
+        """Logs an error, once for as long as it stays the same."""
+        said = message % error
+        if str(error) and said != self._warned:
+            _LOG.warning("%s", said)
+            self._warned = said
 
     def _pause(self) -> None:
         until = time.monotonic() + RETRY_S
         while not self._ending and time.monotonic() < until:
             time.sleep(0.05)
 
-    def _first_mark(self) -> int:
-        """Returns from where on changes are of interest: none, for a file that holds nothing yet."""
-        row = self._row("SELECT value FROM counters WHERE name = ?", (self._mark_name,))
+    def _first_mark(self) -> tuple[str, int]:
+        """Returns which database it is, and from where on its changes are of interest: none, for an empty file."""
+        of = self._postgres.id
+        row = self._row("SELECT value FROM counters WHERE name = ?", (_MARK_NAME.format(of),))
         if row is not None:
-            return int(row[0])
+            return of, int(row[0])
         if self._row("SELECT 1 FROM edges LIMIT 1") is None:
             with contextlib.suppress(Unreachable):
-                return self._postgres.mark()
-        return 0
+                return of, self._postgres.mark()
+        return of, 0
 
     def _apply_changes(self) -> None:
+        if self._postgres.id != self._of:  # it was made anew
+            self._of, self._mark = self._first_mark()
         changes, mark = self._postgres.changes(self._mark)
+        if self._warned:
+            _LOG.warning("the shared graph can be used again")
+            self._warned = ""
         if changes:
             self._told += 1
             for some in _batches(changes):
@@ -267,7 +281,7 @@ class SharedGraph(Graph):
                         _apply(cursor, change)
         if mark > self._mark:
             if changes:
-                self._change(_KEEP_MARK, (self._mark_name, float(mark)))
+                self._change(_KEEP_MARK, (_MARK_NAME.format(self._of), float(mark)))
             self._mark = mark
 
     # -- giving -----------------------------------------------------------------------------------------------------

@@ -64,12 +64,14 @@ DELETE FROM tvsnap.leases WHERE session IN (SELECT id FROM dead)
 # A call whose result depends on what is outside is replaced by what a later execution of it returned.
 _REPLACE = f"DELETE FROM tvsnap.calls WHERE {_BY_KEY} AND slot = %s AND waited = %s AND ages AND created < %s"
 _COLUMNS = "state, call_key, slot, waited, next_state, digest, created, deterministic, proven, reason, ages, record"
+# A record that answers nobody is news from the beginning: the database may have had another of the call before.
 # Of several records of one call the first stays; what later ones say of it is added: that it differs from time to time,
 # that the same was left behind once more, or something else.
 _SAME = "old.next_state IS NOT DISTINCT FROM excluded.next_state"
 _REFUTES = f"(NOT ({_SAME}) AND old.digest IS NOT NULL AND excluded.digest IS NOT NULL AND NOT excluded.ages)"
 _PUBLISH = f"""
-INSERT INTO tvsnap.calls AS old ({_COLUMNS}) VALUES ({", ".join(["%s"] * (_COLUMNS.count(",") + 1))})
+INSERT INTO tvsnap.calls AS old ({_COLUMNS}, changed)
+VALUES ({", ".join(["%s"] * (_COLUMNS.count(",") + 1))}, CASE WHEN %s THEN NULL ELSE pg_current_xact_id() END)
 ON CONFLICT (state, call_key, slot, waited) DO UPDATE SET
     deterministic = old.deterministic AND excluded.deterministic,
     reason = CASE WHEN old.deterministic AND NOT excluded.deterministic THEN excluded.reason ELSE old.reason END,
@@ -205,7 +207,10 @@ class Postgres:
         self._pool = psycopg_pool.ConnectionPool(
             url, min_size=1, max_size=CONNECTIONS, timeout=CONNECT_S, kwargs=options, open=False
         )
-        self._away = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout, OSError)
+        self._away = (
+            *(psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout, OSError),
+            *(psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName),  # someone has removed the tables
+        )
         self._failure = psycopg.Error
         self._pool.open()
 
@@ -247,7 +252,7 @@ class Postgres:
                 values = _to_columns(row)
                 if row.asked or row.on_host:
                     connection.execute(_REPLACE, (*values[:4], row.created))
-                merged.append(connection.execute(_PUBLISH, values))
+                merged.append(connection.execute(_PUBLISH, (*values, bool(row.deterministic))))
             for key in sorted(released):
                 connection.execute(_RELEASE, (*key, self.session))
             if any(cursor.fetchone() == (True,) for cursor in merged):
@@ -271,9 +276,11 @@ class Postgres:
     def news(self) -> Iterator[Iterator[None]]:
         """A block in which the session is alive for others: its iterator yields when something may have changed.
 
-        It yields at least every few seconds. Raises `Unreachable`.
+        It yields at least every few seconds. Where the tables have been removed, they are made anew. Raises
+        `Unreachable`.
         """
         with self._connected() as connection:
+            self.id = _prepared(connection, self.place)
             for channel in (_NEWS, self._own_news):
                 connection.execute(f"LISTEN {channel}")
             connection.execute(_SWEEP)
