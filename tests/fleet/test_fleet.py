@@ -129,6 +129,11 @@ def test_a_server_that_is_not_there_is_passed_over(three: list[Server]) -> None:
         fleet.rollout("terminal")
     with pytest.raises(UsageError, match="at least one server"):
         Fleet([])
+    for wrong in ("http://127.0.0.1:1", None, [None], ["ftp://x"], ["nonsense"], ["http://a:1", "http://a:1/"]):
+        with pytest.raises(UsageError):
+            Fleet(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="patience"):
+        Fleet([NOWHERE], patience=-1)
 
 
 CALLS = (
@@ -200,6 +205,8 @@ def test_a_past_that_cannot_be_made_again_is_lost(server_home: Path, tmp_path: P
             bash(drawn, "echo more")
         with pytest.raises(StateLost, match="its step 1 cannot be made again"):
             bash(given, "cat /tmp/file")
+        with pytest.raises(StateLost, match="its step 1 cannot be made again"):
+            given.record(1.0)
         assert bash(kept, "cat /tmp/bytes") == "bytes"
         assert kept.moves == 1
         for rollout in (drawn, given, kept):
@@ -256,6 +263,20 @@ def test_forks_and_rollouts_that_began_at_a_state_move_too(server_home: Path, tm
             resumed.close()
             forks.close()
         assert {node.rollouts for node in fleet.nodes} == {0}
+
+
+def test_a_state_that_no_other_server_knows_is_lost(server_home: Path, tmp_path: Path) -> None:
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        with fleet.rollout("terminal", "one") as rollout:
+            bash(rollout, "echo 1 > /tmp/f")
+            state = rollout.state
+        resumed = fleet.resume(state)
+        assert bash(resumed, "cat /tmp/f") == "1\n"
+        kill(fleet, started, resumed.url)
+        for _ in range(2):
+            with pytest.raises(StateLost, match="server is lost"):
+                bash(resumed, "cat /tmp/f")
+        resumed.close()
 
 
 def test_a_fleet_is_looked_at_as_one(fleet: Fleet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -347,6 +348,35 @@ def test_tables_that_were_removed_are_made_anew(host: Host, database: str) -> No
     assert again is not None
     other.mark_nondeterministic(again, "it differs, too")
     until(lambda: not answers(one, root, "after"))
+
+
+def test_a_database_that_was_restored_elsewhere_has_other_numbers(host: Host, database: str, tmp_path: Path) -> None:
+    one, other = host("one"), host("other")
+    root = add_root(one)
+    add_root(other)
+    first, second, third = (look(one, root, f"call {number}") for number in range(3))
+    given(one)
+    path = tmp_path / "away" / "tvsnap.db"
+    with SharedGraph(path, "away", database) as away:
+        add_root(away)
+        for number in range(3):
+            for graph in (other, away):
+                assert isinstance(asked(graph, root, f"call {number}"), Edge)
+        one.mark_nondeterministic(first, "it differs")
+        until(lambda: not answers(other, root, "call 0") and not answers(away, root, "call 0"))
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE counters SET value = 1e12 WHERE name LIKE 'shared %'")
+    file.close()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE tvsnap.calls SET changed = '1000000000000'::xid8 WHERE changed IS NOT NULL")
+    for graph in (one, other):
+        graph._mark = 10**12
+    one.mark_nondeterministic(second, "it differs, too")
+    until(lambda: not answers(other, root, "call 1"))
+    with SharedGraph(path, "away", database) as away:
+        until(lambda: not answers(away, root, "call 1"))
+        one.mark_nondeterministic(third, "all differ")
+        until(lambda: not answers(away, root, "call 2") and not answers(other, root, "call 2"))
 
 
 def test_what_was_found_out_while_a_host_was_away_is_made_up_for(host: Host, database: str, tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ class Fleet:
             raise UsageError(f"spread must be a whole number of at least 1, not {spread!r}")
         if isinstance(urls, str) or not isinstance(urls, Iterable):
             raise UsageError(f"urls must be several addresses, as a list, not {urls!r}")
+        if not isinstance(patience, (int, float)) or not patience >= 0:
+            raise UsageError(f"patience must be a number of seconds of at least 0, not {patience!r}")
         self._nodes = Nodes(token=token, spread=spread, patience=patience)
         self._closed = False
         self.graph = FleetGraph(self._nodes)

@@ -73,9 +73,11 @@ class Nodes:
 
     def add(self, url: str) -> None:
         """Adds a server; see `Fleet.add`."""
-        Address.parse(url)
+        if not isinstance(url, str):
+            raise UsageError(f"a server's address must be a text, not {url!r}")
+        address = Address.parse(url)
         with self._lock:
-            if url in self._nodes:
+            if any(Address.parse(known) == address for known in self._nodes):
                 raise UsageError(f"{url} is in the fleet already")
             self._nodes[url] = Node(url)
 

@@ -73,6 +73,7 @@ class FleetRollout:
         self._node: Node | None = None
         self._rollout: RemoteRollout | None = None
         self._ended = False
+        self._lost: StateLost | None = None  # why it cannot go on anywhere
         if begun is None:
             self._begin()
         else:
@@ -303,8 +304,9 @@ class FleetRollout:
             return
         self._ended = True
         try:
-            with contextlib.suppress(*LOST):  # it ends with its server
-                self._at_server.close(outcome)
+            if self._lost is None:
+                with contextlib.suppress(*LOST):  # it ends with its server
+                    self._at_server.close(outcome)
         finally:
             self._leave()
 
@@ -368,6 +370,8 @@ class FleetRollout:
 
     def _do(self, function: Callable[[RemoteRollout], T]) -> T:
         """Does something with the rollout at its server, and at another one if that is lost meanwhile."""
+        if self._lost is not None:
+            raise self._lost
         for _ in range(_TRIES):
             found = self._tried_once(function)
             if found is not None:
@@ -385,7 +389,11 @@ class FleetRollout:
             if self._ended or self._node is None or self._has(self._node, error):
                 raise
         self._leave()
-        self._begin()
+        try:
+            self._begin()
+        except (NotFound, StateLost) as error:
+            self._lost = error if isinstance(error, StateLost) else StateLost(f"the rollout's server is lost: {error}")
+            raise self._lost from None
         self.moves += 1
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import struct
 import threading
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.host.database import Database, Format
-from tvsnap.model.errors import TvsnapError
+from tvsnap.model.errors import InfrastructureError, TvsnapError
 
 FORMAT = Format(
     Path(__file__).with_name("schema.sql"),
@@ -108,8 +109,8 @@ class AnswerStore:
         return Answer(content_type, pieces, ask_s, created)
 
     def used(self, key: bytes, answer: Answer) -> None:
-        """Takes note that an answer was given, so that it is evicted later."""
-        with self._database.write() as writer:
+        """Takes note that an answer was given, so that it is evicted later; on a full disk, nothing is noted."""
+        with contextlib.suppress(InfrastructureError), self._database.write() as writer:
             writer.execute(
                 "UPDATE answers SET uses = uses + 1, priority = ?2 + (uses + 2) * ask_s / size WHERE key = ?1",
                 (key, _counter(writer, "inflation")),
@@ -166,7 +167,8 @@ class AnswerStore:
 
     def stats(self) -> ProxyStats:
         """Returns what the file holds, and what all processes have done."""
-        self.flush()
+        with contextlib.suppress(InfrastructureError):  # a full disk
+            self.flush()
         with self._database.read() as reader:
             answers = int(reader.execute("SELECT count(*) FROM answers").fetchone()[0])
             counters: dict[str, float] = dict(reader.execute("SELECT name, value FROM counters").fetchall())

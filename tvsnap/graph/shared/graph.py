@@ -279,7 +279,7 @@ class SharedGraph(Graph):
                 with self._database.write() as cursor:
                     for change in some:
                         _apply(cursor, change)
-        if mark > self._mark:
+        if mark != self._mark:
             if changes:
                 self._change(_KEEP_MARK, (_MARK_NAME.format(self._of), float(mark)))
             self._mark = mark

@@ -83,6 +83,7 @@ OR (excluded.proven AND {_SAME} AND NOT old.proven AND NOT old.refuted)
 RETURNING old.changed IS NOT NULL
 """
 _MARK = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+_RENUMBER = "UPDATE tvsnap.calls SET changed = pg_current_xact_id() WHERE changed > pg_current_xact_id()"
 _CHANGES = """
 SELECT state, call_key, slot, waited, next_state, deterministic, proven, refuted, reason
 FROM tvsnap.calls WHERE changed >= (%s::text)::xid8
@@ -266,10 +267,14 @@ class Postgres:
     def changes(self, since: int) -> tuple[list[Change], int]:
         """Returns what became known of calls since a mark, some of it perhaps again, and the next mark.
 
-        Raises `Unreachable`.
+        Marks come from the numbers of transactions. Where these have become less, the database was restored from a copy
+        elsewhere: all that is known counts as new then. Raises `Unreachable`.
         """
         with self._connected() as connection:
             mark = _mark(connection)
+            if mark < since:
+                connection.execute(_RENUMBER)
+                since = 0
             return [Change(*row) for row in connection.execute(_CHANGES, (str(since),), binary=True)], mark
 
     @contextmanager
