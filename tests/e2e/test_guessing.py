@@ -51,6 +51,20 @@ def test_a_right_guess_hides_the_call(home: Path) -> None:
         assert guesses, "people see what was guessed"
 
 
+def test_a_predictor_that_fails_costs_no_call(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(NextCalls):
+        def likely(self, *_: Any, **__: Any) -> Any:
+            raise ValueError("no idea")
+
+    with Cache(home, policy="record-all") as cache:
+        with Guesser(cache, next_calls=Broken(), even_if_busy=True) as guesser, guesser.rollout("terminal") as rollout:
+            assert run(rollout, "echo 1 > f; cat f") == "1\n"
+            assert run(rollout, "cat f") == "1\n"
+        with pytest.raises(UsageError, match="must have a method likely"):
+            Guesser(cache, next_calls=5)  # type: ignore[arg-type]
+    assert "no guess is made" in caplog.text
+
+
 def test_a_wrong_guess_changes_nothing(home: Path) -> None:
     known = NextCalls()
     first = ToolCall("bash", {"command": "echo 2 > f"})

@@ -497,3 +497,11 @@ def test_who_asks_the_model_does_not_wait_for_itself(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="must not put the question"):
             cache.prior(GOAL, ACTIONS, ask, state="ab")
         assert cache.prior(GOAL, ACTIONS, Model(), state="ab").source == "asked"
+
+
+def test_models_of_other_names_answer_for_themselves(tmp_path: Path) -> None:
+    for name, source in (("tiny", "asked"), ("small", "asked"), ("", "asked"), ("tiny", "exact")):
+        with PriorCache(tmp_path / "priors.db", model=name, refresh=0.0) as cache:
+            assert cache.prior(GOAL, ACTIONS, Model(), state="ab").source == source
+    with pytest.raises(UsageError, match="model must be a text"):
+        PriorCache(tmp_path / "priors.db", model=3)  # type: ignore[arg-type]

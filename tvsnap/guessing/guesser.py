@@ -7,6 +7,7 @@ returns; one that was wrong is dropped with its fork.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -17,9 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from tvsnap import Cache, Image, Rollout, ToolCall, ToolResult, TvsnapError, UsageError
+from tvsnap.guessing.next_calls import Guess as NextCall
 from tvsnap.guessing.next_calls import NextCalls
 from tvsnap.host.load import running
 
+logger = logging.getLogger("tvsnap.guessing")
 LABEL = "guess"
 """The label of rollouts that guess."""
 WORTH = 0.05
@@ -91,6 +94,10 @@ class Guesser:
         self._guesses = guesses
         self._worth = worth
         self._processors = None if even_if_busy else processors
+        if next_calls is not None and not callable(getattr(next_calls, "likely", None)):
+            raise UsageError(
+                f"next_calls must have a method likely, as tvsnap.guessing.NextCalls has, not {next_calls!r}"
+            )
         self._learns = next_calls is None
         self._next_calls = next_calls or NextCalls()
         self._tasks: set[str] = set()
@@ -163,7 +170,7 @@ class Guesser:
         begun = {}
         state = rollout.state
         answered = [edge.call for edge in self._cache.graph.out_edges(state) if edge.shared and edge.deterministic]
-        for guess in self._next_calls.likely(task, before, self._guesses, answered):
+        for guess in self._likely(task, before, answered):
             tool = rollout.tools.get(guess.call.name)
             if tool is None or tool.on_host or not tool.cacheable or tool.stochastic:
                 continue
@@ -181,6 +188,14 @@ class Guesser:
                 if closed and one.drop():
                     one.end()
         return begun
+
+    def _likely(self, task: str, before: list[ToolCall], answered: list[ToolCall]) -> list[NextCall]:
+        """Returns the calls that are likely next; none where a predictor of somebody's own fails, which is logged."""
+        try:
+            return list(self._next_calls.likely(task, before, self._guesses, answered))
+        except Exception:
+            logger.exception("no guess is made: what is likely next could not be told")
+            return []
 
     def _execute(self, guess: _Guess, state: str, task: str, timeout: float) -> None:
         if self._processors is not None and running() > self._processors:

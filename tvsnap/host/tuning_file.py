@@ -25,7 +25,7 @@ def read_tuning(home: Path) -> Tuning:
         return Tuning.of(json.loads(file.read_bytes()))
     except FileNotFoundError:
         return DEFAULT_TUNING
-    except (OSError, ValueError, UsageError) as error:
+    except (OSError, ValueError, RecursionError, UsageError) as error:
         raise UsageError(f"{file} holds no tuning: {error}; mend it, or delete it (tvsnap tune --reset)") from None
 
 

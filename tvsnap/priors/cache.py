@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import random
 import threading
@@ -86,6 +87,7 @@ class PriorCache:
         refresh: float = 0.02,
         capacity: int = 1_000_000,
         smoothing: float = 0.05,
+        model: str = "",
         embedder: Embedder | None = None,
         seed: int | None = None,
     ) -> None:
@@ -98,6 +100,7 @@ class PriorCache:
             capacity: how many answers are kept at most.
             smoothing: the probability that is distributed evenly over all admissible actions, above 0 and at most 1. It
                 is applied when an answer is kept: those that are kept already stay as they are.
+            model: what proposes, by name: answers of another one in the same file are none of its.
             embedder: makes vectors of texts; by default `WordLlamaEmbedder`.
             seed: of the choice of what is refreshed; None for another one each time.
 
@@ -105,6 +108,8 @@ class PriorCache:
             UsageError: an argument makes no sense.
             TvsnapError: the file cannot be used; the message says why.
         """
+        if not isinstance(model, str):
+            raise UsageError(f"model must be a text, not {model!r}")
         if not 0.0 < smoothing <= 1.0:
             raise UsageError(f"smoothing must be above 0 and at most 1, not {smoothing!r}: every action needs some")
         self._embedder: Embedder = WordLlamaEmbedder() if embedder is None else embedder
@@ -112,6 +117,7 @@ class PriorCache:
             raise UsageError(f"an embedder must be callable with a text, which {embedder!r:.60} is not")
         self._embedder_name = name_of(self._embedder)
         self._smoothing = smoothing
+        self._model = model
         self._told = ""  # the failure that was logged last
         self.delta, self.refresh, self.capacity = delta, refresh, capacity
         file = resolve_home() / "priors.db" if path is None else Path(path)
@@ -187,7 +193,8 @@ class PriorCache:
             UsageError: the question makes no sense, or the model's answer does not.
             TvsnapError: the file cannot be read. Where it cannot be written, as on a full disk, that is logged.
         """
-        ordered, question = _question(goal, actions, state, text)
+        of = json.dumps([self._model, goal]) if self._model and isinstance(goal, str) else goal
+        ordered, question = _question(of, actions, state, text)
         begun = time.perf_counter()
         try:
             return self._prior(question, ordered, ask, text)

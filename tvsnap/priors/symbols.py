@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
 
 from tvsnap import UsageError
 from tvsnap.priors.embedding import load_numpy
@@ -206,5 +207,5 @@ class Symbols:
         try:
             with load_numpy().load(path, allow_pickle=False) as file:
                 return cls(dict(file))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, EOFError, BadZipFile, ValueError, TypeError, AttributeError, KeyError) as error:
             raise UsageError(f"{path} holds no symbols, as Symbols.save writes them: {error}") from None

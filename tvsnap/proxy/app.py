@@ -55,6 +55,7 @@ class Proxy:
         self._settings = settings
         self._flights: dict[bytes, Recording] = {}
         self._keeping: set[asyncio.Task[None]] = set()
+        self._told = ""  # the failure that was logged last
 
     async def answer(self, request: Request) -> Response:
         """Answers a request: from the cache, with an answer that is on its way, or by asking."""
@@ -91,7 +92,7 @@ class Proxy:
             flight = Recording(self._upstream, request.method, target, headers, body)
             return await self._pass_on(request, flight, "bypass")
         if wanted != "refresh":
-            kept = None if self._under_way(key) else await asyncio.to_thread(self._store.get, key.key)
+            kept = None if self._under_way(key) else await self._kept(key)
             if kept is not None:
                 await asyncio.to_thread(self._store.used, key.key, kept)
                 return _replayed(kept)
@@ -101,6 +102,16 @@ class Proxy:
                 return await self._pass_on(request, of_another, "hit")
         flight = self._begin(key, request.method, target, headers, body)
         return await self._pass_on(request, flight, "miss")
+
+    async def _kept(self, key: Keyed) -> Answer | None:
+        """Returns the answer that is kept; None, too, where the file cannot be read: the server is asked then."""
+        try:
+            return await asyncio.to_thread(self._store.get, key.key)
+        except TvsnapError as error:
+            if str(error) != self._told:  # once for as long as it stays the same
+                logger.warning("nothing can be answered from the cache: %s", error)
+                self._told = str(error)
+            return None
 
     def _under_way(self, key: Keyed) -> Recording | None:
         flight = self._flights.get(key.key)

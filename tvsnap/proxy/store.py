@@ -101,7 +101,7 @@ class AnswerStore:
         if row is None:
             return None
         number, content_type, packed, lengths, ask_s, created, checksum = row
-        pieces = _pieces(packed, lengths, checksum)
+        pieces = _pieces(key, packed, lengths, checksum)
         if pieces is None:
             self._delete(number)
             self.count(damaged=1)
@@ -132,7 +132,7 @@ class AnswerStore:
                 "checksum) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)",
                 (
                     *(key, model, answer.content_type, body, lengths, size, answer.ask_s, answer.created, priority),
-                    zlib.crc32(lengths, zlib.crc32(body)),
+                    _checksum(key, body, lengths),
                 ),
             )
             _add(writer, "bytes", size)
@@ -217,9 +217,13 @@ class AnswerStore:
             _add(writer, "inflation", max(0.0, chosen[-1][2] - _counter(writer, "inflation")))
 
 
-def _pieces(packed: bytes, lengths: bytes, checksum: int) -> tuple[bytes, ...] | None:
-    """Returns the pieces of a body; None if they are not what was written."""
-    if checksum != zlib.crc32(lengths, zlib.crc32(packed)):
+def _checksum(key: bytes, packed: bytes, lengths: bytes) -> int:
+    return zlib.crc32(lengths, zlib.crc32(packed, zlib.crc32(key)))
+
+
+def _pieces(key: bytes, packed: bytes, lengths: bytes, checksum: int) -> tuple[bytes, ...] | None:
+    """Returns the pieces of the body that was kept for a key; None if they are not what was written."""
+    if checksum != _checksum(key, packed, lengths):
         return None
     body, begin, pieces = zlib.decompress(packed), 0, []
     for length in struct.unpack(f"<{len(lengths) // 4}I", lengths):

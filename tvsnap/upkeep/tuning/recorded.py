@@ -52,6 +52,10 @@ class RecordedRollout:
     calls: tuple[RecordedCall, ...]
 
 
+GUESS = "guess"
+"""The label of what `tvsnap.guessing` executes ahead of time, which no model has asked for."""
+
+
 def read_recorded(graph: Graph, *, most: int = 500) -> list[RecordedRollout]:
     """Reads the latest rollouts of a graph that made calls, oldest first.
 
@@ -69,6 +73,8 @@ def read_recorded(graph: Graph, *, most: int = 500) -> list[RecordedRollout]:
     for rollout in reversed(graph.rollouts()):
         if len(found) >= most:
             break
+        if rollout.label == GUESS:
+            continue
         at, calls = rollout.start, []
         for step in graph.steps(rollout.id):
             call = _call(step, at, sizes, usual)
