@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 from stable_baselines3 import SAC
+from stable_baselines3.common.logger import Logger
 
 from tvsnap.priors.sampling import Cooling, posterior, sample
 from tvsnap.priors.symbolic import Fading, SymbolicPrior
@@ -49,6 +50,8 @@ class PriorSAC(SAC):
         self._fading = Fading() if fading is None else fading
         self._cooling = Cooling() if temperature is None else temperature
         super().__init__(policy, env, **options)
+        if not self.verbose and self.tensorboard_log is None:
+            self.set_logger(Logger(folder=None, output_formats=[]))  # SAC's own makes a temporary folder each time
 
     def _setup_model(self) -> None:
         super()._setup_model()
