@@ -239,5 +239,5 @@ def test_words(small: Path, tmp_path: Path) -> None:
     assert tvsnap("push", "travels", store, home=small).startswith("1 call, 1 image, 1 snapshot: ")
     assert "neither a task nor a state of that name: nosuch" in tvsnap("pull", "nosuch", store, home=small, status=3)
     assert tvsnap("pull", "travels", store, home=small).startswith(
-        "0 new calls, 0 new images, 0 new snapshots; 1 call were known"
+        "0 new calls, 0 new images, 0 new snapshots; 1 call known already"
     )
