@@ -209,15 +209,6 @@ class RolloutBase(RolloutAbout, Displayed):
             self._tools = tools_of(self._transport.get(self._target("tools")))
         return self._tools
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the server has it still: one that was started anew has not."""
-        try:
-            self._transport.get(self._target())
-        except NotFound:
-            return False
-        return True
-
     def _steps(self) -> list[Step]:
         """Returns its calls in order, for what notebooks show."""
         return [] if self.id is None else RemoteGraph(self._transport).steps(self.id)
@@ -225,6 +216,15 @@ class RolloutBase(RolloutAbout, Displayed):
     @property
     def _blocking(self) -> Transport:
         return self._transport
+
+
+def is_open(rollout: RolloutBase) -> bool:
+    """Returns whether the server still has a rollout that has begun: one that was started anew has not."""
+    try:
+        rollout._transport.get(rollout._target())
+    except NotFound:
+        return False
+    return True
 
 
 class SandboxBase(SandboxAbout):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tvsnap import Client, Command, Grade, InfrastructureError, NotFound, StateLost, ToolResult, Verifier
+from tvsnap.client.bases import is_open
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
 from tvsnap.fleet.nodes import LOST, Node, Nodes
@@ -401,7 +402,7 @@ class FleetRollout:
         """Returns whether the server still has the rollout, so that an error tells of something else."""
         try:
             if isinstance(error, NotFound):
-                return self._at_server.is_open
+                return is_open(self._at_server)
         except LOST as lost:
             error = lost
         self._nodes.mark_lost(node, error)
