@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_groups import control_groups
+from tests.homes import with_images_of
 from tvsnap import Limits
 from tvsnap.cache import Cache
 from tvsnap.images import Image
@@ -27,9 +28,7 @@ LOOPS = "for i in $(seq $(nproc)); do (while :; do :; done) & done"
 @pytest.fixture
 def home(terminal_image: Image, tvsnap_home: Path, tmp_path: Path) -> Path:
     """A data directory of its own, with the images of the session."""
-    for name in ("images", "cache"):
-        (tmp_path / name).symlink_to((tvsnap_home / name).resolve())
-    return tmp_path
+    return with_images_of(tvsnap_home, tmp_path)
 
 
 @contextlib.contextmanager

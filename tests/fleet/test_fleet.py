@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Block, blocks
+from tests.homes import with_images_of
 from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
 from tvsnap.cache import Cache
@@ -34,10 +35,7 @@ def servers(count: int, server_home: Path, folder: Path) -> Iterator[list[Server
     started: list[Server] = []
     try:
         for number in range(count):
-            home = folder / f"node-{number}"
-            home.mkdir()
-            for name in ("images", "cache"):
-                (home / name).symlink_to((server_home / name).resolve())
+            home = with_images_of(server_home, folder / f"node-{number}")
             started.append(start(home))
         yield started
     finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.test_fleet import bash, servers
+from tests.homes import with_images_of
 from tests.server.conftest import Server, start
 from tests.server.conftest import server_home as server_home
 from tests.server.relay import Relay
@@ -130,10 +131,7 @@ def distant(network: Network, server_home: Path, tmp_path: Path) -> Iterator[lis
     with contextlib.ExitStack() as stack:
         started = []
         for number, host in enumerate(network.hosts):
-            home = tmp_path / f"node-{number}"
-            home.mkdir()
-            for name in ("images", "cache"):
-                (home / name).symlink_to((server_home / name).resolve())
+            home = with_images_of(server_home, tmp_path / f"node-{number}")
             options = ("--host", network.address(number), "--token-file", str(tmp_path / "tokens"))
             server = start(home, *options, within=inside(host))
             stack.callback(tidied, home)

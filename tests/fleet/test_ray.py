@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tests.docs.pages import blocks
+from tests.homes import with_images_of
 from tests.server.conftest import server_home
 from tvsnap import UsageError
 from tvsnap.cache import Cache
@@ -65,9 +66,7 @@ def servers() -> list[str]:
 def test_nodes_come_and_go(cluster: Any, server_home: Path, tmp_path: Path) -> None:
     homes = [tmp_path / node["NodeID"] for node in ray.nodes()]
     for home in homes:
-        home.mkdir()
-        for name in ("images", "cache"):
-            (home / name).symlink_to((server_home / name).resolve())
+        with_images_of(server_home, home)
     with pytest.raises(UsageError, match="no node of the cluster"):
         Fleet(home=f"{tmp_path}/{{node}}", resources={"nothing has this": 1})
     with Fleet(home=f"{tmp_path}/{{node}}", host="127.0.0.1", options=["--policy", "record-all"]) as fleet:

@@ -17,6 +17,7 @@ import pytest
 
 import tvsnap
 import tvsnap.aio
+from tests.homes import with_images_of
 from tests.server.awaited import blocking
 from tvsnap.fleet import AsyncFleet, Fleet
 from tvsnap.images import Image
@@ -72,10 +73,7 @@ def start(
 @pytest.fixture(scope="session")
 def server_home(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory that shares the images of the session."""
-    home = tmp_path_factory.mktemp("server-home")
-    for name in ("images", "cache"):
-        (home / name).symlink_to((tvsnap_home / name).resolve())
-    return home
+    return with_images_of(tvsnap_home, tmp_path_factory.mktemp("server-home"))
 
 
 @pytest.fixture(scope="session")
@@ -111,10 +109,7 @@ def place_of(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def second(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Another server for the session, on a data directory of its own, which shares the images."""
-    home = tmp_path_factory.mktemp("second-home")
-    for name in ("images", "cache"):
-        (home / name).symlink_to((server_home / name).resolve())
-    started = start(home)
+    started = start(with_images_of(server_home, tmp_path_factory.mktemp("second-home")))
     yield started
     assert started.stop() == 0
 

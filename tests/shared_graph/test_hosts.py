@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.fakes.backend import FakeBackend, fake_image
+from tests.homes import with_images_of
 from tests.property.histories import Call
 from tests.property.histories import histories as plain_histories
 from tests.property.test_cached_equals_fresh import roll as seen_by
@@ -90,14 +91,6 @@ def test_what_is_seen_is_what_is_seen_without(hosts: list[Cache], group: list[li
             assert seen_by(next(turn), fake_image(), calls, salt) == expected
 
 
-def with_images(home: Path, images: Path) -> Path:
-    """Returns a data directory with another one's images."""
-    home.mkdir()
-    for name in ("images", "cache"):
-        (home / name).symlink_to((images / name).resolve())
-    return home
-
-
 def test_a_second_host_is_answered_what_the_first_has_executed(
     tvsnap_home: Path, terminal_image: Image, database: str, tmp_path: Path
 ) -> None:
@@ -108,7 +101,7 @@ def test_a_second_host_is_answered_what_the_first_has_executed(
             results = [rollout.call("bash", {"command": command}) for command in script]
         return [(result.output, result.source) for result in results]
 
-    homes = [with_images(tmp_path / name, tvsnap_home) for name in ("one", "other", "third")]
+    homes = [with_images_of(tvsnap_home, tmp_path / name) for name in ("one", "other", "third")]
     with Cache(homes[0], graph=database) as one, Cache(homes[1], graph=database) as other:
         first = run(one)
         time.sleep(2.1)  # so that equal results prove something
@@ -128,7 +121,7 @@ def test_hosts_wait_for_each_other(tvsnap_home: Path, terminal_image: Image, dat
     """One of them executes what both ask for at once, where it is sure that the other may have the answer."""
     command = f"sleep 1.5; echo {random.random()}"
     with ExitStack() as stack:
-        homes = [with_images(tmp_path / name, tvsnap_home) for name in ("one", "other")]
+        homes = [with_images_of(tvsnap_home, tmp_path / name) for name in ("one", "other")]
         caches = [stack.enter_context(Cache(home, graph=database)) for home in homes]
         rollouts = [stack.enter_context(cache.rollout(terminal_image)) for cache in caches]
         for rollout in rollouts:

@@ -13,6 +13,7 @@ import pytest
 
 import tvsnap
 from tests.docs.pages import blocks
+from tests.homes import with_images_of
 from tvsnap.images import Image, ImageStore
 from tvsnap.training.appworld import AppWorldTask, image_folder, task, tasks
 
@@ -141,10 +142,7 @@ def test_the_example_of_the_guide(tvsnap_home: Path, appworld_image: Image, data
         assert made.exit_code == 0, made.output
         rollout.get("/appworld/data", tmp_path / "data")
     shutil.copytree(data, tmp_path / "data", dirs_exist_ok=True)
-    home = tmp_path / "home"
-    home.mkdir()
-    for name in ("images", "cache"):
-        (home / name).symlink_to((tvsnap_home / name).resolve())
+    home = with_images_of(tvsnap_home, tmp_path / "home")
     shown = "print(said.output); assert 'simple_note' in said.output and grade.reward == 0.5, (said, grade)"
     ran = subprocess.run(
         [sys.executable, "-c", f"{block.text}\n{shown}"],

@@ -415,11 +415,11 @@ OURS = frozenset(
 )
 def test_a_twin_has_all_that_can_be_awaited(plain: type, twin: type, left_out: frozenset[str]) -> None:
     public = {name for name, value in vars(plain).items() if not name.startswith("_") and name not in left_out}
-    assert public <= set(vars(twin))
+    assert public <= set(dir(twin))
     for name in public:
         method = vars(plain)[name]
         if inspect.isfunction(method):
-            given, taken = (inspect.signature(vars(one)[name]).parameters for one in (plain, twin))
+            given, taken = (inspect.signature(getattr(one, name)).parameters for one in (plain, twin))
             assert {key: one.default for key, one in given.items()} == {key: one.default for key, one in taken.items()}
     arguments = [set(inspect.signature(one.__init__).parameters) for one in (Cache, AsyncCache)]
     assert arguments[1] - arguments[0] == {"threads"}

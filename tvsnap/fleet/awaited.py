@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, cast, overload
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar, cast, overload
 
-from tvsnap import Image, Sandbox, Stats, ToolResult, UsageError
+from tvsnap import Grade, Image, Sandbox, Stats, ToolResult, Verifier
 from tvsnap.aio.forks import AsyncForks
+from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread, in_thread_at_last, until_done
-from tvsnap.client.operations import DEFAULT_TIMEOUT
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread, in_thread_at_last
+from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
 from tvsnap.fleet.fleet import SPREAD, Fleet
 from tvsnap.fleet.graph import FleetImages
 from tvsnap.fleet.rollout import FleetForks, FleetRollout
 from tvsnap.graph.model import Forgotten
+from tvsnap.model.arguments import check_whole
 from tvsnap.model.several import awaited_or_entered
 
+V = TypeVar("V")
 THREADS = 256
 """Calls of a fleet that may be under way at once: its threads only wait for servers."""
 
@@ -81,8 +84,7 @@ class AsyncFleet(Twin[Fleet]):
         Raises:
             UsageError: `n` is no whole number from 1 on.
         """
-        if not isinstance(n, int) or n < 1:
-            raise UsageError(f"n must be a whole number of at least 1, not {n!r}")
+        check_whole(n, "n", 1)
         return [self.rollout(image, task, **options) for _ in range(n)]
 
     def resume(self, state: str, task: str = "", label: str | None = None, **options: Any) -> AsyncFleetRollout:
@@ -201,50 +203,11 @@ class AsyncFleetImages(Twin[FleetImages]):
     """`FleetImages.list`, to be awaited."""
 
 
-class AsyncFleetRollout(Twin[FleetRollout]):
+class AsyncFleetRollout(RolloutTwin[FleetRollout]):
     """A `FleetRollout` whose methods are awaited. What is asked of it is done in the order in which it was asked for.
 
     It begins with its first call, or when it is entered as an asynchronous context manager, which closes it.
     """
-
-    def __init__(self, begin: Callable[[], FleetRollout], threads: ThreadPoolExecutor) -> None:
-        self._begin = begin
-        self._threads = threads
-        self._begun: FleetRollout | None = None
-        self._order = asyncio.Lock()  # it serves those that wait in the order in which they came
-        self._ending: Future[Any] | None = None  # a call that nobody waits for any more
-
-    @classmethod
-    def of(cls, rollout: FleetRollout, threads: ThreadPoolExecutor) -> AsyncFleetRollout:
-        """Returns the twin of a rollout that has begun.
-
-        Args:
-            rollout: the rollout.
-            threads: they make its calls.
-        """
-        its = cls(lambda: rollout, threads)
-        its._begun = rollout
-        return its
-
-    @property
-    def rollout(self) -> FleetRollout:
-        """The rollout underneath, whose methods block.
-
-        Raises:
-            UsageError: the rollout has not begun: no call was made, and no `async with` was entered.
-        """
-        if self._begun is None:
-            raise UsageError("the rollout has not begun; use `async with`, or make a call")
-        return self._begun
-
-    @property
-    def _original(self) -> FleetRollout:
-        return self.rollout
-
-    @property
-    def id(self) -> str | None:
-        """Its id at its server; see `Rollout.id`."""
-        return self.rollout.id
 
     @property
     def url(self) -> str:
@@ -256,34 +219,9 @@ class AsyncFleetRollout(Twin[FleetRollout]):
         """How many times it has gone on at another server."""
         return self.rollout.moves
 
-    @property
-    def root(self) -> str:
-        """Where it began; see `Rollout.root`."""
-        return self.rollout.root
-
-    @property
-    def state(self) -> str:
-        """The state at which it stands; see `Rollout.state`. It may block for as long as a request does."""
-        return self.rollout.state
-
-    @property
-    def depth(self) -> int:
-        """How many calls have changed its state; it may block as `state` does."""
-        return self.rollout.depth
-
-    @property
-    def private(self) -> str | None:
-        """Why it is in a private branch; it may block as `state` does."""
-        return self.rollout.private
-
-    @property
-    def unshared(self) -> str | None:
-        """Why the last call's result answers no other; it may block as `state` does."""
-        return self.rollout.unshared
-
     async def tools(self) -> Mapping[str, Any]:
         """Returns the tools that may be called, by name; see `Rollout.tools`."""
-        return cast("Mapping[str, Any]", await self._made(lambda rollout: rollout.tools))
+        return await self._made(lambda rollout: rollout.tools)
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, **options: Any
@@ -296,21 +234,21 @@ class AsyncFleetRollout(Twin[FleetRollout]):
             timeout: seconds; None for none.
             options: `after`, `deadline` and `grade`, as in `Rollout.call`.
         """
-        return cast("ToolResult", await self._made(lambda rollout: rollout.call(name, arguments, timeout, **options)))
+        return await self._made(lambda rollout: rollout.call(name, arguments, timeout, **options))
 
     async def exec_all(self, *given: Any, **options: Any) -> list[ToolResult]:
         """Runs several commands side by side, as one call; see `FleetRollout.exec_all`."""
-        return cast("list[ToolResult]", await self._made(lambda rollout: rollout.exec_all(*given, **options)))
+        return await self._made(lambda rollout: rollout.exec_all(*given, **options))
 
     async def put(self, *given: Any, **options: Any) -> ToolResult:
         """Copies bytes, a file or a folder of this machine into the sandbox; see `FleetRollout.put`."""
-        return cast("ToolResult", await self._made(lambda rollout: rollout.put(*given, **options)))
+        return await self._made(lambda rollout: rollout.put(*given, **options))
 
-    async def get(self, *given: Any, **options: Any) -> Any:
+    async def get(self, *given: Any, **options: Any) -> RemoteFetched:
         """Copies a file or a folder out of the sandbox; see `FleetRollout.get`."""
         return await self._made(lambda rollout: rollout.get(*given, **options))
 
-    async def grade(self, verifier: Any) -> Any:
+    async def grade(self, verifier: Verifier | str) -> Grade:
         """Grades the state at which it stands; see `FleetRollout.grade`."""
         return await self._made(lambda rollout: rollout.grade(verifier))
 
@@ -320,11 +258,11 @@ class AsyncFleetRollout(Twin[FleetRollout]):
 
     async def keep(self, label: str, output: str = "") -> str:
         """Records what was done in its sandbox as one step; see `FleetRollout.keep`."""
-        return str(await self._made(lambda rollout: rollout.keep(label, output)))
+        return await self._made(lambda rollout: rollout.keep(label, output))
 
     async def snapshot_if_idle(self) -> bool:
         """Takes a snapshot where it stands; see `FleetRollout.snapshot_if_idle`."""
-        return bool(await self._made(lambda rollout: rollout.snapshot_if_idle()))
+        return await self._made(lambda rollout: rollout.snapshot_if_idle())
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns its own sandbox; see `FleetRollout.sandbox`."""
@@ -337,52 +275,16 @@ class AsyncFleetRollout(Twin[FleetRollout]):
         Args:
             n: how many.
         """
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             begun = await begin(self._threads, lambda: rollout.fork(n), FleetForks.close)
         return AsyncForks(begun, [AsyncFleetRollout.of(one, self._threads) for one in begun], self._threads)
 
     async def settled(self) -> None:
         """Returns at once: a server has settled a call when it answers it."""
 
-    async def cancel(self) -> bool:
-        """Ends the call that is being made; see `Rollout.cancel`."""
-        return await in_thread(None, self.rollout.cancel)
-
-    async def close(self, outcome: str | None = None) -> None:
-        """Ends it, if it has begun; safe to repeat. See `Rollout.close`.
-
-        Args:
-            outcome: the error that ended it; None if none did.
-        """
-        if self._begun is not None:
-            begun = self._begun
-            await asyncio.shield(in_thread_at_last(self._threads, lambda: begun.close(outcome)))
-
-    async def __aenter__(self) -> AsyncFleetRollout:
-        async with self._in_order():
-            return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        await self.close(None if error is None else f"{type(error).__name__}: {error}")
-
-    @contextlib.asynccontextmanager
-    async def _in_order(self) -> AsyncIterator[FleetRollout]:
-        """A block that begins once what was asked of it before has been done."""
-        async with self._order:
-            if self._begun is None:
-                self._begun = await begin(self._threads, self._begin, FleetRollout.close)
-            ending, self._ending = self._ending, None
-            if ending is not None:
-                try:
-                    await until_done(ending)
-                except asyncio.CancelledError:
-                    self._ending = ending
-                    raise
-            yield self._begun
-
-    async def _made(self, work: Callable[[FleetRollout], Any]) -> Any:
+    async def _made(self, work: Callable[[FleetRollout], V]) -> V:
         """Returns what a thread gets from the rollout; where the awaiting task is cancelled, so is the call."""
-        async with self._in_order() as rollout:
+        async with self.in_order() as rollout:
             under_way = self._threads.submit(work, rollout)
             try:
                 return await asyncio.wrap_future(under_way)

@@ -16,6 +16,7 @@ from tvsnap.fleet.nodes import Node, NodeInfo, Nodes
 from tvsnap.fleet.rollout import FleetForks, FleetRollout, Opening
 from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.remade import Remade
+from tvsnap.model.arguments import check_seconds, check_whole
 
 SPREAD = 64
 """Open rollouts of a task that one node has, before the task spreads to another."""
@@ -49,12 +50,10 @@ class Fleet:
         Raises:
             UsageError: there are no addresses, one is none, or one is there twice.
         """
-        if not isinstance(spread, int) or spread < 1:
-            raise UsageError(f"spread must be a whole number of at least 1, not {spread!r}")
+        check_whole(spread, "spread", 1)
         if isinstance(urls, str) or not isinstance(urls, Iterable):
             raise UsageError(f"urls must be several addresses, as a list, not {urls!r}")
-        if not isinstance(patience, (int, float)) or not patience >= 0:
-            raise UsageError(f"patience must be a number of seconds of at least 0, not {patience!r}")
+        check_seconds(patience, "patience", least=0.0)
         self._nodes = Nodes(token=token, spread=spread, patience=patience)
         self._closed = False
         self.graph = FleetGraph(self._nodes)
@@ -131,8 +130,7 @@ class Fleet:
         Raises:
             NotFound, UsageError, Unreachable: as `rollout`. None is open then.
         """
-        if not isinstance(n, int) or n < 1:
-            raise UsageError(f"n must be a whole number of at least 1, not {n!r}")
+        check_whole(n, "n", 1)
         return self._all(self.rollout(image, task, **options) for _ in range(n))
 
     def resume(self, state: str, task: str = "", label: str | None = None, **options: Any) -> FleetRollout:

@@ -18,6 +18,8 @@ from tvsnap.wire.errors import Unreachable, WorkerDied
 
 AGAIN = 10.0
 """Seconds after which a node that could not be reached is tried again."""
+STATES = 100_000
+"""States of which it is known where they were seen."""
 LOST = (Unreachable, WorkerDied, ConnectionError)
 """What tells that a rollout's node, or its process there, is gone."""
 
@@ -129,17 +131,22 @@ class Nodes:
         if not there:
             raise Unreachable("no server of the fleet can be reached")
         with self._lock:
-            here = self._of[image, task]
+            here = self._of.get((image, task), Counter())
             url = choose(ranking(image, task, there), here, self._load, self._spread)
-            here[url] += 1
-            self._load[url] += 1
+            self._count((image, task), url, 1)
         return there[url]
 
     def count(self, key: Hashable, node: Node, change: int) -> None:
         """Notes that there are so many more rollouts of a key, (image, task) or another, at a node."""
         with self._lock:
-            self._of[key][node.url] += change
-            self._load[node.url] += change
+            self._count(key, node.url, change)
+
+    def _count(self, key: Hashable, url: str, change: int) -> None:
+        here = self._of[key]
+        here[url] += change
+        self._load[url] += change
+        if not any(here.values()):
+            del self._of[key]
 
     def each(self, look: Callable[[Client], T]) -> list[tuple[Node, T]]:
         """Asks all nodes that can be reached; those that are lost meanwhile are left out.
@@ -201,7 +208,10 @@ class Nodes:
 
     def seen(self, state: str, node: Node) -> None:
         """Notes at which node a state was seen, which is asked first for it."""
-        self._seen_at[state] = node.url
+        with self._lock:
+            self._seen_at[state] = node.url
+            if len(self._seen_at) > STATES:
+                del self._seen_at[next(iter(self._seen_at))]
 
     def numbered(self, number: int) -> Node:
         """Returns a node by its number; raises `NotFound` if it is not in the fleet any more."""

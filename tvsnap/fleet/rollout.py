@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from tvsnap import Client, Command, Grade, InfrastructureError, NotFound, StateLost, ToolResult, Verifier
 from tvsnap.client.bases import is_open
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
 from tvsnap.fleet.nodes import LOST, Node, Nodes
+from tvsnap.model.arguments import outcome_of
 from tvsnap.model.several import Several
 from tvsnap.wire.errors import Unreachable
 
@@ -315,7 +316,7 @@ class FleetRollout:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self.close(None if error is None else f"{type(error).__name__}: {error}")
+        self.close(outcome_of(error))
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
@@ -448,4 +449,4 @@ class FleetForks(Several[FleetRollout]):
 
 def _seen(result: ToolResult) -> tuple[object, ...]:
     """Returns what a model is shown of a result."""
-    return cast("tuple[object, ...]", (result.parts, result.exit_code, result.timed_out, result.truncated))
+    return result.parts, result.exit_code, result.timed_out, result.truncated

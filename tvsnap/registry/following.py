@@ -12,7 +12,7 @@ from functools import partial
 
 from tvsnap.cache import Cache
 from tvsnap.images import ImageNotFound
-from tvsnap.model.errors import NotFound, TvsnapError
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError
 from tvsnap.registry.pull import pull
 from tvsnap.registry.push import push
 from tvsnap.registry.store import ObjectStore
@@ -71,6 +71,7 @@ class StoredTasks:
         self._lock = threading.Lock()
         self._tasks: dict[str, _Task] = {}
         self._ending = threading.Event()
+        self._breaking_off = threading.Event()
         self._pulls = ThreadPoolExecutor(2, thread_name_prefix="tvsnap-pull")
         self._pusher = threading.Thread(target=self._push_as_they_grow, name="tvsnap-push", daemon=True)
         self._pusher.start()
@@ -112,12 +113,18 @@ class StoredTasks:
         return FOR_CALLS_S
 
     def close(self) -> None:
-        """Pushes what is new, as far as that takes some seconds; safe to repeat."""
+        """Pushes what is new, as far as that takes some seconds; safe to repeat.
+
+        When it returns, nothing uses the cache any more: what takes longer is broken off before the next image or
+        snapshot.
+        """
         self._ending.set()
-        self._pulls.shutdown(wait=False, cancel_futures=True)
         self._pusher.join(CLOSING_S)
         if self._pusher.is_alive():
             _LOG.warning("not all that is new could be pushed to %s in time (tvsnap push TASK URL)", self._url)
+        self._breaking_off.set()
+        self._pulls.shutdown(cancel_futures=True)
+        self._pusher.join()
 
     def _pull(self, task: str, known: _Task) -> None:
         """Brings a task's image and calls, and then its snapshots."""
@@ -125,7 +132,15 @@ class StoredTasks:
 
         def some(snapshots: bool) -> object:
             store = ObjectStore(self._url)
-            return pull(store, cache.graph, cache.images, cache.backend, task=task, snapshots=snapshots)
+            return pull(
+                store,
+                cache.graph,
+                cache.images,
+                cache.backend,
+                task=task,
+                snapshots=snapshots,
+                progress=self._go_on,
+            )
 
         try:
             there = self._try("taken from", task, partial(some, snapshots=False))
@@ -143,6 +158,8 @@ class StoredTasks:
         with self._lock:
             tasks = dict(self._tasks)
         for task, known in tasks.items():
+            if self._breaking_off.is_set():
+                return
             newest = self._newest(task)
             if newest > known.pushed and self._try("pushed to", task, partial(self._push, task)):
                 known.pushed = newest
@@ -150,7 +167,12 @@ class StoredTasks:
     def _push(self, task: str) -> None:
         cache = self._cache
         store = ObjectStore(self._url, writes=True)
-        push(store, cache.home, cache.graph, cache.images, cache.backend, task=task)
+        push(store, cache.home, cache.graph, cache.images, cache.backend, task=task, progress=self._go_on)
+
+    def _go_on(self, _what: str, _done: int, _all: int) -> None:
+        """Is called in the course of a transfer; raises `InfrastructureError` once it is to be broken off."""
+        if self._breaking_off.is_set():
+            raise InfrastructureError("the cache is about to be closed")
 
     def _newest(self, task: str) -> int:
         try:
@@ -165,6 +187,7 @@ class StoredTasks:
         except NotFound:
             return False  # nobody has pushed anything of it
         except TvsnapError as error:
-            _LOG.warning("task %r could not be %s the store at %s: %s", task, done, self._url, error)
+            if not self._breaking_off.is_set():
+                _LOG.warning("task %r could not be %s the store at %s: %s", task, done, self._url, error)
             return False
         return True

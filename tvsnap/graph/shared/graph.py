@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import sqlite3
 import threading
 import time
@@ -96,32 +95,11 @@ class SharedGraph(Graph):
         return Exchanged(self._asked, self._taken, self._given, waiting, self._dropped, self._postgres.lost)
 
     def claim(
-        self,
-        state: str,
-        call: ToolCall,
-        timeout: float,
-        backend: str = "",
-        *,
-        owner: str,
-        is_alive: Callable[[str], bool],
-        waited: float = 0.0,
-        quiet_s: float = math.inf,
-        task: str = "",
+        self, state: str, call: ToolCall, timeout: float, backend: str = "", *, owner: str, **asked: Any
     ) -> Edge | Lease | None:
         """See `Graph.claim`; another host may have recorded the call, or execute it."""
-
-        ask = partial(
-            super().claim,
-            state,
-            call,
-            timeout,
-            backend,
-            owner=owner,
-            is_alive=is_alive,
-            waited=waited,
-            quiet_s=quiet_s,
-            task=task,
-        )
+        ask = partial(super().claim, state, call, timeout, backend, owner=owner, **asked)
+        task = asked.get("task", "")
         found = ask()
         if not isinstance(found, Lease) or found.owner != owner:
             return found
