@@ -24,7 +24,7 @@ BRANCHES = 8
 """How many branches of one state are shown at most."""
 NARROWEST_TEXT = 16
 """The minimal width of a call's text, in cells; where the tree would leave less, its branches are folded."""
-TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 11
+TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 12
 COLUMNS = TIME + HITS + FORKS + SNAPSHOT
 
 FAILED = "✗"
@@ -305,7 +305,7 @@ class _TreeView:
 
 
 def _snapshot_text(snapshot: Snapshot) -> str:
-    """Returns a snapshot's size and what it captures: `48 kB FPS`."""
+    """Returns a snapshot's size and what it captures: `48 KiB FPS`."""
     letters = (name[0].upper() for name in ("files", "processes", "shell") if getattr(snapshot.captures, name))
     return f"{size(snapshot.size)} {''.join(letters)}"
 

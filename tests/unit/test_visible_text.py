@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
+from cli import tree_view
 from cli.text import size, visible
+from tests.unit.graph_helpers import snapshot_of
+from tvsnap.model.observations import Captures
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,11 @@ def test_no_character_of_format_is_left_but_those_that_scripts_need() -> None:
     for one in left - {"\t", "\n", "\u200c", "\u200d"}:
         name = unicodedata.name(one)
         assert "ARABIC" in name or "SYRIAC" in name or "KAITHI" in name or "EGYPTIAN" in name, name
+
+
+def test_the_longest_size_of_a_snapshot_stands_apart_from_its_forks() -> None:
+    snapshot = replace(snapshot_of("0" * 64), size=831 << 10, captures=Captures(True, True, True))
+    assert len(tree_view._snapshot_text(snapshot)) < tree_view.SNAPSHOT
 
 
 def test_sizes_are_told_in_powers_of_1024() -> None:
