@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.homes import with_images_of
 from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
 from tvsnap.cache import Cache
+from tvsnap.client import life, transport
 from tvsnap.fleet import AsyncFleet, Fleet, FleetRollout
 from tvsnap.graph import PROOF_APART
 from tvsnap.wire.errors import Unreachable
@@ -125,6 +127,8 @@ def test_a_server_that_is_not_there_is_passed_over(three: list[Server]) -> None:
         fleet.rollout("terminal")
     with pytest.raises(UsageError, match="closed"):
         fleet.rollout("terminal")
+    with pytest.raises(UsageError, match="closed"):
+        fleet.add("http://127.0.0.1:10")
     with pytest.raises(UsageError, match="at least one server"):
         Fleet([])
     for wrong in ("http://127.0.0.1:1", None, [None], ["ftp://x"], ["nonsense"], ["http://a:1", "http://a:1/"]):
@@ -201,7 +205,7 @@ def test_a_past_that_cannot_be_made_again_is_lost(server_home: Path, tmp_path: P
         kill(fleet, started, kept.url)
         with pytest.raises(StateLost, match=r"its step 1, made again at .*, came to something else"):
             bash(drawn, "echo more")
-        with pytest.raises(StateLost, match="its step 1 cannot be made again"):
+        with pytest.raises(StateLost, match=r"its step 1 cannot be made again at .*, as it put a file"):
             bash(given, "cat /tmp/file")
         with pytest.raises(StateLost, match="its step 1 cannot be made again"):
             given.record(1.0)
@@ -365,3 +369,94 @@ def test_an_awaited_fleet_moves_rollouts_too(server_home: Path, tmp_path: Path) 
 
     with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
         asyncio.run(work(started, fleet))
+
+
+def test_a_state_that_was_looked_at_is_not_exchanged_for_another(server_home: Path, tmp_path: Path) -> None:
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        drawn, blind, fixed, later = (fleet.rollout("terminal", "one") for _ in range(4))
+        for rollout in (drawn, blind, later):
+            bash(rollout, "head -c 8 /dev/urandom > /tmp/f")
+        bash(fixed, "echo 1 > /tmp/f")
+        for rollout in (drawn, fixed, later):
+            with fleet.materialise(rollout.state) as sandbox:
+                assert sandbox.read_file("/tmp/f")
+        bash(later, "echo 2 > /tmp/g")
+        kill(fleet, started, drawn.url)
+        for rollout, step in ((drawn, 1), (later, 1)):
+            with pytest.raises(StateLost, match=rf"the state after its step {step}, into which was looked"):
+                bash(rollout, "echo on")
+        assert bash(blind, "echo on") == bash(fixed, "echo on") == "on\n"
+        for rollout in (drawn, blind, fixed, later):
+            rollout.close()
+
+
+def test_one_server_is_not_taken_for_two(three: list[Server]) -> None:
+    with Fleet([three[0].url, three[0].url.replace("127.0.0.1", "localhost"), f"unix:{three[1].socket}"]) as fleet:
+        with pytest.raises(UsageError, match="are the same server"):
+            fleet.stats()
+        fleet.remove(three[0].url)
+        with fleet.rollout("terminal") as rollout:
+            assert bash(rollout, "echo on") == "on\n"
+
+
+def test_commands_that_are_none_are_refused(fleet: Fleet) -> None:
+    with fleet.rollout("terminal") as rollout, pytest.raises(UsageError, match=r"commands\[1\] must be a text"):
+        rollout.exec_all(["true", {"command": "true"}])  # type: ignore[list-item]
+
+
+def test_a_server_that_was_lost_is_tried_once(
+    server_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked of it after that fails at once, until it answers again."""
+    made: list[transport.Connection] = []
+
+    class Counted(transport.Connection):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            made.append(self)
+            super().__init__(*given, **options)
+
+    monkeypatch.setattr(transport, "Connection", Counted)
+    with servers(1, server_home, tmp_path) as started:
+        port = started[0].url.rpartition(":")[2]
+        with Fleet([started[0].url, NOWHERE]) as fleet:
+            rollouts = fleet.group("terminal", "one", 12)
+            bash(rollouts[0], "echo 1")
+            kill(fleet, started, started[0].url)
+            with pytest.raises(Unreachable):
+                fleet.stats()
+            made.clear()
+            for rollout in rollouts[:6]:
+                rollout.close()
+            for rollout in rollouts[6:]:
+                with pytest.raises(Unreachable):
+                    bash(rollout, "echo on")
+            assert len(made) < len(rollouts)  # and not five for each of them
+            assert all(node.lost for node in fleet.nodes)
+            started[0] = start(tmp_path / "node-0", "--port", port)
+            assert {node.url: node.lost is None for node in fleet.nodes} == {started[0].url: True, NOWHERE: False}
+            with fleet.rollout("terminal", "one") as later:
+                assert bash(later, "echo on") == "on\n"
+
+
+def test_a_rollout_of_a_server_that_is_frozen_goes_on_elsewhere(
+    server_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("LOOK_S", 0.5), ("CALL_S", 4.0), ("SHORT_S", 2.0), ("ANSWER_S", 1.0), ("LOST_S", 0.5)):
+        for module in (life, transport):
+            monkeypatch.setattr(module, name, seconds, raising=False)
+    with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
+        rollouts = fleet.group("terminal", "one", 3)
+        for rollout in rollouts:
+            bash(rollout, "echo 1 > /tmp/f")
+        frozen = next(each for each in started if each.url == rollouts[0].url)
+        with ThreadPoolExecutor(8) as threads:
+            frozen.process.send_signal(signal.SIGSTOP)
+            try:
+                made = [threads.submit(bash, rollout, "cat /tmp/f") for rollout in rollouts[:2]]
+                assert [one.result(60) for one in made] == ["1\n"] * 2
+                assert threads.submit(fleet.stats).result(60).rollouts
+                assert threads.submit(fleet.rollout, "terminal", "one").result(60).url != frozen.url
+                threads.submit(rollouts[2].close).result(60)
+                threads.submit(fleet.close).result(60)
+            finally:
+                frozen.process.send_signal(signal.SIGCONT)

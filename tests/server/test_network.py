@@ -261,7 +261,7 @@ def test_a_server_that_is_frozen_is_given_up(server: Server) -> None:
     with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=salt) as rollout:
         # Longer than a server without a sign of life is waited for: silence alone says nothing.
         assert rollout.call("bash", {"command": "sleep 6; echo there"}).output == "there\n"
-        with frozen(server):
+        with ThreadPoolExecutor(8) as threads, frozen(server):
             for ask in (
                 lambda: rollout.call("bash", {"command": "echo 1 >> /tmp/log"}),
                 lambda: rollout.put(b"x" * (32 << 20), "/tmp/large"),
@@ -269,10 +269,9 @@ def test_a_server_that_is_frozen_is_given_up(server: Server) -> None:
                 lambda: client.rollout("terminal", salt=salt),
                 lambda: client.graph.tasks(),
             ):
-                with ThreadPoolExecutor(1) as thread, pytest.raises(Unreachable, match=r"has shown no life for \d s"):
-                    thread.submit(ask).result(20)
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(client.close).result(20)
+                with pytest.raises(Unreachable, match=r"has shown no life for \d s"):
+                    threads.submit(ask).result(20)
+            threads.submit(client.close).result(20)
         with tvsnap.connect(server.url) as again, again.rollout("terminal", salt=salt) as later:
             assert later.call("bash", {"command": "echo on"}).output == "on\n"
 

@@ -148,7 +148,8 @@ def test_metrics_and_health(server: Server) -> None:
         text = answer.read().decode()
     assert "tvsnap_call_seconds_bucket" in text
     assert 'tvsnap_held{what="rollout"}' in text
-    assert ask(server, "GET", "/healthz") == (200, {"status": "ok"})
+    assert ask(server, "GET", "/healthz")[1]["status"] == "ok"
+    assert len({ask(server, "GET", "/healthz")[1]["id"] for _ in range(8)}) == 1
     assert ask(server, "GET", "/readyz")[1]["status"] == "ready"
 
 

@@ -19,6 +19,9 @@ ANSWER_S = 5.0
 LOST_S = 2.0
 """Seconds for a look at a server that was lost, before anything else is asked of it."""
 
+CHECKED_S = 1.0
+"""Seconds for which what such a look has found holds for others."""
+
 
 class Silent(Unreachable):
     """The server neither answers a request nor shows otherwise that it lives."""
@@ -38,6 +41,8 @@ class Life:
         self._seen = self._looked = -CALL_S  # by time.monotonic()
         self._looking = False
         self._lost: str | None = None
+        self._checking = threading.Lock()
+        self._checked = -CHECKED_S
 
     def check(self, since: float, limit: float) -> None:
         """Has the server asked, by a thread, whether it lives; does not wait for that.
@@ -81,11 +86,17 @@ class Life:
 
     def check_lost(self) -> None:
         """Raises `Unreachable` at once, or within seconds, if the server was lost and does not answer yet."""
-        lost = self._lost
-        if lost is None:
+        if self._lost is None:
             return
-        try:
-            self._look(LOST_S)
-        except (OSError, Unreachable):
-            raise Unreachable(lost) from None
-        self._lost = None
+        with self._checking:  # one looks for all
+            lost = self._lost
+            if lost is None:
+                return
+            if time.monotonic() - self._checked < CHECKED_S:
+                raise Unreachable(lost)
+            try:
+                self._look(LOST_S)
+            except (OSError, Unreachable):
+                self._checked = time.monotonic()
+                raise Unreachable(lost) from None
+            self._lost = None

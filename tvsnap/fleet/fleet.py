@@ -43,6 +43,7 @@ class Fleet:
         """
         Args:
             urls: the servers' addresses, as `tvsnap.connect` takes them. They are reached when they are needed.
+                Two addresses of one server are an error then.
             token: what the servers let in with; None where they ask for none.
             spread: open rollouts of a task that one server has, before the task spreads to another.
             patience: seconds to wait while a server's sandboxes are used up.
@@ -72,8 +73,9 @@ class Fleet:
             url: its address.
 
         Raises:
-            UsageError: it is there already, or is no address.
+            UsageError: it is there already, or is no address, or the fleet is closed.
         """
+        self._check_open()
         self._nodes.add(url)
 
     def remove(self, url: str) -> None:
@@ -90,7 +92,7 @@ class Fleet:
 
     @property
     def nodes(self) -> list[NodeInfo]:
-        """The servers."""
+        """The servers; one that was lost is asked, for 2 s at most, whether it can be reached again."""
         return self._nodes.infos()
 
     # -- rollouts ---------------------------------------------------------------------------------------------------
@@ -162,6 +164,8 @@ class Fleet:
     @contextlib.contextmanager
     def materialise(self, state: str, **options: Any) -> Iterator[RemoteSandbox]:
         """Returns a context manager with a sandbox in any state, at a server that knows it; see `Cache.materialise`.
+
+        A rollout that stands in that state, or came by it, goes on at another server only if it gets to the same state.
 
         Args:
             state: the state's full hash.
@@ -318,8 +322,8 @@ class Fleet:
             return rollouts
 
     def _knowing(self, state: str) -> Client:
-        """Returns the connection to a server that knows a state."""
-        return self._nodes.client(self._nodes.knowing(state))
+        """Returns the connection to a server that knows a state, into which somebody is about to look."""
+        return self._nodes.client(self._nodes.look_at(state))
 
     def _check_open(self) -> None:
         if self._closed:

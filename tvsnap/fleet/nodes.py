@@ -7,13 +7,17 @@ import itertools
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tvsnap import Client, NotFound, UsageError, connect
-from tvsnap.client.wire import Address
+from tvsnap import Client, NotFound, UsageError
+from tvsnap.client.life import LOST_S
+from tvsnap.client.transport import HEALTH, Transport
+from tvsnap.client.wire import Address, target
 from tvsnap.fleet.routing import choose, ranking
+from tvsnap.graph.model import State
 from tvsnap.wire.errors import Unreachable, WorkerDied
 
 AGAIN = 10.0
@@ -23,6 +27,7 @@ STATES = 100_000
 LOST = (Unreachable, WorkerDied, ConnectionError)
 """What tells that a rollout's node, or its process there, is gone."""
 
+S = TypeVar("S")
 T = TypeVar("T")
 _numbers = itertools.count()
 
@@ -48,15 +53,17 @@ class Node:
 
     Attributes:
         url: its address.
+        client: the connection.
         number: tells it from all others that there ever were in this process.
-        client: the connection; None until it is needed.
+        id: what the server calls itself; None until it was first asked for something.
         lost: why it could not be reached lately; None if it could.
         until: when it is tried again, by time.monotonic().
     """
 
     url: str
+    client: Client
     number: int = field(default_factory=lambda: next(_numbers))
-    client: Client | None = None
+    id: str | None = None
     lost: str | None = None
     until: float = 0.0
 
@@ -72,6 +79,7 @@ class Nodes:
         self._of: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
         self._load: Counter[str] = Counter()
         self._seen_at: dict[str, str] = {}  # at which node a state was seen
+        self._looked_at: set[str] = set()  # states into which somebody has looked
 
     def add(self, url: str) -> None:
         """Adds a server; see `Fleet.add`."""
@@ -81,7 +89,7 @@ class Nodes:
         with self._lock:
             if any(Address.parse(known) == address for known in self._nodes):
                 raise UsageError(f"{url} is in the fleet already")
-            self._nodes[url] = Node(url)
+            self._nodes[url] = Node(url, Client(Transport(url, self._token, self._patience)))
 
     def remove(self, url: str) -> None:
         """Takes a server out; see `Fleet.remove`."""
@@ -93,20 +101,31 @@ class Nodes:
             del self._nodes[url]
 
     def infos(self) -> list[NodeInfo]:
-        """Returns what people are told of them."""
+        """Returns what people are told of them; those that were lost are asked whether they live again."""
+        with self._lock:
+            lost = [node for node in self._nodes.values() if node.lost is not None]
+        side_by_side(self._look_again, lost)
         with self._lock:
             return [NodeInfo(one.url, self._load[one.url], one.lost) for one in self._nodes.values()]
 
     def client(self, node: Node) -> Client:
-        """Returns the connection to a node; raises what `tvsnap.connect` does."""
-        if node.client is None:
-            made: Client | None = connect(node.url, self._token, patience=self._patience)
+        """Returns the connection to a node.
+
+        Raises:
+            UsageError: the server does not know the token, or is in the fleet by another address, too.
+            Unreachable: there is no server.
+        """
+        if node.id is None:
+            node.client.transport.get(target("rollouts"))  # which needs the token
+            said = node.client.transport.get(HEALTH)
             with self._lock:
-                if node.client is None:
-                    node.client, made = made, None
-            if made is not None:
-                made.close()
-        assert node.client is not None
+                id = str(said.get("id", node.number))  # older servers have none
+                for other in self._nodes.values():
+                    if other is not node and other.id == id:
+                        raise UsageError(
+                            f"{node.url} and {other.url} are the same server: give a fleet one of these addresses"
+                        )
+                node.id = id
         return node.client
 
     def mark_lost(self, node: Node, error: Exception) -> None:
@@ -114,12 +133,25 @@ class Nodes:
         with self._lock:
             node.lost, node.until = str(error), time.monotonic() + AGAIN
 
+    def _look_again(self, node: Node) -> None:
+        """Finds out whether a node that was lost can be reached again."""
+        try:
+            node.client.transport.health(LOST_S)
+        except (OSError, *LOST) as error:
+            self.mark_lost(node, error)
+        else:
+            node.lost = None
+
     def reachable(self, apart_from: Iterable[str] = ()) -> list[Node]:
         """Returns the nodes that are not known to be lost; all, where that would be none."""
         with self._lock:
             now, avoided = time.monotonic(), set(apart_from)
             nodes = [node for node in self._nodes.values() if node.url not in avoided]
-            return [node for node in nodes if node.lost is None or now >= node.until] or nodes
+            due = [node for node in nodes if node.lost is not None and now >= node.until]
+            for node in due:
+                node.until = now + AGAIN  # others pass it over meanwhile
+        side_by_side(self._look_again, due)
+        return [node for node in nodes if node.lost is None] or nodes
 
     def assign(self, image: str, task: str, apart_from: Iterable[str] = ()) -> Node:
         """Returns the node for one more rollout of a task, which is counted there; see `release`.
@@ -154,7 +186,8 @@ class Nodes:
         Raises:
             Unreachable: none can be reached.
         """
-        answers = [(node, self._ask(node, look)) for node in self.reachable()]
+        nodes = self.reachable()
+        answers = zip(nodes, side_by_side(lambda node: self._ask(node, look), nodes), strict=True)
         found = [(node, answer[0]) for node, answer in answers if answer is not None]
         if not found:
             raise Unreachable("no server of the fleet can be reached")
@@ -201,8 +234,12 @@ class Nodes:
         Raises:
             NotFound: none that can be reached does.
         """
+        return self._found(state)[0]
+
+    def _found(self, state: str) -> tuple[Node, State]:
+        """Returns a node that knows a state, and the state; see `knowing`."""
         try:
-            return self.first(lambda client: client.graph.resolve(state), self._seen_at.get(state))[0]
+            return self.first(lambda client: client.graph.resolve(state), self._seen_at.get(state))
         except NotFound as error:
             raise NotFound(f"no server of the fleet that can be reached knows it: {error}") from None
 
@@ -212,6 +249,25 @@ class Nodes:
             self._seen_at[state] = node.url
             if len(self._seen_at) > STATES:
                 del self._seen_at[next(iter(self._seen_at))]
+
+    def look_at(self, state: str) -> Node:
+        """Returns a node that knows a state, into which somebody is about to look: see `was_looked_at`.
+
+        Args:
+            state: its hash, or a prefix of that.
+
+        Raises:
+            NotFound: none that can be reached does.
+        """
+        node, found = self._found(state)
+        with self._lock:
+            self._looked_at.add(found.hash)
+        return node
+
+    def was_looked_at(self, state: str) -> bool:
+        """Returns whether somebody may have seen more of a state than what calls have returned."""
+        with self._lock:
+            return state in self._looked_at
 
     def numbered(self, number: int) -> Node:
         """Returns a node by its number; raises `NotFound` if it is not in the fleet any more."""
@@ -224,7 +280,18 @@ class Nodes:
     def close(self) -> None:
         """Ends the rollouts of this fleet, and closes the connections."""
         with self._lock:
-            clients = [node.client for node in self._nodes.values() if node.client is not None]
-        for client in clients:
+            clients = [node.client for node in self._nodes.values()]
+
+        def close(client: Client) -> None:
             with contextlib.suppress(*LOST):
                 client.close()
+
+        side_by_side(close, clients)
+
+
+def side_by_side(work: Callable[[S], T], given: Sequence[S]) -> list[T]:
+    """Returns what `work` returns of each thing, in their order; threads do it if there are several."""
+    if len(given) < 2:
+        return [work(one) for one in given]
+    with ThreadPoolExecutor(min(len(given), 64)) as threads:
+        return list(threads.map(work, given))

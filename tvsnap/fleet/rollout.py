@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,15 +45,17 @@ class _Step:
     """What a rollout has done: how to do it again, and what was seen of it.
 
     Attributes:
-        repeat: does it once more, so many seconds after the last step, and returns what is seen of it; None where it
-            cannot be repeated.
+        repeat: does it once more, so many seconds after the last step, and returns what is seen of it; the reason where
+            it cannot be repeated.
         seen: what was seen of it.
         after: seconds that had passed since the step before.
+        state: where it has led, as far as that is known.
     """
 
-    repeat: Callable[[RemoteRollout, float], object] | None
+    repeat: Callable[[RemoteRollout, float], object] | str
     seen: object = None
     after: float = 0.0
+    state: str | None = None
 
 
 class FleetRollout:
@@ -70,6 +72,7 @@ class FleetRollout:
         self.moves = 0
         self._nodes, self._opening = nodes, opening
         self._steps: list[_Step] = []
+        self._first: str | None = None  # the state in which it began
         self._rested_since = time.monotonic()  # when the last step ended
         self._tried: set[str] = set()
         self._reward: float | None = None
@@ -81,6 +84,7 @@ class FleetRollout:
             self._begin()
         else:
             self._node, self._rollout = begun
+            self._first = begun[1].known_state
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -99,6 +103,10 @@ class FleetRollout:
     def state(self) -> str:
         """The state at which it stands; see `Rollout.state`."""
         found = self._do(lambda rollout: rollout.state)
+        if self._steps:
+            self._steps[-1].state = found
+        else:
+            self._first = found
         if self._node is not None:
             self._nodes.seen(found, self._node)
         return found
@@ -199,7 +207,7 @@ class FleetRollout:
 
         result = self._take(run, _seen)
         if not isinstance(source, bytes):
-            self._steps[-1].repeat = None
+            self._steps[-1].repeat = "it put a file or folder of this machine, which may have changed since"
         return result
 
     def get(self, path: str, destination: str | Path | None = None, **options: Any) -> RemoteFetched:
@@ -244,7 +252,8 @@ class FleetRollout:
         for one in begun:
             self._nodes.count(self._opening.key, node, 1)
             fork = FleetRollout(self._nodes, self._opening, (node, one))
-            fork._steps, fork._rested_since = list(self._steps), self._rested_since
+            fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
+            fork._first = self._first
             forks.append(fork)
         return FleetForks(forks)
 
@@ -285,7 +294,7 @@ class FleetRollout:
         From then on the rollout does not go on elsewhere, as nobody knows what was done in the sandbox.
         """
         found = self._do(lambda rollout: rollout.sandbox())
-        self._steps.append(_Step(None))
+        self._steps.append(_Step("nobody knows what was done in its sandbox"))
         return found
 
     def keep(self, label: str, output: str = "") -> str:
@@ -353,18 +362,32 @@ class FleetRollout:
 
     def _replay(self, rollout: RemoteRollout, url: str) -> None:
         """Repeats its steps, with the time that passed between them, and compares what is seen."""
+        self._first = self._same(self._first, rollout, "the state in which it began", url)
         for place, step in enumerate(self._steps, 1):
-            if step.repeat is None:
+            if isinstance(step.repeat, str):
                 raise StateLost(
-                    f"the rollout's server is lost, and its step {place} cannot be made again at {url}: begin a new one"
+                    f"the rollout's server is lost, and its step {place} cannot be made again at {url}, as "
+                    f"{step.repeat}: begin a new one"
                 )
             if step.repeat(rollout, step.after) != step.seen:
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
                     "begin a new one"
                 )
+            step.state = self._same(step.state, rollout, f"the state after its step {place}", url)
         if self._reward is not None:
             rollout.record(self._reward)
+
+    def _same(self, before: str | None, rollout: RemoteRollout, what: str, url: str) -> str | None:
+        """Returns the state that it has come to, which is the same as before if somebody has looked into that."""
+        if before is None or not self._nodes.was_looked_at(before):
+            return rollout.known_state
+        if rollout.state != before:
+            raise StateLost(
+                f"the rollout's server is lost, and {what}, into which was looked, is another one at {url}: "
+                "begin a new one"
+            )
+        return before
 
     def _leave(self) -> None:
         if self._node is not None:
@@ -428,7 +451,8 @@ class FleetRollout:
         moves, again = self.moves, repeat or perform
         # At the server where it is, that time has passed; elsewhere, the steps before it were only just repeated.
         result = self._do(lambda rollout: perform(rollout, after if self.moves > moves else 0.0))
-        self._steps.append(_Step(lambda rollout, after: seen(again(rollout, after)), seen(result), after))
+        state = self._at_server.known_state
+        self._steps.append(_Step(lambda rollout, after: seen(again(rollout, after)), seen(result), after, state))
         self._rested_since = time.monotonic()
         return result
 

@@ -19,8 +19,10 @@ def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> M
     if isinstance(commands, str):
         raise UsageError(f"commands must be a list of commands, not the text {commands[:60]!r}: put it into a list")
     told = []
-    for each in commands:
+    for place, each in enumerate(commands):
         one = Command(each) if isinstance(each, str) else each
+        if not isinstance(one, Command):
+            raise UsageError(f"commands[{place}] must be a text or a tvsnap.Command, not {each!r}")
         facts = {"command": one.command, "cwd": one.cwd, "env": dict(one.env), "separate": one.separate}
         told.append({name: value for name, value in facts.items() if value})
     return {"commands": told, **({"user": user} if user is not None else {})}

@@ -66,8 +66,8 @@ class StoredTasks:
         Raises:
             UsageError: the address is none, or a package is missing.
         """
-        self._cache, self._url, self._every = cache, url, every
-        ObjectStore(url, writes=True)  # so that what is wrong with it is said at once
+        self._cache, self._every = cache, every
+        self._url = ObjectStore(url, writes=True).url  # so that what is wrong with it is said at once
         self._lock = threading.Lock()
         self._tasks: dict[str, _Task] = {}
         self._ending = threading.Event()

@@ -81,6 +81,8 @@ class ObjectStore:
             raise UsageError(f"{url} is no address of a store: {error}") from None
         self._root = path.rstrip("/")
         self._local = "file" in (self._files.protocol if isinstance(self._files.protocol, tuple) else ())
+        if self._local and "://" not in url:
+            self.url = path  # what was given may be relative to where a server was started
         self._open(writes)
 
     def _open(self, writes: bool) -> None:

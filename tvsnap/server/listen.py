@@ -50,7 +50,7 @@ async def serve(
         ready: is called once the cache can be used.
     """
     connections: Collection[object] = ()
-    service = Service(cache, settings, "" if worker is None else worker.prefix)
+    service = Service(cache, settings, *(() if worker is None else (worker.prefix, worker.server)))
     app = make_app(service, worker)
     config = uvicorn.Config(
         AtMost(QueryInPlace(app) if settings.tvcache else app, settings.max_connections, lambda: len(connections)),

@@ -419,8 +419,8 @@ class ReportRoutes:
         return StreamingResponse(told, media_type=EVENTS, headers={"cache-control": "no-cache"})
 
     async def health(self, request: Request) -> Response:
-        """Tells that the server runs."""
-        return json_response({"status": "ok"})
+        """Tells that the server runs, and its id, which is another one after each start."""
+        return json_response({"status": "ok", "id": self._service.id})
 
     async def ready(self, request: Request) -> Response:
         """Tells whether the server takes requests."""

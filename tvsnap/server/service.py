@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
@@ -51,17 +52,20 @@ class Service:
         shares: who uses how many sandboxes.
         events: what happens, told to who listens.
         stored: keeps tasks in an object store; None where there is none.
+        id: tells this start of the server from all others.
         stopping: whether the server is about to stop: it begins nothing any more.
         closing: whether it ends what is under way.
     """
 
-    def __init__(self, cache: AsyncCache, settings: ServerSettings, prefix: str = "") -> None:
+    def __init__(self, cache: AsyncCache, settings: ServerSettings, prefix: str = "", id: str | None = None) -> None:
         """
         Args:
             cache: the cache; closing it is the caller's.
             settings: what the server is told.
             prefix: what the ids of what clients hold begin with.
+            id: the server's, where it has several processes.
         """
+        self.id = id or secrets.token_hex(8)
         self.cache = cache
         self.settings = settings
         self.contents = Contents(cache.cache.home)

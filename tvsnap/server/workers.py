@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import logging
 import os
 import secrets
@@ -48,6 +49,11 @@ class Worker:
     generation: int
     names: tuple[bytes, ...]
     secret: str
+
+    @property
+    def server(self) -> str:
+        """The id of the server, the same for all of its workers, from which the secret cannot be found out."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()[:16]
 
     @property
     def prefix(self) -> str:
