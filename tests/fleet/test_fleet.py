@@ -374,8 +374,9 @@ def test_an_awaited_fleet_moves_rollouts_too(server_home: Path, tmp_path: Path) 
 def test_a_state_that_was_looked_at_is_not_exchanged_for_another(server_home: Path, tmp_path: Path) -> None:
     with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
         drawn, blind, fixed, later = (fleet.rollout("terminal", "one") for _ in range(4))
-        for rollout in (drawn, blind, later):
+        for rollout in (drawn, later):
             bash(rollout, "head -c 8 /dev/urandom > /tmp/f")
+        bash(blind, "head -c 9 /dev/urandom > /tmp/f")
         bash(fixed, "echo 1 > /tmp/f")
         for rollout in (drawn, fixed, later):
             with fleet.materialise(rollout.state) as sandbox:
@@ -430,7 +431,7 @@ def test_a_server_that_was_lost_is_tried_once(
             for rollout in rollouts[6:]:
                 with pytest.raises(Unreachable):
                     bash(rollout, "echo on")
-            assert len(made) < len(rollouts)  # and not five for each of them
+            assert len(made) <= 2 * len(rollouts)  # each asks either server once, and not five times
             assert all(node.lost for node in fleet.nodes)
             started[0] = start(tmp_path / "node-0", "--port", port)
             assert {node.url: node.lost is None for node in fleet.nodes} == {started[0].url: True, NOWHERE: False}

@@ -152,6 +152,7 @@ class ClientBase:
             return
         with contextlib.suppress(Unreachable):  # a server that has gone has ended them
             for rollout in list(self._open):
+                self.transport.life.check_lost()
                 rollout.cancel()
                 rollout.close()
         self.transport.close()

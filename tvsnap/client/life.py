@@ -19,9 +19,6 @@ ANSWER_S = 5.0
 LOST_S = 2.0
 """Seconds for a look at a server that was lost, before anything else is asked of it."""
 
-CHECKED_S = 1.0
-"""Seconds for which what such a look has found holds for others."""
-
 
 class Silent(Unreachable):
     """The server neither answers a request nor shows otherwise that it lives."""
@@ -42,7 +39,7 @@ class Life:
         self._looking = False
         self._lost: str | None = None
         self._checking = threading.Lock()
-        self._checked = -CHECKED_S
+        self._checked = 0.0
 
     def check(self, since: float, limit: float) -> None:
         """Has the server asked, by a thread, whether it lives; does not wait for that.
@@ -88,11 +85,12 @@ class Life:
         """Raises `Unreachable` at once, or within seconds, if the server was lost and does not answer yet."""
         if self._lost is None:
             return
-        with self._checking:  # one looks for all
+        came = time.monotonic()
+        with self._checking:  # one looks for all that wait meanwhile
             lost = self._lost
             if lost is None:
                 return
-            if time.monotonic() - self._checked < CHECKED_S:
+            if self._checked > came:
                 raise Unreachable(lost)
             try:
                 self._look(LOST_S)
