@@ -1,0 +1,27 @@
+"""Videos: an environment whose tools look at long videos, and the models that these tools ask."""
+
+from tvsnap.video.environment import VideoEnvironment
+from tvsnap.video.models import (
+    Answer,
+    Embedder,
+    InSandbox,
+    Model,
+    Models,
+    PictureEmbedder,
+    Prompt,
+    Vectors,
+    WordLlama,
+)
+
+__all__ = [
+    "Answer",
+    "Embedder",
+    "InSandbox",
+    "Model",
+    "Models",
+    "PictureEmbedder",
+    "Prompt",
+    "Vectors",
+    "VideoEnvironment",
+    "WordLlama",
+]
