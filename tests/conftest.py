@@ -42,6 +42,7 @@ ORDER = (
         "fleet",
         "integrations",
         "priors",
+        "video",
         "training",
         "docs",
         "faults",
