@@ -1,5 +1,6 @@
 """Videos: an environment whose tools look at long videos, and the models that these tools ask."""
 
+from tvsnap.video.endpoint import Endpoint, EndpointEmbedder
 from tvsnap.video.environment import VideoEnvironment
 from tvsnap.video.models import (
     Answer,
@@ -16,6 +17,8 @@ from tvsnap.video.models import (
 __all__ = [
     "Answer",
     "Embedder",
+    "Endpoint",
+    "EndpointEmbedder",
     "InSandbox",
     "Model",
     "Models",
