@@ -2,6 +2,7 @@
 
 from tvsnap.video.endpoint import Endpoint, EndpointEmbedder
 from tvsnap.video.environment import VideoEnvironment
+from tvsnap.video.local import Captioner, Clip
 from tvsnap.video.models import (
     Answer,
     Embedder,
@@ -16,6 +17,8 @@ from tvsnap.video.models import (
 
 __all__ = [
     "Answer",
+    "Captioner",
+    "Clip",
     "Embedder",
     "Endpoint",
     "EndpointEmbedder",
