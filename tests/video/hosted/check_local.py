@@ -80,7 +80,9 @@ def captioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=128, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         initializer_range=1.0, bos_token_id=2, eos_token_id=0, pad_token_id=0, max_position_embeddings=512,
     )  # fmt: skip
-    config = LlavaConfig(vision_config=CLIPVisionConfig(**vision()), text_config=text, image_token_index=1, image_seq_length=4)
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**vision()), text_config=text, image_token_index=1, image_seq_length=4
+    )
     LlavaForConditionalGeneration(config).save_pretrained(folder)
     LlavaProcessor(
         CLIPImageProcessorPil(size=SIZE, crop_size=CROP),
