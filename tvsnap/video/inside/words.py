@@ -18,6 +18,8 @@ _SURE = 60
 _TOGETHER = 40
 """Frames that one process of Tesseract reads."""
 _SIDE_BY_SIDE = 2
+_BLOCK_OF_TEXT = "6"
+"""How Tesseract is to see a frame; with its modes for sparse text it misses words in boxes, and reads shapes as letters."""
 _WORD = re.compile(r"^(\S+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s+\d+\.\d+$")
 
 
@@ -44,7 +46,9 @@ def spoken(wav: Path, memory: int) -> Mapping[int, str]:
 def _read(frames: Sequence[Path], listing: Path, memory: int) -> list[str]:
     listing.write_text("".join(f"{frame}\n" for frame in frames))
     environment = {**os.environ, "OMP_THREAD_LIMIT": "1"}
-    said = checked(["tesseract", str(listing), "-", "--psm", "11", "-l", "eng", "tsv"], memory, env=environment)
+    said = checked(
+        ["tesseract", str(listing), "-", "--psm", _BLOCK_OF_TEXT, "-l", "eng", "tsv"], memory, env=environment
+    )
     listing.unlink()
     lines: dict[int, dict[tuple[str, str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for row in csv.DictReader(io.StringIO(said.decode("utf-8", "replace")), delimiter="\t", quoting=csv.QUOTE_NONE):
