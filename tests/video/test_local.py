@@ -16,7 +16,7 @@ HOSTED = Path(__file__).parent / "hosted"
 
 
 def test_checks_pass(training_programs: Path, tmp_path: Path) -> None:
-    command = [training_programs / "python", "-m", "pytest", "-q", "-c", HOSTED / "pytest.ini"]
+    command: list[str | Path] = [training_programs / "python", "-m", "pytest", "-q", "-c", HOSTED / "pytest.ini"]
     ran = subprocess.run(
         [*command, "--basetemp", tmp_path / "checks", HOSTED / "check_local.py"],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"},

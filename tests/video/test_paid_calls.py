@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.homes import with_images_of
 from tests.video.chat_server import Body, ChatServer, Reply, chat, chat_server, embeddings
 from tvsnap import Cache, Image, InfrastructureError, Rollout
 from tvsnap.video import Endpoint, EndpointEmbedder, Models, VideoEnvironment
@@ -49,6 +50,12 @@ def server() -> Iterator[ChatServer]:
     with chat_server() as running:
         running.answer = answer
         yield running
+
+
+@pytest.fixture
+def video_home(tvsnap_home: Path, video_image: Image, tmp_path: Path) -> Path:
+    """A data directory of the test's own, with the image."""
+    return with_images_of(tvsnap_home, tmp_path / "home")
 
 
 def models(server: ChatServer, **changed: Any) -> VideoEnvironment:

@@ -62,9 +62,7 @@ class _Loaded:
             )
             model = model.to(self.device).eval()
         except Exception as error:  # damaged files and lacking packages lead to errors of many kinds
-            raise UsageError(
-                f"the model in {self.folder} cannot be loaded: {type(error).__name__}: {error}"
-            ) from None
+            raise UsageError(f"the model in {self.folder} cannot be loaded: {type(error).__name__}: {error}") from None
         if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
             raise UsageError(f"the model in {self.folder} lacks weights, which would be random: {missing[:3]}")
         return processor, model
