@@ -44,6 +44,7 @@ ORDER = (
         "priors",
         "video",
         "training",
+        "video",
         "docs",
         "faults",
     ),
