@@ -42,7 +42,6 @@ ORDER = (
         "fleet",
         "integrations",
         "priors",
-        "video",
         "training",
         "video",
         "docs",
