@@ -106,21 +106,26 @@ def decide(question: Question, evidence: str) -> int | None:
     return chosen[0] if best > 0 and len(chosen) == 1 else None
 
 
-def _next(question: Question, turn: int, chance: random.Random, spread: float) -> tuple[str, dict[str, Any]]:
-    """Returns the call that the agent makes next."""
-    objects = ("object_memory_querying", {"question": "which objects are in the video?"})
-    look = ("segment_localization", {"description": question.text})
-    captions = [("caption_retrieval", {"start_segment_ID": start, "end_segment_ID": start + 14}) for start in (0, 15)]
-    about_objects = "How many" in question.text or "appears first" in question.text
-    best: list[tuple[str, dict[str, Any]]] = [objects, look] if about_objects else [look, *captions]
-    others = (
-        [("caption_retrieval", {"start_segment_ID": start, "end_segment_ID": start + 14}) for start in (5, 10)]
-        + [("segment_localization", {"description": option}) for option in question.options]
-        + [
+def candidates(question: Question) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the calls by which an agent may look for the answer."""
+    about = (question.text, *question.options)
+    return [
+        ("object_memory_querying", {"question": "which objects are in the video?"}),
+        *(("segment_localization", {"description": text}) for text in about),
+        *(("caption_retrieval", {"start_segment_ID": start, "end_segment_ID": start + 14}) for start in (0, 5, 10)),
+        *(
             ("visual_question_answering", {"question": question.text, "segment_ID": number})
             for number in range(0, 15, 3)
-        ]
-    )
+        ),
+    ]
+
+
+def _next(question: Question, turn: int, chance: random.Random, spread: float) -> tuple[str, dict[str, Any]]:
+    """Returns the call that the agent makes next."""
+    possible = candidates(question)
     if chance.random() < spread:
-        return chance.choice([*best, *captions, *others])
+        return chance.choice(possible)
+    objects, look, captions = possible[0], possible[1], possible[2 + len(question.options)]
+    about_objects = "How many" in question.text or "appears first" in question.text
+    best = [objects, look] if about_objects else [look, captions]
     return best[min(turn, len(best) - 1)]
