@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.engine.claiming.cancellation import Cancellation
-from tvsnap.engine.rollout import DEFAULT_TIMEOUT, RolloutEngine
+from tvsnap.engine.rollout import RolloutEngine
 from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Step
 from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
-from tvsnap.model.calls import ToolResult
+from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.display import Displayed
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command

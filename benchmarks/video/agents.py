@@ -76,7 +76,8 @@ def decide(question: Question, evidence: str) -> int | None:
         category: [int(first) for first in re.findall(r"segments (\d+)", seen)]
         for category, seen in _OBJECTS.findall(evidence)
     }
-    text, scores = question.text, defaultdict(float)
+    text = question.text
+    scores: defaultdict[int, float] = defaultdict(float)
     if found := re.search(r"while the (.+) is there", text):
         for caption in captions.values():
             for place, option in enumerate(question.options):

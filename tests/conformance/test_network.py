@@ -226,11 +226,17 @@ def test_what_the_policy_refuses_is_refused_at_connect(cache: Cache, terminal_im
 class Echo(threading.Thread):
     """A UDP server that says what it is told, with its count."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         super().__init__(daemon=True)
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((host, 0))
         self.count = 0
+
+    @property
+    def address(self) -> str:
+        """Its host and port."""
+        host, port = self.socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def run(self) -> None:
         while True:
@@ -241,9 +247,11 @@ class Echo(threading.Thread):
             self.socket.sendto(packet + b"%d" % self.count, sender)
 
 
-@pytest.fixture
-def echo() -> Iterator[Echo]:
-    echo = Echo()
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def echo(request: pytest.FixtureRequest) -> Iterator[Echo]:
+    if ":" in request.param and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    echo = Echo(request.param)
     echo.start()
     yield echo
     echo.socket.sendto(b"end", echo.socket.getsockname())
@@ -255,8 +263,7 @@ def test_packets_of_udp(
     backend: str, terminal_image: Image, tvsnap_home: Path, site: Site, echo: Echo, salt: str
 ) -> None:
     """To names that are allowed, and from them; what a call asked for is recorded, in forks as well."""
-    host, port = echo.socket.getsockname()
-    settings = NetworkSettings(hosts={"echo.test": f"{host}:{port}", "2001:db8::7": site.address})
+    settings = NetworkSettings(hosts={"echo.test": echo.address, "2001:db8::7": site.address})
     try:
         cache = Cache(tvsnap_home, backend=backend, network_settings=settings)
     except MachineLacks as lack:
@@ -272,6 +279,7 @@ def test_packets_of_udp(
         if Path("/proc/net/if_inet6").exists():
             with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
                 assert fetch(rollout, host="[2001:db8::7]").output == "1\n"
+                assert connect(rollout, "udp:2001:db8::7") == ["ECONNREFUSED"]
 
 
 def test_names_of_one_salt_are_no_matter_of_another(

@@ -180,3 +180,18 @@ def test_the_databases_of_the_image_are_as_loaded(sql_lab: SqlLab) -> None:
     assert len(DATABASES) == 2
     assert client.rows("SELECT id, name FROM items ORDER BY id") == [[1, "apple"], [2, "pear"], [3, "plum"]]
     assert client.rows("SELECT item, COUNT(*) FROM orders GROUP BY item ORDER BY item") == [[1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("sql_system", ["sqlite"], indirect=True)
+def test_decimals_are_those_of_the_program_sqlite3(client: Client) -> None:
+    texts = ["'1.10'", "'-2.050'", "'1e3'", "'25e-4'", "' +007'", "''", "'1a2.5'", "3", "-0.25", "1e300", "NULL"]
+    asked = [f"decimal_{name}({one}, {two})" for name in ("add", "sub", "mul") for one in texts for two in texts[:4]]
+    asked += [f"decimal({one})" for one in texts if one not in ("-0.25", "1e300")]  # later versions give all digits
+    asked += [f"decimal_cmp({one}, {two})" for one in texts for two in ("'1.11'", "NULL")]
+    asked += ["decimal_sum(x) FROM (SELECT '0.1' x UNION ALL SELECT NULL UNION ALL SELECT '99999999999999999999.90')"]
+    asked += ["decimal_sum(1) WHERE 0", "decimal_sum(NULL)"]
+    script = "".join(f"SELECT {one};\n" for one in asked)
+    said = client.call("bash", command=f"sqlite3 :memory: <<'EOF'\n.mode json\n{script}EOF")
+    theirs = [next(iter(json.loads(line)[0].values())) for line in said.output.splitlines()]
+    theirs = [one.lstrip("-") if isinstance(one, str) and not one.strip("-0.") else one for one in theirs]  # a mistake
+    assert [client.rows(f"SELECT {one}")[0][0] for one in asked] == theirs

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import secrets
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.authority import Authority
 from tests.image_lab import Recorder, add_program
 from tvsnap.docker.builds import BUILD, EngineTool
 from tvsnap.docker.engine import LABEL_HOME, Engine, home_tag
@@ -329,6 +334,89 @@ RUN echo "\x1b[31mred\x1b[0m"
         assert (image.rootfs / "dir/f").stat().st_mode & 0o777 == 0o700
         assert "red" in progress.lines
         assert leftovers(engine, tmp_path / "home", base) == []
+    finally:
+        if tool == "buildah":
+            subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)
+
+
+@pytest.fixture
+def trusted_only_with_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server whose authority only those know that are lent its certificate, as builds are."""
+    authority = Authority(tmp_path / "authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("server", "subjectAltName=IP:127.0.0.1"))
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/page").write_text("fetched\n")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("TVSNAP_BUILD_CERTIFICATES", str(authority.file))
+        yield f"https://127.0.0.1:{server.server_port}/page"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is missing: apt-get install curl")
+@pytest.mark.parametrize("tool", ["engine", "engine for buildah", "buildah"])
+def test_steps_trust_certificates_that_are_lent(
+    tmp_path: Path,
+    store: ImageStore,
+    engine: Engine,
+    tree: Path,
+    base: str,
+    trusted_only_with_certificates: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tool: str,
+) -> None:
+    if tool != "engine" and shutil.which("buildah") is None:
+        pytest.skip("buildah is missing: apt-get install buildah")
+    monkeypatch.setattr("tvsnap.docker.builds._has_buildkit", lambda: False)
+    reference = BASE
+    if tool == "buildah":
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+        reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
+        BuildahTool().load(tree, reference, lambda line: None)
+    program = tmp_path / "task/curl"
+    add_program(program, shutil.which("curl") or "", "bin/curl")
+    second = "RUN <<END\ncurl -sS $PAGE -o /second\nEND" if tool == "engine for buildah" else ""
+    folder = write(
+        tmp_path / "task",
+        Dockerfile=f"""# what comes first
+ARG WORD=unused
+FROM {reference} AS first
+ARG PAGE={trusted_only_with_certificates}
+COPY curl /
+RUN curl -sS $PAGE \\
+    -o /word && echo $SSL_CERT_FILE > /named
+{second}
+FROM {reference}
+COPY --from=first /word /named /
+COPY curl /
+""",
+    )
+    description = f"""
+        dockerfile: {{path: Dockerfile, context: .}}
+        run: ["curl -sS {trusted_only_with_certificates} -o /by-a-step"]
+        """
+    (folder / "image.yaml").write_text(description)
+    try:
+        image = store.build(folder)
+        for name in ("word", "by-a-step"):
+            assert (image.rootfs / name).read_text() == "fetched\n"
+        assert (image.rootfs / "named").read_text() == "/etc/tvsnap-build-certificates.pem\n"
+        assert not (image.rootfs / "etc/tvsnap-build-certificates.pem").exists()
+        assert not [name for name in image.env if "CERT" in name or "CA_" in name]
+        if tool != "buildah":
+            assert leftovers(engine, tmp_path / "home", base) == []
+            assert engine.api.images(name="tvsnap-build") == []
+        monkeypatch.delenv("TVSNAP_BUILD_CERTIFICATES")
+        with pytest.raises(ImageBuildError, match="failed"):
+            store.build(folder, force=True)
+        monkeypatch.setenv("TVSNAP_BUILD_CERTIFICATES", "/none.pem")
+        with pytest.raises(UsageError, match=r"TVSNAP_BUILD_CERTIFICATES: /none.pem cannot be read"):
+            store.build(folder, force=True)
     finally:
         if tool == "buildah":
             subprocess.run(["buildah", "rmi", reference], check=True, capture_output=True)

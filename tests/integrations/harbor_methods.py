@@ -111,6 +111,11 @@ async def ask(one: TvsnapEnvironment) -> list[Any]:
     await one.reset_dirs(remove_dirs=["/up"], create_dirs=["/logs/agent"], chmod_dirs=["/logs/agent"])
     answers.append(await one.is_dir("/up"))
     await one.prepare_logs_for_host()
+
+    # Each waits for the next: one after the other, they would wait for ever.
+    await one.exec("mkfifo /tmp/a /tmp/b /tmp/c")
+    chain = ("cat < a > b; echo first", "cat < b > c; echo second; exit 4", "echo all the way > a; cat < c")
+    answers += await asyncio.gather(*(one.exec(command, cwd="/tmp", timeout_sec=60) for command in chain))
     return answers
 
 

@@ -336,6 +336,9 @@ def test_each_method_of_an_environment(
         "the task has no service 'db'; have: main",
         "tvsnap environment cannot change network policy after start.",
         "False",
+        r"stdout='first\n' stderr=None return_code=0",
+        r"stdout='second\n' stderr=None return_code=4",
+        r"stdout='all the way\n' stderr=None return_code=0",
     ]
     assert answers[-1] == "attached", "the shell in the place of Harbor"
 

@@ -68,3 +68,42 @@ def test_a_call_that_nobody_awaits_any_more_is_ended(open_async: OpenAsync) -> N
             assert result.output == "on\n"
 
     asyncio.run(go())
+
+
+def test_commands_that_are_awaited_at_once_run_side_by_side(open_async: OpenAsync) -> None:
+    """Each waits for the next: one after the other, they would wait for ever."""
+
+    async def go() -> None:
+        async with open_async() as cache:
+            salt, told = secrets.token_hex(4), []
+            for _ in range(2):
+                async with cache.rollout("terminal", salt=salt) as rollout:
+                    await rollout.exec("mkfifo /tmp/a /tmp/b /tmp/c; sleep 0.05", user="root")
+                    found = await asyncio.gather(
+                        rollout.exec("cat < a > b; echo first", 60, cwd="/tmp"),
+                        rollout.exec("cat < /tmp/b > /tmp/c; echo second >&2; exit 4", 60, separate=True),
+                        rollout.exec('echo "$WORD" > /tmp/a; cat < /tmp/c', 60, env={"WORD": "all the way"}),
+                    )
+                    assert [each.exit_code for each in found] == [0, 4, 0]
+                    told.append([(each.output, each.stderr) for each in found])
+                    apart = await asyncio.gather(rollout.exec("id -un", user="nobody"), rollout.exec("echo own", 20))
+                    assert [each.output for each in apart] == ["nobody\n", "own\n"]
+            assert told == [[("first\n", None), ("", "second\n"), ("all the way\n", None)]] * 2
+            assert [each.source for each in found] == ["hit"] * 3
+
+            async with cache.rollout("terminal", salt=salt) as rollout:
+                done, late = await asyncio.gather(rollout.exec("echo done", 1), rollout.exec("echo begun; sleep 60", 1))
+                assert (done.output, done.timed_out, late.output, late.timed_out) == ("done\n", False, "begun\n", True)
+                ended = asyncio.ensure_future(rollout.exec("sleep 60", 90))
+                kept = asyncio.ensure_future(rollout.exec("sleep 1; echo kept", 90))
+                await asyncio.sleep(0.3)
+                ended.cancel()
+                await asyncio.sleep(0.1)
+                both = [asyncio.ensure_future(rollout.exec("sleep 60", 90)) for _ in range(2)]
+                kept.cancel()  # now nobody waits for either
+                await asyncio.sleep(0.5)
+                for each in both:
+                    each.cancel()
+                assert (await asyncio.wait_for(rollout.exec("echo on"), 30)).output == "on\n"
+
+    asyncio.run(go())

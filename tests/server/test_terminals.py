@@ -22,14 +22,15 @@ import pytest
 
 import tvsnap
 import tvsnap.aio
+from tests.authority import Authority
 from tests.conformance.helpers import eventually
 from tests.server.conftest import Server, start, url_of
 from tests.server.test_limits import home as home
 from tests.server.test_server import ask
 from tests.server.test_tenants import ONE, TWO
 from tests.server.test_tenants import guarded as guarded
-from tests.server.test_tls import Authority, serving
 from tests.server.test_tls import authority as authority
+from tests.server.test_tls import serving
 from tests.server.test_workers import processes_that_name
 from tvsnap.client.client import Client
 from tvsnap.client.terminals import Terminal

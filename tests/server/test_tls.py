@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import tvsnap
 import tvsnap.aio
+from tests.authority import Authority
 from tests.server.conftest import Server, start
 from tests.server.test_limits import home as home
 from tests.server.test_verbs import verb
@@ -20,39 +20,7 @@ from tvsnap.server.settings import ServerSettings
 from tvsnap.server.tls import server_context
 from tvsnap.wire.errors import Unauthorized, Unreachable
 
-CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 Issue = Callable[..., Path]
-
-
-def openssl(*words: str | Path) -> None:
-    """Runs the program."""
-    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
-
-
-class Authority:
-    """An authority, which issues certificates.
-
-    Attributes:
-        file: its own certificate.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._folder, self.file = folder, folder / "ca.pem"
-        subject = ("-subj", f"/CN={folder.name}")
-        openssl("req", "-x509", *CURVE, "-days", "2", *subject, "-keyout", folder / "ca.key", "-out", self.file)
-
-    def issue(self, name: str, extension: str) -> Path:
-        """Returns a file with a certificate and its key; each is alone in a file ending in .pem and .key, too."""
-        key, asked, made = (self._folder / f"{name}.{kind}" for kind in ("key", "csr", "pem"))
-        extensions = self._folder / f"{name}.ext"
-        extensions.write_text(extension)
-        openssl("req", *CURVE, "-subj", f"/CN={name}", "-keyout", key, "-out", asked)
-        signer = ("-CA", self.file, "-CAkey", self._folder / "ca.key", "-days", "2")
-        openssl("x509", "-req", "-in", asked, *signer, "-extfile", extensions, "-out", made)
-        both = self._folder / f"{name}.both"
-        both.write_bytes(made.read_bytes() + key.read_bytes())
-        return both
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvsnap.sql.inside.clients import advice
+from tvsnap.sql.inside.sqlite import decimals
 from tvsnap.sql.inside.sqlite.statements import statements
 from tvsnap.sql.inside.sqlite.system import SQLite
 from tvsnap.sql.inside.system import Answer, Column, StatementFailed, SystemFailed, Table
@@ -74,12 +76,53 @@ def test_regular_expressions(system: SQLite) -> None:
     assert run(system, "SELECT abs(-9223372036854775808)").error == "integer overflow"
 
 
+def test_decimals(system: SQLite) -> None:
+    query = "SELECT decimal_add('0.1', '0.20'), decimal_sub('1', '1.00'), decimal_mul('-1.10', '2.00'), decimal('1e-3')"
+    assert rows(system, query) == [["0.30", "0.00", "-2.20", "0.001"]]
+    query = "SELECT decimal_cmp('1', '1.0'), decimal_cmp('-2', '1'), decimal_cmp(NULL, 1), decimal_add(NULL, 1)"
+    assert rows(system, query) == [[0, -1, None, None]]
+    assert rows(system, "SELECT decimal_add('-0.5', '0.5'), decimal_mul('-0', 5)") == [["0.0", "0"]]
+    query = "SELECT decimal_exp('12300'), decimal_exp('-0.0450'), decimal_exp(0), decimal_pow2(-3), decimal_pow2('1')"
+    assert rows(system, query) == [["+1.23e+04", "-4.5e-02", "+0.0e+00", "+1.25e-01", None]]
+    query = "SELECT decimal_sum(x), decimal_sum(x) FILTER (WHERE x > 5) FROM (SELECT 0.1 x UNION ALL SELECT '1e-20')"
+    assert rows(system, query) == [["0.10000000000000000001", "0.00000000000000000001"]]
+    assert rows(system, "SELECT decimal_sum(1) WHERE 0") == [[None]]
+    most = "9" * 1_000_000
+    assert run(system, f"SELECT length(decimal_add('{most}', 0))").results[0].rows == [[1_000_000]]
+    assert run(system, f"SELECT decimal_add('{most}', 1)").error == "a decimal has more than 1000000 digits"
+    assert run(system, f"SELECT decimal_sum('{most}') FROM (SELECT 1 UNION ALL SELECT 2)").error == (
+        "a decimal has more than 1000000 digits"
+    )
+    assert run(system, "SELECT decimal('1e-9999999')").error == "a decimal has more than 1000000 digits"
+    assert run(system, "SELECT decimal_pow2(20001)").error.startswith("decimal_pow2(20001): the exponent must be from")
+    assert not changed(system, "SELECT decimal_add(1, 2)")
+
+
+@pytest.mark.skipif(not hasattr(sqlite3.Connection, "create_window_function"), reason="Python has none before 3.11")
+def test_decimals_of_windows(system: SQLite) -> None:
+    query = (
+        "SELECT decimal_sum(x) OVER (ROWS 1 PRECEDING) FROM (SELECT '0.1' x UNION ALL SELECT '0.20' UNION ALL SELECT 1)"
+    )
+    assert rows(system, query) == [["0.1"], ["0.30"], ["1.20"]]
+
+
+def test_all_digits_of_floats_where_the_program_gives_them(system: SQLite, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT decimal(0.1), decimal(2.0), decimal(1e999), decimal(x'3ff8000000000000'), decimal(x'31')"
+    monkeypatch.setattr(decimals, "EXPANDED", True)
+    assert rows(system, query) == [[str(Decimal.from_float(0.1)), "2", None, "1.5", None]]
+    monkeypatch.setattr(decimals, "EXPANDED", False)
+    assert rows(system, "SELECT decimal(0.1), decimal(2.0), decimal(1e999), decimal(x'31')") == [
+        ["0.1", "2.0", "0", "1"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "query", "error", "said"),
     [
         ("sqlite", ".tables", 'near ".": syntax error', ".tables is a command of the program sqlite3, and no SQL"),
         ("sqlite", "SELECT * FROM generate_series(1, 3)", "no such table: generate_series", "generate_series belongs"),
-        ("sqlite", "SELECT decimal_sum(a) FROM t", "no such function: decimal_sum", "decimal_sum belongs to the"),
+        ("sqlite", "SELECT sha3(a) FROM t", "no such function: sha3", "sha3 belongs to the"),
+        ("sqlite", "... COLLATE decimal", "no such collation sequence: decimal", "decimal belongs to the"),
         ("sqlite", "SELECT * FROM t", "no such table: t", ""),
         ("postgres", "SELECT 1;\n\\dt+ public.*", "syntax error", "\\dt+ is a command of the program psql"),
         ("postgres", "SELECT ' \\d' FROM", "syntax error", ""),

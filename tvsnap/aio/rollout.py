@@ -14,12 +14,11 @@ from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import awaited, begin, in_thread
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
-from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import MOST_FETCHED
-from tvsnap.model.calls import ToolResult
+from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.observations import Command
 from tvsnap.model.several import awaited_or_entered

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from tvsnap.aio.threads import Twin, begin, in_thread, in_thread_at_last, until_done
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.errors import UsageError
+from tvsnap.model.same_turn import RunsSideBySide
 
 
 class Begun(Protocol):
@@ -36,7 +37,7 @@ R = TypeVar("R", bound=Begun)
 T = TypeVar("T", bound="RolloutTwin[Any]")
 
 
-class RolloutTwin(Twin[R]):
+class RolloutTwin(Twin[R], RunsSideBySide):
     """A rollout whose methods are awaited; each is done by a thread.
 
     It begins with its first call, or when it is entered as an asynchronous context manager, which closes it.

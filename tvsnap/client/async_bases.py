@@ -16,6 +16,7 @@ from tvsnap.client.operations import RolloutAbout, SandboxAbout
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask
 from tvsnap.model.images import Image
+from tvsnap.model.same_turn import RunsSideBySide
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable
 
@@ -73,7 +74,7 @@ class AsyncClientBase:
         return list(rollouts)
 
 
-class AsyncRolloutBase(RolloutAbout):
+class AsyncRolloutBase(RolloutAbout, RunsSideBySide):
     """An `AsyncRemoteRollout` without what it has in common with a `RemoteRollout`: the order of what it is asked for.
 
     What is asked of it is done in the order in which it was asked for. It begins with its first use.

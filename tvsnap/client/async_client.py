@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, cast, overload
 from tvsnap.client.async_bases import AsyncClientBase, AsyncRolloutBase, AsyncSandboxBase, in_order
 from tvsnap.client.events import Event, EventParser
 from tvsnap.client.operations import (
-    DEFAULT_TIMEOUT,
     MOST_ENTRIES,
     MOST_READ,
     RemoteFetched,
@@ -34,7 +33,7 @@ from tvsnap.graph.model import Edge
 from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.arguments import check_outcome, check_reward, check_whole, outcome_of
-from tvsnap.model.calls import ToolResult
+from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image

@@ -21,7 +21,6 @@ from tvsnap.model.limits import Limits
 from tvsnap.model.network import Network, NetworkLike
 from tvsnap.wire.values import from_data
 
-DEFAULT_TIMEOUT = 30.0  # seconds, as of `Rollout.call`
 MOST_ENTRIES = 10_000  # as of `Sandbox.list_folder`
 MOST_READ = 16 * 1024 * 1024  # bytes, as of `Sandbox.read_file`
 

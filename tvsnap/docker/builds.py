@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
 import secrets
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from tvsnap.docker.engine import LABEL_HOME, LABEL_OWNER, Engine, home_tag
 from tvsnap.host.owners import Owner, is_alive
 from tvsnap.images.build.bootstrap import PATH
 from tvsnap.images.build.buildah_tool import BuildahTool
+from tvsnap.images.build.certificates import NAME, certificates, lending
 from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
 from tvsnap.images.build.context import pack_context
 from tvsnap.images.build.extract import extract_chunks
@@ -106,11 +109,43 @@ class EngineTool:
     def built(
         self, base: DockerfileBase, dockerfile: Dockerfile, keep_layers: bool, output: Output, fraction: Fraction
     ) -> Iterator[str]:
-        if dockerfile.buildkit:
-            build_with = self._built_by_buildkit if _has_buildkit() else self._built_by_buildah
-            with build_with(base, dockerfile, output) as image:
+        if dockerfile.buildkit and not _has_buildkit():
+            with self._built_by_buildah(base, dockerfile, output) as image:
                 yield image
             return
+        with self._lending(base) as base:
+            if dockerfile.buildkit:
+                with self._built_by_buildkit(base, output) as image:
+                    yield image
+            else:
+                with self._built_by_engine(base, keep_layers, output, fraction) as image:
+                    yield image
+
+    @contextlib.contextmanager
+    def _lending(self, base: DockerfileBase) -> Iterator[DockerfileBase]:
+        """A block in which the certificates that builds are lent are an image; yields a base that copies them."""
+        lent = certificates()
+        if lent is None:
+            yield base
+            return
+        tag, packed, member = secrets.token_hex(8), io.BytesIO(), tarfile.TarInfo(NAME)
+        member.size = len(lent)
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.addfile(member, io.BytesIO(lent))
+        labels = [f"LABEL {name}={json.dumps(value)}" for name, value in self.labels(BUILD).items()]
+        bring = partial(self._api.import_image_from_data, repository=_TEMPORARY, tag=tag, changes=labels)
+        self.engine.do("lending certificates", bring, packed.getvalue())
+        reference = f"{_TEMPORARY}:{tag}"
+        try:
+            yield lending(base, reference)
+        finally:
+            self._remove_images([reference])
+
+    @contextlib.contextmanager
+    def _built_by_engine(
+        self, base: DockerfileBase, keep_layers: bool, output: Output, fraction: Fraction
+    ) -> Iterator[str]:
+        """Builds with the engine's own builder, and removes what that made."""
         build = _ClassicBuild(output, fraction)
         try:
             try:
@@ -161,7 +196,7 @@ class EngineTool:
         return None if any(network["Name"] == "bridge" for network in networks) else "host"
 
     @contextlib.contextmanager
-    def _built_by_buildkit(self, base: DockerfileBase, dockerfile: Dockerfile, output: Output) -> Iterator[str]:
+    def _built_by_buildkit(self, base: DockerfileBase, output: Output) -> Iterator[str]:
         """Builds with the `docker` command, as the SDK does not support BuildKit."""
         command, env = _buildkit_command()
         command += ["--progress=plain", *(f"--label={name}={value}" for name, value in self.labels(BUILD).items())]

@@ -40,7 +40,7 @@ from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo, Step
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
-from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
+from tvsnap.model.calls import DEFAULT_TIMEOUT, Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.stats import Way
@@ -48,7 +48,6 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 _LOG = logging.getLogger("tvsnap.calls")
 """One line at level DEBUG for each call: what answered it, or why nothing did."""
-DEFAULT_TIMEOUT = 30.0  # seconds
 SPARE = 0.01  # of the time until a deadline: nobody has planned it to the hundredth
 OUTSIDE = "(outside)"
 """Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""

@@ -13,6 +13,7 @@ from tvsnap.environments.toolset import ToolEnvironment
 from tvsnap.guest.python_session import CUT, whole
 from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.observations import Command, Observation, Outcome
+from tvsnap.model.side_by_side import MOST_COMMANDS
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.shell.words import may_change_unseen
 
@@ -46,7 +47,7 @@ def execute(
 
 _COMMANDS = {
     "type": "array",
-    "maxItems": 256,
+    "maxItems": MOST_COMMANDS,
     "items": {
         "type": "object",
         "properties": {

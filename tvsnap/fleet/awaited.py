@@ -13,12 +13,13 @@ from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread, in_thread_at_last
-from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
+from tvsnap.client.operations import RemoteFetched
 from tvsnap.fleet.fleet import SPREAD, Fleet
 from tvsnap.fleet.graph import FleetImages
 from tvsnap.fleet.rollout import FleetForks, FleetRollout
 from tvsnap.graph.model import Forgotten
 from tvsnap.model.arguments import check_whole
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.several import awaited_or_entered
 
 V = TypeVar("V")

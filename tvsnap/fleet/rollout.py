@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from tvsnap import Client, Command, Grade, InfrastructureError, NotFound, StateLost, ToolResult, Verifier
 from tvsnap.client.bases import is_open
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
-from tvsnap.client.operations import DEFAULT_TIMEOUT, RemoteFetched
+from tvsnap.client.operations import RemoteFetched
 from tvsnap.fleet.nodes import LOST, Node, Nodes
 from tvsnap.model.arguments import outcome_of
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.several import Several
 from tvsnap.wire.errors import Unreachable
 

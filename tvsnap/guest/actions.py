@@ -24,6 +24,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Command, FolderListing, Outcome, TerminalBytes
 from tvsnap.model.services import ImageService
+from tvsnap.model.side_by_side import MOST_COMMANDS
 
 COLUMNS, ROWS = 80, 24
 """Size of a new sandbox's terminal."""
@@ -135,8 +136,8 @@ class GuestActions(ABC):
 
     def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
         check_seconds(timeout)
-        if len(commands) > together.MOST_COMMANDS:
-            raise UsageError(f"{len(commands)} commands at once are too many: at most {together.MOST_COMMANDS}")
+        if len(commands) > MOST_COMMANDS:
+            raise UsageError(f"{len(commands)} commands at once are too many: at most {MOST_COMMANDS}")
         limit = self.limits.output
         commands = [replace(each, env={**self._more_variables, **each.env}) for each in commands]
         self.number_processes()

@@ -9,7 +9,6 @@ from tvsnap.guest.python_session import whole
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command, Outcome
 
-MOST_COMMANDS = 256
 _FRAMES = MIB
 """Bytes, at most, of the headers around the outputs."""
 _LONGEST_ARGUMENT = 100_000

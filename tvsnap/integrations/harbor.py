@@ -344,6 +344,8 @@ class TvsnapEnvironment(BaseEnvironment):
     ) -> ExecResult:
         """Runs a command in a fresh bash, or answers it from the graph.
 
+        Commands that are awaited at the same time run side by side; see `AsyncRollout.exec`.
+
         Args:
             command: the command.
             cwd: where it starts; by default the task's or the image's working directory.
@@ -374,7 +376,12 @@ class TvsnapEnvironment(BaseEnvironment):
     async def _exec(
         self, arguments: Mapping[str, Any], timeout_sec: int | None, grade: tuple[str, ...] | None = None
     ) -> ExecResult:
-        result = self._counted(await self._running().call("exec", arguments, timeout=timeout_sec, grade=grade))
+        rollout = self._running()
+        if grade is None and "service" not in arguments:
+            made = rollout.exec(**arguments, timeout=timeout_sec)
+        else:
+            made = rollout.call("exec", arguments, timeout_sec, grade=grade)
+        result = self._counted(await made)
         if grade is not None and result.strain:
             self._strained.append(result.strain)
             self.logger.warning(

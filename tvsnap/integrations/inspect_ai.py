@@ -216,6 +216,8 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
     ) -> ExecResult[str]:
         """Runs a command, or answers it from the graph; see Inspect's `SandboxEnvironment.exec`.
 
+        Commands that are awaited at the same time run side by side; see `AsyncRollout.exec`.
+
         Args:
             cmd: the command and its arguments.
             input: its standard input.
@@ -239,12 +241,8 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         command = "exec -- " + shlex.join(map(self._without_chance, cmd))
         if input is not None:
             command = await self._with_input(command, input.encode() if isinstance(input, str) else input, who)
-        arguments: dict[str, Any] = {"command": command, "cwd": self._path(cwd or ""), "separate": True}
-        if env:
-            arguments["env"] = env
-        if who:
-            arguments["user"] = who
-        result = self._count(await self.rollout.call("exec", arguments, timeout))
+        made = self.rollout.exec(command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True)
+        result = self._count(await made)
         if result.timed_out:
             raise TimeoutError(f"{shlex.join(cmd)[:200]}: was ended after {timeout} seconds")
         errors = result.stderr or ""

@@ -31,6 +31,7 @@ from tvsnap.integrations.images import find_image
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import StateLost, UsageError
 from tvsnap.model.limits import MIB
+from tvsnap.model.same_turn import SameTurn
 from tvsnap.protocols import AnyRollout
 
 try:
@@ -226,6 +227,8 @@ class TvsnapDeployment(AbstractDeployment):
 class TvsnapRuntime(AbstractRuntime):
     """A SWE-ReX runtime over one rollout, whose calls are made in the order in which they are asked for.
 
+    Programs beside the session that are asked for at the same time are one call.
+
     Attributes:
         rollout: the rollout that makes its calls.
         sources: how many calls were answered in which way.
@@ -248,6 +251,7 @@ class TvsnapRuntime(AbstractRuntime):
         self._closed = False
         # One thread keeps the order, in whichever event loop a call is awaited: SWE-agent has one for each.
         self._turns = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-rex")
+        self._beside = SameTurn(lambda *call: self._in_turn(partial(self.rollout.call, *call)))
 
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
         """Returns whether the rollout can go on: it was not closed, and its state is not lost.
@@ -366,6 +370,8 @@ class TvsnapRuntime(AbstractRuntime):
     async def execute(self, command: Command) -> CommandResponse:
         """Runs a program beside the session, or answers it from the graph.
 
+        Programs that are awaited at the same time, with the same timeout, run side by side.
+
         Args:
             command: the program and its arguments, or with `shell` a command of `/bin/sh`; its environment, where that
                 is not the sandbox's; and where it starts.
@@ -378,16 +384,14 @@ class TvsnapRuntime(AbstractRuntime):
             NonZeroExitCodeError: it failed, and `check` is true.
             TvsnapError: tvsnap failed, not the command.
         """
-        return await self._in_turn(partial(self._execute, command))
-
-    def _execute(self, command: Command) -> CommandResponse:
         words = [command.command] if isinstance(command.command, str) else command.command
         if command.shell:
             words = ["/bin/sh", "-c", *words]
         if command.env is not None:
             words = ["env", "-i", *(f"{name}={value}" for name, value in sorted(command.env.items())), *words]
-        arguments = {"command": f"exec {shlex.join(words)}", "cwd": self._path(command.cwd or "")}
-        result = self._call("exec", arguments | {"separate": not command.merge_output_streams}, command.timeout)
+        arguments: dict[str, Any] = {"command": f"exec {shlex.join(words)}", "cwd": self._path(command.cwd or "")}
+        arguments["separate"] = not command.merge_output_streams
+        result = self._count(await self._beside.exec(arguments, command.timeout))
         if result.timed_out:
             raise CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
         errors = result.stderr or ""

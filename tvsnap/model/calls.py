@@ -13,6 +13,8 @@ from typing import Any, Literal
 from tvsnap.model.errors import UsageError
 
 Source = Literal["hit", "coalesced", "executed"]
+DEFAULT_TIMEOUT = 30.0
+"""Seconds that a rollout's call may take where its caller says nothing."""
 MAIN_ARGUMENTS = ("command", "query", "code", "what", "path", "keys", "sql")
 """The argument that says what a call does, in tools that have one."""
 TEXT, JSON, PNG, STDERR = "text/plain", "application/json", "image/png", "text/x-stderr"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvsnap.model.errors import UsageError
@@ -18,6 +18,10 @@ OWN_ADDRESS_6 = "2001:2::2"
 """The same for IPv6: of 2001:2::/48, which is reserved for network tests, too (RFC 5180)."""
 RELAY_ADDRESS = "198.18.0.1"
 """Where names are looked up inside, and the only address at which the relay's sockets are visible."""
+_CERTIFICATE_VARIABLES = (
+    "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO", "UV_NATIVE_TLS",
+)  # fmt: skip
 _HOST = re.compile(r"\.?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_ENDS = ("localhost", "local", "internal", "intranet", "private", "corp", "home", "lan", "arpa")
@@ -30,6 +34,15 @@ _UNREACHED = re.compile(
 )
 """Messages of programs that cannot resolve a name, or find no route: glibc, curl, wget, apt, pip, npm, git, go, uv."""
 _WAYS_OUT = 'give "none", "public", or a list of hosts ("example.org") and suffixes (".example.org")'
+
+
+def certificate_variables(path: str) -> Mapping[str, str]:
+    """Returns the environment variables by which programs find a file of certificates.
+
+    Args:
+        path: the file's path, as the programs see it.
+    """
+    return {name: "1" if name == "UV_NATIVE_TLS" else path for name in _CERTIFICATE_VARIABLES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ from tvsnap.model.calls import JSON, STDERR, Part, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command
 
+MOST_COMMANDS = 256
+"""Commands that one call runs at most."""
+
 
 def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> Mapping[str, Any]:
     """Returns the arguments of a call of `exec_all`, without those that have their default values."""

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from tvsnap.engine.rollout import DEFAULT_TIMEOUT
 from tvsnap.graph import Outlined
 from tvsnap.host.trees import MOST_FETCHED
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.grades import TIMEOUT
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Command

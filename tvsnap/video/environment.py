@@ -8,6 +8,7 @@ sandbox. The other four read that memory.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import shlex
 import time
@@ -19,7 +20,6 @@ from typing import Annotated, Any
 from tvsnap import (
     CallContext,
     InfrastructureError,
-    Limits,
     Sandbox,
     TerminalEnvironment,
     Tool,
@@ -37,6 +37,7 @@ MOST_CAPTIONS = 15
 """Captions that one call returns, as in VideoAgent."""
 CANDIDATES = 5
 """Segments that `segment_localization` returns, as in VideoAgent."""
+_VERSION = "1"
 _FRAMES = 4
 """Frames of a segment, and of three segments that a question is about."""
 _PROGRAM = "/run/tvsnap/video.pyz"
@@ -48,6 +49,18 @@ _LEAST_MEMORY = 512 << 20
 """Bytes of addresses that a decoder may take, at least; else three quarters of the sandbox's memory."""
 _BATCH = 32
 """Segments whose frames are in this process at once."""
+
+_SEGMENT = {"segment_id": int, "caption": str, "shown": str, "spoken": str}
+_ANSWERS: Mapping[str, Any] = {
+    "load": {"seconds": float, "width": int, "height": int, "segments": int},
+    "preprocess": {"segments": [_SEGMENT], "frames": int},
+    "finish": {"segments": int, "objects": int},
+    "captions": {"total": int, "frames": int, "segments": [_SEGMENT]},
+    "search": {"total": int, "segments": [_SEGMENT]},
+    "things": {"total": int, "objects": [{"object_id": int, "category": str, "segments": list}]},
+    "query": {},
+}
+"""What each step answers, as `_has_shape` reads it."""
 
 _Segment = Annotated[int, {"minimum": 0}]
 
@@ -64,7 +77,6 @@ class VideoEnvironment(TerminalEnvironment):
             UsageError: a model does not say which one it is.
         """
         self._models = Models() if models is None else models
-        self._identities = self._models.identities()
         reads: Callable[[Callable[..., Any]], Tool] = tool(read_only=True)
         readers: Sequence[Callable[..., Any]] = (
             self.object_memory_querying,
@@ -73,7 +85,9 @@ class VideoEnvironment(TerminalEnvironment):
             self.visual_question_answering,
         )
         tools = (tool(self.load_video_into_sandbox), tool(self.preprocess), *map(reads, readers))
-        super().__init__("video", "1", tools)
+        # Which models are asked is part of the root's name: states and answers of others are not shared.
+        asked = hashlib.sha256(json.dumps(self._models.identities(), sort_keys=True).encode()).hexdigest()
+        super().__init__("video", f"{_VERSION}, models {asked[:16]}", tools)
 
     def prepare(self, sandbox: Sandbox) -> None:
         """See `Environment.prepare`: puts the program of the tools into the sandbox."""
@@ -82,10 +96,6 @@ class VideoEnvironment(TerminalEnvironment):
         made = sandbox.exec(f"install -d -o {shlex.quote(sandbox.image.user)} {FOLDER}", timeout=60, user="root")
         if made.exit_code != 0:
             raise InfrastructureError(f"{FOLDER} cannot be made: {made.output.decode('utf-8', 'replace').strip()}")
-
-    def behaviour(self, limits: Limits) -> str:
-        """See `Environment.behaviour`: states and answers of other models are not shared."""
-        return json.dumps([super().behaviour(limits), self._identities], sort_keys=True)
 
     def load_video_into_sandbox(
         self, context: CallContext, video_name: Annotated[str, "the path of a file, or an address (http, https)"]
@@ -182,7 +192,7 @@ class VideoEnvironment(TerminalEnvironment):
             said = call.step("captions", {"first": first, "last": last})
             if segment_ID >= said["total"]:
                 raise ToolFailed(f"Segment ID {segment_ID} not in range 0-{said['total'] - 1}.")
-            last = said["segments"][-1]["segment_id"]
+            last = min(last, said["total"] - 1)
             if self._models.answerer is None:
                 facts = prompts.facts(said["segments"])
                 vectors = call.asked.text_vectors(self._models.embedder, [question, *facts])
@@ -198,7 +208,7 @@ class VideoEnvironment(TerminalEnvironment):
 class _Call:
     """One call: runs steps of the program inside, asks models, and makes the result.
 
-    As a context manager it turns what an agent has broken, and time that is over, into results.
+    As a context manager it turns time that is over into a result.
     """
 
     def __init__(self, context: CallContext) -> None:
@@ -215,8 +225,6 @@ class _Call:
         if isinstance(error, _OutOfTime):
             self._output, self._timed_out = "the call took too long\n", True
             return True
-        if isinstance(error, (KeyError, TypeError, ValueError, IndexError)):
-            raise ToolFailed("the memory of the video is damaged: load and preprocess the video again") from error
         return False
 
     @property
@@ -247,9 +255,14 @@ class _Call:
             lines = (outcome.errors or b"").decode("utf-8", "replace").strip().splitlines() or ["no reason"]
             raise ToolFailed(f"the program of the video tools ended with status {outcome.exit_code}: {lines[-1]}")
         answer = sandbox.read_file(_ANSWER, limit=_LARGEST_ANSWER) if "answer" in request else outcome.output
-        said = json.loads(answer)
-        if "failed" in said:
-            raise ToolFailed(str(said["failed"]))
+        try:
+            said = json.loads(answer)
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict) and isinstance(said.get("failed"), str):
+            raise ToolFailed(said["failed"])
+        if not _has_shape(said, _ANSWERS[name]):  # an agent has changed the memory, or what Python runs
+            raise ToolFailed("the memory of the video is damaged: load and preprocess the video again")
         return dict(said)
 
     def search(self, models: Models, description: str, most: int) -> dict[str, Any]:
@@ -275,6 +288,20 @@ class _OutOfTime(Exception):
 @cache
 def _program() -> bytes:
     return packed(Path(__file__).with_name("inside"), "tvsnap_video")
+
+
+def _has_shape(value: Any, shape: Any) -> bool:
+    """Returns whether a value from a sandbox, where an agent may have changed anything, is what a step answers.
+
+    Args:
+        value: any JSON.
+        shape: a type; a list with the shape of each item; or a mapping with the shapes of the keys that are needed.
+    """
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(_has_shape(value.get(key), one) for key, one in shape.items())
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_has_shape(one, shape[0]) for one in value)
+    return isinstance(value, (int, float) if shape is float else shape) and not isinstance(value, bool)
 
 
 def _encoded(vectors: Sequence[bytes]) -> list[str]:

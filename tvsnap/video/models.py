@@ -242,7 +242,7 @@ class Asked:
         """
         if not prompts:
             return []
-        answers = self._ask(model, lambda: model.ask(prompts, sandbox=self._sandbox, seconds=self.left))
+        answers = self._ask(model, lambda: list(model.ask(prompts, sandbox=self._sandbox, seconds=self.left)))
         if len(answers) != len(prompts) or not all(isinstance(one, Answer) and one.text.strip() for one in answers):
             raise InfrastructureError(
                 f"the model {model.identity!r} must give a text for each of {len(prompts)} prompts, and did not"

@@ -88,7 +88,7 @@ def objects_by_name(asked: str, objects: Sequence[Mapping[str, Any]], total: int
         count = (
             f"There is 1 {category}" if len(found) == 1 else f"There are {len(found)} objects of category {category}"
         )
-        seen = "; ".join(f"object {one['object_id']} in {_spans(sorted(map(int, one['segments'])))}" for one in found)
+        seen = "; ".join(f"object {one['object_id']} in {_spans(one['segments'])}" for one in found)
         lines.append(f"{count}: {seen}.")
     return " ".join(lines) + f" The video has {total} segments."
 

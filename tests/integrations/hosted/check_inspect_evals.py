@@ -115,6 +115,19 @@ async def test_several_calls_at_once(home: str, salt: str) -> None:
     await end(ours)
 
 
+async def test_commands_that_are_awaited_at_once_run_side_by_side(home: str, salt: str) -> None:
+    """Each waits for the next: one after the other, they would wait for ever."""
+    scripts = ["cat < a > b; echo first", "cat < b > c; echo second >&2; exit 4", "echo $WORD > a; cat < c"]
+    said = []
+    for _ in range(2):
+        ours = await begin(home, salt)
+        await ours.exec(["mkfifo", "/tmp/a", "/tmp/b", "/tmp/c"])
+        asked = (ours.exec(["sh", "-c", one], cwd="/tmp", env={"WORD": "all the way"}, timeout=60) for one in scripts)
+        said.append([(one.stdout, one.stderr, one.returncode) for one in await asyncio.gather(*asked)])
+        await end(ours)
+    assert said == [[("first\n", "", 0), ("", "second\n", 4), ("all the way\n", "", 0)]] * 2
+
+
 async def test_a_shell_can_be_opened_in_a_fork_of_a_sample(home: str, salt: str) -> None:
     ours = await begin(home, salt)
     await ours.exec(["sh", "-c", "echo here > /tmp/seen"])

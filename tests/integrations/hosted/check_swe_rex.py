@@ -16,6 +16,7 @@ from swerex.deployment.abstract import AbstractDeployment
 from swerex.deployment.hooks.abstract import DeploymentHook
 from swerex.deployment.local import LocalDeployment
 from swerex.runtime.abstract import (
+    AbstractRuntime,
     BashAction,
     BashInterruptAction,
     BashObservation,
@@ -204,6 +205,26 @@ def test_it_says_what_swe_rexs_own_runtime_says(made: Made, tmp_path: Path) -> N
     write = WriteFileRequest(path="/usr", content="")
     assert outcome(ours.runtime.write_file(write)) is outcome(theirs.runtime.write_file(write)) is IsADirectoryError
     asyncio.run(theirs.stop())
+
+
+def test_programs_that_are_awaited_at_once_run_side_by_side(made: Made) -> None:
+    """Each waits for the next: one after the other, they would wait for ever."""
+    scripts = ["cat < a > b; echo first", "cat < b > c; echo second >&2", "echo all the way > a; cat < c"]
+    for way in ("executed", "hit"):
+        deployment = made(policy="record-all")
+        asyncio.run(deployment.start())
+        runtime = deployment.runtime
+
+        async def work(runtime: AbstractRuntime = runtime) -> list[tuple[str, str]]:
+            await runtime.execute(Command(command="mkfifo a b c", shell=True, cwd="/tmp"))
+            asked = [Command(command=script, shell=True, cwd="/tmp", timeout=60) for script in scripts]
+            asked.append(Command(command="exit 3", shell=True, timeout=60, check=True))
+            said: list[Any] = await asyncio.gather(*map(runtime.execute, asked), return_exceptions=True)
+            assert isinstance(said.pop(), exceptions.NonZeroExitCodeError)
+            return [(each.stdout, each.stderr) for each in said]
+
+        assert asyncio.run(work()) == [("first\n", ""), ("", "second\n"), ("all the way\n", "")]
+        assert runtime.sources[way] == 5
 
 
 def test_a_command_that_bash_cannot_read_is_not_run(made: Made) -> None:

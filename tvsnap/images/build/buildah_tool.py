@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tvsnap.host.native import INIT
 from tvsnap.images.build.bootstrap import PATH
+from tvsnap.images.build.certificates import CONTEXT, NAME, certificates, lending
 from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
 from tvsnap.images.build.derived import COPY
 from tvsnap.images.build.plain import FILES, plain_dockerfile
@@ -141,6 +142,14 @@ class BuildahTool:
         # The label makes the result differ from the base itself, and from images that others built of the same steps.
         options += [f"--label={LABEL_PURPOSE}=build", *self._options]
         with tempfile.TemporaryDirectory(prefix="tvsnap-build-") as scratch:
+            lent = certificates()
+            if lent is not None:
+                base = lending(base, CONTEXT)
+                folder = Path(scratch, CONTEXT)
+                folder.mkdir()
+                (folder / NAME).write_bytes(lent)
+                (folder / NAME).chmod(0o644)
+                options += [f"--build-context={CONTEXT}={folder}"]
             if dockerfile.buildkit:  # older versions know neither here-documents nor --link
                 base, files = _plain(base, Path(scratch))
                 options += [f"--build-context={FILES}={files}"]

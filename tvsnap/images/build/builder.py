@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
+from tvsnap.images.build.certificates import lend, step_variables, take_back
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
@@ -234,6 +235,7 @@ class _Build:
             if not (spec.runs and note.startswith(_ABOUT_PROGRAM)) and not (program and note.startswith(_ABOUT_HEALTH)):
                 self._note(note)
         self._lend_network()
+        lend(self.root)
         if remaining:
             with self.steps.step(f"packages: {', '.join(remaining)}"):
                 self._shell(install_script(remaining), {**env, "DEBIAN_FRONTEND": "noninteractive"}, "/")
@@ -247,6 +249,7 @@ class _Build:
         loaded = self._load(env)
         env = {**env, **loaded.env, **spec.env}
         with self.steps.step("finish"):
+            take_back(self.root)
             user = spec.user or config.user or "root"
             account_ids(self.root, user)
             if spec.clock is not None or spec.random_seed is not None:
@@ -320,7 +323,7 @@ class _Build:
         run_inside(
             self.root,
             ["/bin/sh", "-e", "-c", script],
-            {**proxy_variables(), "HOME": "/root", **env},
+            {**proxy_variables(), **step_variables(), "HOME": "/root", **env},
             self.steps.output,
             cwd=cwd,
             hostname=self.spec.hostname,

@@ -7,24 +7,18 @@ from collections.abc import Mapping
 
 from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import InfrastructureError
-from tvsnap.model.network import RELAY_ADDRESS
+from tvsnap.model.network import RELAY_ADDRESS, certificate_variables
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Sandbox
 
 CERTIFICATES = "/etc/tvsnap-certificates.pem"
-_VARIABLES = (
-    "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
-    "CARGO_HTTP_CAINFO", "UV_NATIVE_TLS",
-)  # fmt: skip
 _NAMES = f"rm -rf /etc/resolv.conf && printf 'nameserver {RELAY_ADDRESS}\\n' > /etc/resolv.conf"
 _TIMEOUT = 60.0
 
 
 def variables(settings: NetworkSettings) -> Mapping[str, str]:
     """Returns the environment variables by which programs find the host's certificates."""
-    if settings.certificates is None:
-        return {}
-    return {name: "1" if name == "UV_NATIVE_TLS" else CERTIFICATES for name in _VARIABLES}
+    return {} if settings.certificates is None else certificate_variables(CERTIFICATES)
 
 
 def identity(settings: NetworkSettings) -> str:

@@ -20,8 +20,9 @@ _CLIENTS: Dict[str, _Client] = {
         "sqlite3",
         re.compile(r"^\s*(\.[a-z]+)\b", re.MULTILINE),
         re.compile(
-            r"no such (?:function|table|module): (generate_series|decimal\w*|sha3\w*|readfile|writefile|fsdir|lsmode|"
+            r"no such (?:function|table|module): (generate_series|sha3\w*|readfile|writefile|fsdir|lsmode|"
             r"ieee754\w*|base64|base85|edit|completion|zipfile|csv|shathree|usleep)$"
+            r"|no such collation sequence: (decimal|uint)$"
         ),
     ),
     "postgres": _Client("psql", re.compile(r"^\s*(\\[A-Za-z!?]\S*)", re.MULTILINE), _NEVER),
@@ -47,7 +48,8 @@ def advice(system: str, query: str, error: str) -> str:
     client = _CLIENTS[system]
     missing, command = client.missing.search(error), client.commands.search(query)
     if missing:
-        return f"{missing[1]} belongs to the program {client.name}: use that in the terminal, or write it in SQL"
+        name = next(filter(None, missing.groups()))
+        return f"{name} belongs to the program {client.name}: use that in the terminal, or write it in SQL"
     if command:
         named = next(filter(None, command.groups()))
         where = "use that in the terminal, or the tool schema"

@@ -69,15 +69,16 @@ lateral like limit not offset on or returning select set some then union unique 
 
 _SQLITE = _names("""
 abs acos acosh asin asinh atan atan2 atanh avg bm25 cast ceil ceiling changes char coalesce concat concat_ws cos cosh
-count cume_dist date datetime degrees dense_rank exp first_value floor format generate_series glob group_concat hex
-highlight if ifnull iif instr json json_array json_array_length json_each json_error_position json_extract
-json_group_array json_group_object json_insert json_object json_patch json_pretty json_quote json_remove json_replace
-json_set json_tree json_type json_valid jsonb julianday lag last_insert_rowid last_value lead length like likelihood
-likely ln log log10 log2 lower ltrim match matchinfo max min mod nth_value ntile nullif octet_length offsets
-percent_rank pi pow power printf quote radians rank regexp replace round row_number rtreecheck rtreedepth rtreenode
-rtrim sign sin sinh snippet soundex sqlite_compileoption_get sqlite_compileoption_used sqlite_source_id sqlite_version
-sqrt strftime string_agg substr substring subtype sum tan tanh time timediff total total_changes trim trunc typeof unhex
-unicode unixepoch unlikely upper zeroblob
+count cume_dist date datetime decimal decimal_add decimal_cmp decimal_exp decimal_mul decimal_pow2 decimal_sub
+decimal_sum degrees dense_rank exp first_value floor format generate_series glob group_concat hex highlight if ifnull
+iif instr json json_array json_array_length json_each json_error_position json_extract json_group_array
+json_group_object json_insert json_object json_patch json_pretty json_quote json_remove json_replace json_set json_tree
+json_type json_valid jsonb julianday lag last_insert_rowid last_value lead length like likelihood likely ln log log10
+log2 lower ltrim match matchinfo max min mod nth_value ntile nullif octet_length offsets percent_rank pi pow power
+printf quote radians rank regexp replace round row_number rtreecheck rtreedepth rtreenode rtrim sign sin sinh snippet
+soundex sqlite_compileoption_get sqlite_compileoption_used sqlite_source_id sqlite_version sqrt strftime string_agg
+substr substring subtype sum tan tanh time timediff total total_changes trim trunc typeof unhex unicode unixepoch
+unlikely upper zeroblob
 """)
 """`PRAGMA function_list` of SQLite 3.40, its virtual tables, and later ones; without those that write or load."""
 

@@ -109,15 +109,15 @@ def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int)
 
 
 def objects(memory: sqlite3.Connection) -> list[dict[str, Any]]:
-    """Returns the objects, each with its category and the segments that it is in, with its motion there."""
+    """Returns the objects, each with its category and the segments that it is in."""
     rows = memory.execute(
-        "SELECT object_id, category, segment_id, motion FROM Objects JOIN Objects_Segments USING (object_id) "
+        "SELECT object_id, category, segment_id FROM Objects JOIN Objects_Segments USING (object_id) "
         "ORDER BY object_id, segment_id"
     )
     found: dict[int, dict[str, Any]] = {}
-    for number, category, segment, motion in rows:
-        one = found.setdefault(number, {"object_id": number, "category": category, "segments": {}})
-        one["segments"][segment] = motion
+    for number, category, segment in rows:
+        one = found.setdefault(number, {"object_id": number, "category": category, "segments": []})
+        one["segments"].append(segment)
     return list(found.values())
 
 

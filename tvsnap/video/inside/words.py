@@ -19,7 +19,7 @@ _TOGETHER = 40
 """Frames that one process of Tesseract reads."""
 _SIDE_BY_SIDE = 2
 _BLOCK_OF_TEXT = "6"
-"""How Tesseract is to see a frame; with its modes for sparse text it misses words in boxes, and reads shapes as letters."""
+"""How Tesseract is to see a frame. In modes for sparse text it misses words in boxes, and reads shapes as letters."""
 _WORD = re.compile(r"^(\S+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s+\d+\.\d+$")
 
 

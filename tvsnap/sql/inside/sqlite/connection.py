@@ -17,6 +17,7 @@ from urllib.parse import quote as quote_url
 from ..dialects import PRAGMA_LOOKUPS
 from ..results import binary
 from ..system import Result
+from . import decimals
 from .files import remember, times_asked
 
 PATIENCE = 5.0
@@ -63,6 +64,7 @@ class Connection:
             self._base.create_function("random", 0, _random)
             self._base.create_function("randomblob", 1, _randomblob)
             self._base.create_function("regexp", 2, self._matches, deterministic=True)  # as in the program sqlite3
+            decimals.register(self._base, self._complain)
             self._files = self._open_files()
         except sqlite3.Error:
             self._base.close()
@@ -171,6 +173,9 @@ class Connection:
         except (re.error, RecursionError) as error:
             self._complaint = f"REGEXP {pattern!r}: {error}"
             raise
+
+    def _complain(self, message: str) -> None:
+        self._complaint = message
 
     def _open_files(self) -> Set[str]:
         return {path for _, _, path in self.ask("PRAGMA database_list") if path}
