@@ -210,7 +210,7 @@ def test_what_is_recorded_lasts(tmp_path: Path, service: Service) -> None:
             assert rollout.call("search", {"what": "a"}).source == source
     with Graph(tmp_path / "tvsnap.db") as graph:
         assert graph.counters()["saved_cost.usd"] == 2.0
-        assert figures(tmp_path, graph)["saved_cost"] == {"usd": 2.0}
+        assert figures(tmp_path, graph)["saved_cost"] == {"tokens": 10.0, "usd": 2.0}
     assert costs({"tokens": 12_000.0, "usd": 2.5}) == "12,000 tokens, 2.5 usd"
 
 
