@@ -35,6 +35,15 @@ def test_a_state_is_asked_about_once(start: Start, model: ModelServer) -> None:
     assert len(model.asked) == 4
 
 
+def test_what_is_said_twice_is_refused(proxy: RunningProxy, model: ModelServer) -> None:
+    twice = proxy.complete({"x-tvsnap-prior": '{"goal": "a", "goal": "b", "actions": ["x"], "state": "s"}'})
+    assert (twice.status, "each member once" in twice.json["error"]["message"]) == (400, True)
+    asked_for = {"x-tvsnap-prior": json.dumps({"goal": "a", "actions": ["x"], "state": "s"})}
+    body = proxy.request("POST", "/v1/chat/completions", b'{"model": "a", "model": "b"}', asked_for)
+    assert (body.status, "no member twice" in body.json["error"]["message"]) == (400, True)
+    assert not model.asked
+
+
 def test_a_similar_text_will_do(start: Start, model: ModelServer) -> None:
     pytest.importorskip("wordllama", reason="wordllama has no wheel for this Python")
     proxy = start(model.url, "--refresh", "0", "--delta", "0.9")

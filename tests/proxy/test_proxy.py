@@ -290,6 +290,116 @@ def test_what_the_server_forbids_to_keep_is_not_kept(proxy: RunningProxy, model:
     assert len(model.asked) == 2
 
 
+@pytest.mark.parametrize("varies_by", ["Accept", "user-agent", "Cookie, X-Request-Id", "X-Stainless-Lang", "Cookie, *"])
+def test_an_answer_that_varies_by_a_header_outside_of_the_key_is_not_kept(
+    proxy: RunningProxy, model: ModelServer, varies_by: str
+) -> None:
+    model.more = {"vary": varies_by}
+    assert [proxy.complete().cache for _ in range(2)] == ["miss", "miss"]
+
+
+@pytest.mark.parametrize("varies_by", ["Accept-Encoding", "Origin, Cookie", "Content-Type, X-Gateway"])
+def test_an_answer_that_varies_by_headers_of_the_key_is_kept(
+    proxy: RunningProxy, model: ModelServer, varies_by: str
+) -> None:
+    model.more = {"vary": varies_by}
+    assert [proxy.complete().cache for _ in range(2)] == ["miss", "hit"]
+    assert proxy.complete({"content-type": "text/plain"}).cache == "miss"
+
+
+def _at_once(proxy: RunningProxy, model: ModelServer, count: int = 3) -> list[Answered]:
+    """Returns the answers to the same request of several clients, all of which wait before the first has an answer."""
+    model.gate.clear()
+    answers: list[Answered] = []
+    threads = [threading.Thread(target=lambda: answers.append(proxy.complete())) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    assert model.begun.wait(10)
+    time.sleep(0.5)  # for the others to come
+    assert len(model.asked) == 1
+    model.gate.set()
+    for thread in threads:
+        thread.join(30)
+    return answers
+
+
+@pytest.mark.parametrize("more", [{"cache-control": "no-store"}, {"vary": "User-Agent"}], ids=str)
+def test_who_waits_for_what_may_not_be_shared_asks_itself(
+    proxy: RunningProxy, model: ModelServer, more: dict[str, str]
+) -> None:
+    model.more = more
+    answers = _at_once(proxy, model)
+    assert [answer.cache for answer in answers] == ["miss"] * 3
+    assert len({answer.body for answer in answers}) == 3
+    assert len(model.asked) == 3
+    wanted = {"hits": 0, "misses": 3}
+    assert wanted.items() <= stats(proxy, **wanted).items()
+
+
+def test_a_cookie_is_for_the_client_that_asked_alone(proxy: RunningProxy, model: ModelServer) -> None:
+    model.more = {"set-cookie": "session=1"}
+    answers = _at_once(proxy, model)
+    assert len(model.asked) == 1
+    for answer in answers:
+        assert (answer.cache == "miss") == ("set-cookie" in answer.headers)
+
+
+def test_an_error_for_those_who_wait_is_no_hit(proxy: RunningProxy, model: ModelServer) -> None:
+    model.failing = "status"
+    assert [(answer.status, answer.cache) for answer in _at_once(proxy, model)] == [(429, "miss")] * 3
+    wanted = {"hits": 0, "misses": 3, "failed": 3}
+    assert wanted.items() <= stats(proxy, **wanted).items()
+
+
+def test_a_password_in_the_address_is_shown_to_the_server_alone(
+    start: Start, model: ModelServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    proxy = start(model.url.replace("http://", "http://user:p%40ss@"))
+    assert [proxy.complete({"authorization": "Bearer client"}).cache for _ in range(2)] == ["miss", "hit"]
+    assert model.asked[0].headers["authorization"] == "Basic dXNlcjpwQHNz"
+    proxy.stop()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        away = start(f"http://user:p%40ss@127.0.0.1:{free.getsockname()[1]}").complete()
+    assert away.status == 502
+    assert b"p%40ss" not in away.body
+    assert b"user" not in away.body
+    assert "p%40ss" not in "".join(capfd.readouterr())
+
+
+def test_the_answer_has_one_date_and_an_error_points_to_no_page_of_another_server(
+    proxy: RunningProxy, model: ModelServer
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=30)
+    with contextlib.closing(connection):
+        body = json.dumps({"temperature": 0, "model": "tiny"})
+        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+        assert len(connection.getresponse().msg.get_all("date") or []) == 1
+    refused = proxy.complete({"x-tvsnap-prior": "{"})
+    assert refused.status == 400
+    assert "openapi" not in refused.json["error"]["way_out"]
+
+
+def test_a_body_that_is_no_utf_8_is_passed_on(proxy: RunningProxy, model: ModelServer) -> None:
+    text = json.dumps({"model": "tiny", "temperature": 0, "messages": []})
+    for body in (text.encode("utf-16"), text.encode("utf-8-sig")):
+        assert proxy.request("POST", "/v1/embeddings", body).cache == "bypass"
+
+
+def test_a_file_that_cannot_be_written_is_logged(
+    start: Start, model: ModelServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    proxy = start(model.url)
+    with sqlite3.connect(tmp_path / "home" / "proxy.db") as file:
+        file.execute("CREATE TRIGGER full BEFORE INSERT ON answers BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    file.close()
+    assert [proxy.complete().status for _ in range(2)] == [200, 200]
+    proxy.stop()
+    logged = capfd.readouterr().err
+    assert "an answer could not be kept" in logged
+    assert "proxy.db: no room" in logged
+
+
 def test_tokens_are_the_proxys_own_and_tenants_share_nothing(start: Start, model: ModelServer, tmp_path: Path) -> None:
     tokens, key = tmp_path / "tokens", tmp_path / "key"
     tokens.write_text("0123456789abcdef alice\n123456789abcdef0 bob\n")
@@ -368,6 +478,8 @@ def test_what_is_kept_can_be_looked_at_and_deleted(start: Start, model: ModelSer
         ((), "--upstream"),
         (("--upstream", "nonsense"), "'nonsense'"),
         (("--upstream", "ftp://127.0.0.1"), "ftp://127.0.0.1"),
+        (("--upstream", "http://user:SECRET@127.0.0.1/?a=b"), "...@127.0.0.1/?a=b"),
+        (("--upstream", "user:SECRET@127.0.0.1:80"), "...@127.0.0.1:80"),
         (("--upstream", "http://127.0.0.1:1", "--host", "0.0.0.0"), "without authentication"),
         (("--upstream", "http://127.0.0.1:1", "--stats"), "give one of"),
         (("--upstream", "http://127.0.0.1:1", "--upstream-key-file", "/nowhere"), "/nowhere"),
@@ -378,4 +490,5 @@ def test_what_makes_no_sense(tmp_path: Path, options: tuple[str, ...], reason: s
     found = _run(tmp_path / "home", *options)
     assert found.exit_code == 2
     assert reason in found.stderr
+    assert "SECRET" not in found.stderr
     assert len(found.stderr.splitlines()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,20 @@ class Server:
     def stop(self) -> None:
         """Stops it as a crash of its machine would."""
         self._run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """A block in which its processes are stopped: the kernel takes what they are sent, and nothing is answered."""
+        first = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(first)], capture_output=True, text=True, check=True)
+        processes = [first, *map(int, listed.stdout.split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
 
     def url(self, database: str) -> str:
         """Returns the address of a database, which is made if it is not there."""

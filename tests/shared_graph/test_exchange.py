@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sqlite3
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -326,6 +328,32 @@ def test_without_the_database_a_host_goes_on_by_itself(tmp_path: Path) -> None:
         with pytest.raises(InfrastructureError, match="see that it runs"):
             SharedGraph(tmp_path / "third" / "tvsnap.db", "third", url)
         server.start()
+
+
+def test_with_a_database_that_is_frozen_a_host_goes_on_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its kernel still takes what is sent, so that no connection breaks: only the client can end the wait."""
+    with running() as server, SharedGraph(tmp_path / "one" / "tvsnap.db", "one", server.url("calls")) as one:
+        root = add_root(one)
+        look(one, root, "before", "1")
+        given(one)
+        caplog.clear()
+        with ThreadPoolExecutor(1) as thread, server.frozen():
+            found = thread.submit(asked, one, root, "make").result(WAIT)
+            assert isinstance(found, Lease)
+            assert not found.elsewhere
+            assert one.exchanged.lost is not None
+            step(one, root, "make", "ok")
+            one.release(root, call("make").key, "one")
+            assert isinstance(asked(one, root, "make"), Edge)
+            until(lambda: any("going on without it" in record.message for record in caplog.records))
+        given(one)
+        assert one.exchanged.lost is None
+        until(lambda: any("can be used again" in record.message for record in caplog.records))
+        assert {record.name for record in caplog.records if record.levelno > logging.INFO} == {"tvsnap.graph"}
+        with ThreadPoolExecutor(1) as thread, server.frozen():
+            thread.submit(one.close).result(WAIT)
 
 
 def test_tables_that_were_removed_are_made_anew(host: Host, database: str) -> None:

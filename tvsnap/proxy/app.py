@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.proxy.keys import Keyed, account_of, keyed
 from tvsnap.proxy.priors import HEADER, Priors
-from tvsnap.proxy.recording import Recording
+from tvsnap.proxy.recording import Recording, may_be_shared
 from tvsnap.proxy.store import Answer, AnswerStore
 from tvsnap.proxy.upstream import Head, Upstream
 from tvsnap.server.http import Guard, check_length, json_response, read_body
@@ -35,6 +35,10 @@ CACHE_HEADER = "x-tvsnap-cache"
 STATS_PATH = "/tvsnap/stats"
 FLUSH_S = 1.0
 """Seconds between which counts are kept in memory; a process that is killed loses these."""
+OF_PROXY = frozenset((CACHE_HEADER, "date"))
+"""Headers of answers that the proxy writes itself."""
+OF_ONE_CLIENT = frozenset(("set-cookie", "set-cookie2"))
+"""Headers of answers that are for the client that asked, and for none that waited for the same answer."""
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
 
 
@@ -54,7 +58,7 @@ class Proxy:
         self._priors = priors
         self._settings = settings
         self._flights: dict[bytes, Recording] = {}
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._keeping: dict[asyncio.Task[None], Recording] = {}
         self._told = ""  # the failure that was logged last
 
     async def answer(self, request: Request) -> Response:
@@ -71,6 +75,8 @@ class Proxy:
         tenant = tenant_of(request)
         asked_for = request.headers.get(HEADER)
         if asked_for is not None and request.method == "POST":
+            if len(request.headers.getlist(HEADER)) > 1:
+                raise UsageError(f"the header {HEADER} is there twice: ask for one prior at a time")
             if wanted in ("bypass", "refresh"):
                 raise UsageError(
                     f"{CACHE_HEADER}: {wanted} is for answers, not for priors: leave out one of the headers"
@@ -97,9 +103,8 @@ class Proxy:
                 await asyncio.to_thread(self._store.used, key.key, kept)
                 return _replayed(kept)
             of_another = self._under_way(key)
-            if of_another is not None:
-                self._store.count(hits=1)
-                return await self._pass_on(request, of_another, "hit")
+            if of_another is not None and (shared := await self._join(request, of_another)) is not None:
+                return shared
         flight = self._begin(key, request.method, target, headers, body)
         return await self._pass_on(request, flight, "miss")
 
@@ -108,10 +113,14 @@ class Proxy:
         try:
             return await asyncio.to_thread(self._store.get, key.key)
         except TvsnapError as error:
-            if str(error) != self._told:  # once for as long as it stays the same
-                logger.warning("nothing can be answered from the cache: %s", error)
-                self._told = str(error)
+            self._tell("nothing can be answered from the cache", error)
             return None
+
+    def _tell(self, what: str, error: TvsnapError) -> None:
+        """Logs a failure, once for as long as it stays the same."""
+        if str(error) != self._told:
+            logger.warning("%s: %s", what, error)
+            self._told = str(error)
 
     def _under_way(self, key: Keyed) -> Recording | None:
         flight = self._flights.get(key.key)
@@ -121,8 +130,8 @@ class Proxy:
         flight = Recording(self._upstream, method, target, headers, body)
         self._flights[key.key] = flight
         keeping = asyncio.ensure_future(self._keep(key, flight))
-        self._keeping.add(keeping)
-        keeping.add_done_callback(self._keeping.discard)
+        self._keeping[keeping] = flight
+        keeping.add_done_callback(self._keeping.pop)
         return flight
 
     async def _keep(self, key: Keyed, flight: Recording) -> None:
@@ -135,15 +144,36 @@ class Proxy:
                 self._store.count(misses=1, failed=1, asked_s=took)
                 return
             kept = Answer(flight.head.result().content_type, pieces, took, time.time())
-            with contextlib.suppress(TvsnapError):  # a full disk: the client has its answer all the same
+            try:
                 await asyncio.to_thread(self._store.put, key.key, key.model, kept)
+            except TvsnapError as error:  # a full disk: the client has its answer all the same
+                self._tell("an answer could not be kept", error)
             self._store.count(misses=1, asked_s=took)
         finally:
             if self._flights.get(key.key) is flight:
                 del self._flights[key.key]
 
-    async def _pass_on(self, request: Request, flight: Recording, said: str) -> Response:
-        """Returns an answer that is on its way, as soon as its head is there."""
+    async def _join(self, request: Request, flight: Recording) -> Response | None:
+        """Returns an answer that is on its way to another client; None if it turns out to be for that one alone."""
+        flight.join()
+        try:
+            hit = True
+            try:
+                head = await _unless_gone(request, flight.head)
+                if head is not None and not may_be_shared(head):
+                    return None
+                hit = head is None or head.status == 200
+            except TvsnapError:
+                hit = False
+            self._store.count(**({"hits": 1} if hit else {"misses": 1, "failed": 1}))
+            return await self._pass_on(request, flight, "hit" if hit else "miss", without=OF_ONE_CLIENT)
+        finally:
+            flight.leave()
+
+    async def _pass_on(
+        self, request: Request, flight: Recording, said: str, without: frozenset[str] = frozenset()
+    ) -> Response:
+        """Returns an answer that is on its way, as soon as its head is there; without some of its headers."""
         flight.join()
         joined = True
         try:
@@ -156,7 +186,7 @@ class Proxy:
                     yield piece
 
             joined = False
-            return _Passed(head, body(), said, flight)
+            return _Passed(head, body(), said, flight, without | OF_PROXY)
         except TvsnapError as error:
             return _failed(error, said)
         finally:
@@ -171,12 +201,14 @@ class Proxy:
         """Writes each second what was counted, until it is cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
-            with contextlib.suppress(TvsnapError):  # they are written later, with those that come
+            try:
                 await asyncio.to_thread(self._store.flush)
+            except TvsnapError as error:  # they are written later, with those that come
+                self._tell("counts could not be written", error)
 
     async def close(self) -> None:
         """Ends what is under way, and closes connections and file."""
-        for flight in list(self._flights.values()):
+        for flight in list(self._keeping.values()):  # also those that others have taken the place of
             flight.end()
         await asyncio.gather(*self._keeping, return_exceptions=True)
         await asyncio.to_thread(self._priors.close)
@@ -187,9 +219,11 @@ class Proxy:
 class _Passed(StreamingResponse):
     """An answer that is passed on while it comes; when it ends, however that is, its flight is left."""
 
-    def __init__(self, head: Head, body: AsyncIterator[bytes], said: str, flight: Recording) -> None:
+    def __init__(
+        self, head: Head, body: AsyncIterator[bytes], said: str, flight: Recording, without: frozenset[str]
+    ) -> None:
         super().__init__(body, head.status)
-        given = [(name, value) for name, value in head.headers if name != CACHE_HEADER]
+        given = [(name, value) for name, value in head.headers if name not in without]
         self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
         self.raw_headers.append((CACHE_HEADER.encode(), said.encode()))
         self._flight = flight
@@ -261,7 +295,10 @@ def _replayed(answer: Answer) -> Response:
 def _failed(error: TvsnapError, said: str) -> Response:
     """Returns the answer that tells of an error of the proxy, as clients of such servers expect it."""
     status = 502 if isinstance(error, Unreachable) else meaning_of(error).status
-    response = json_response(json.dumps({"error": error_data(error)}).encode(), status)
+    data = error_data(error)
+    if isinstance(error, UsageError):
+        data["way_out"] = "Correct the request, as the message says."  # what describes others' requests is not here
+    response = json_response(json.dumps({"error": data}).encode(), status)
     response.headers[CACHE_HEADER] = said
     return response
 

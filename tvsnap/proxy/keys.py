@@ -16,9 +16,9 @@ ELSEWHERE = ("web_search_options", "previous_response_id", "background", "store"
 """Members of a request that make its answer depend on more than the request, or that ask for more than an answer."""
 _OF_NO_ANSWER = frozenset(
     (
-        *("accept", "accept-encoding", "baggage", "cache-control", "connection", "content-length", "content-type"),
-        *("date", "host", "idempotency-key", "origin", "pragma", "priority", "referer", "traceparent", "tracestate"),
-        *("user-agent", "x-correlation-id", "x-request-id"),
+        *("accept", "accept-encoding", "baggage", "cache-control", "connection", "content-length", "date", "host"),
+        *("idempotency-key", "pragma", "priority", "referer", "traceparent", "tracestate", "user-agent"),
+        *("x-correlation-id", "x-request-id"),
     )
 )
 _BEGIN_OF_NO_ANSWER = ("sec-", "x-stainless-")
@@ -26,6 +26,8 @@ _BEGIN_OF_NO_ANSWER = ("sec-", "x-stainless-")
 
 All others may say who asks, or for whom: a cookie, a key of any name, the header of a gateway.
 """
+_SAME_FOR_ALL = frozenset(("accept-encoding", "host"))
+"""Headers that the proxy makes itself: an answer may vary by them, as they are the same in each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def keyed(
     if method != "POST" or not path.endswith((*SAMPLED, *FIXED)):
         return None
     try:
-        request = json.loads(body, object_pairs_hook=_once, parse_constant=_no_number)
+        request = json.loads(body.decode(), object_pairs_hook=once, parse_constant=_no_number)
         if not isinstance(request, dict) or not _has_one_answer(path, request):
             return None
         whole = [upstream, path, query, tenant, account_of(headers), request]
@@ -70,17 +72,22 @@ def keyed(
     return Keyed(hashlib.sha256(text).digest(), str(request.get("model", "")), request.get("stream") is True)
 
 
+def is_in_key(header: str) -> bool:
+    """Returns whether requests that differ in a header have different keys.
+
+    Args:
+        header: its name, in small letters.
+    """
+    return header in _SAME_FOR_ALL or not (header in _OF_NO_ANSWER or header.startswith(_BEGIN_OF_NO_ANSWER))
+
+
 def account_of(headers: Iterable[tuple[str, str]]) -> str:
     """Returns a digest of what the model's server is shown of who asks, and for whom.
 
     Args:
         headers: names in small letters, with values, as they are passed on.
     """
-    shown = sorted(
-        (name, value)
-        for name, value in headers
-        if name not in _OF_NO_ANSWER and not name.startswith(_BEGIN_OF_NO_ANSWER)
-    )
+    shown = sorted((name, value) for name, value in headers if name not in _SAME_FOR_ALL and is_in_key(name))
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
 
 
@@ -94,8 +101,12 @@ def _has_one_answer(path: str, request: Mapping[str, Any]) -> bool:
     return greedy or type(seed) is int
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object whose members have different names; programs differ in which of two of one name they take."""
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object whose members have different names; programs differ in which of two of one name they take.
+
+    Raises:
+        ValueError: a name is there twice.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name is there twice")

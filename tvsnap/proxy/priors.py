@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.priors.cache import Prior, PriorCache
+from tvsnap.proxy.keys import once
 from tvsnap.proxy.upstream import Head
 
 HEADER = "x-tvsnap-prior"
@@ -119,13 +120,13 @@ class Priors:
 
 def _question(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not {"goal", "actions"} <= set(found) <= set(MEMBERS):
         raise UsageError(
             f'the header {HEADER} must be JSON as {{"goal": ..., "actions": [...], "state": ..., "text": ...}}, of '
-            f"which state or text may be left out, not {text[:80]!r}"
+            f"which state or text may be left out, each member once, not {text[:80]!r}"
         )
     for name, value in found.items():
         if not isinstance(value, MEMBERS[name]):
@@ -135,11 +136,14 @@ def _question(text: str) -> dict[str, Any]:
 
 def _model(body: bytes) -> str:
     try:
-        request = json.loads(body)
+        request = json.loads(body.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError):
         request = None
     if not isinstance(request, dict) or request.get("stream"):
-        raise UsageError(f"with the header {HEADER}, the body must be a request for completions that is no stream")
+        raise UsageError(
+            f"with the header {HEADER}, the body must be a request for completions that is no stream, as JSON that "
+            "names no member twice"
+        )
     return str(request.get("model", ""))
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 from tvsnap.model.errors import InfrastructureError, TvsnapError
+from tvsnap.proxy.keys import is_in_key
 from tvsnap.proxy.upstream import Head, Upstream
 from tvsnap.wire.errors import Unreachable
 
@@ -49,8 +50,10 @@ class Recording:
 
     @property
     def can_be_joined(self) -> bool:
-        """Whether a further client may wait for it: it was not ended before its answer came whole."""
-        return not self._is_left
+        """Whether a further client may wait for it: it was not ended, and what has come of it may be shared."""
+        if self._is_left or not self.head.done():
+            return not self._is_left
+        return self.head.exception() is None and self.head.result().status == 200 and may_be_shared(self.head.result())
 
     def join(self) -> None:
         """Takes note of a client that waits for it."""
@@ -114,10 +117,17 @@ class Recording:
         self._tell()
 
 
+def may_be_shared(head: Head) -> bool:
+    """Returns whether an answer is for all requests of its key, and the server does not forbid to give it again."""
+    return "no-store" not in head.words("cache-control") and all(
+        word != "*" and is_in_key(word) for word in head.words("vary")
+    )
+
+
 def is_kept(head: Head, pieces: list[bytes]) -> bool:
     """Returns whether an answer may be given again: it succeeded, is whole, and nothing in it forbids that."""
     kind = head.content_type.partition(";")[0].strip().lower()
-    if head.says("cache-control", "no-store") or head.says("vary", "*"):
+    if not may_be_shared(head):
         return False
     if head.status != 200 or head.is_encoded or sum(map(len, pieces)) > LONGEST:
         return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 import httpx2
 
@@ -42,10 +44,10 @@ class Head:
         """The media type with its parameters; empty where none is said."""
         return next((value for name, value in self.headers if name == "content-type"), "")
 
-    def says(self, header: str, word: str) -> bool:
-        """Returns whether a header that lists words has this one."""
-        words = (part.strip().lower() for name, value in self.headers if name == header for part in value.split(","))
-        return word in words
+    def words(self, header: str) -> set[str]:
+        """Returns the words that a header lists, in small letters."""
+        parts = (part.strip().lower() for name, value in self.headers if name == header for part in value.split(","))
+        return {part for part in parts if part}
 
     @property
     def is_encoded(self) -> bool:
@@ -57,31 +59,40 @@ class Upstream:
     """A server, and the connections to it. It is used on one event loop.
 
     Attributes:
-        url: its address, without a slash at the end.
+        url: its address, without a slash at the end, and without a name and password.
     """
 
     def __init__(self, url: str, *, key: str | None = None, timeout: float = 600.0) -> None:
         """
         Args:
-            url: as in `http://127.0.0.1:8000`; `/v1` at its end may be left out.
+            url: as in `http://127.0.0.1:8000`; `/v1` at its end may be left out. A name and password in it
+                (`http://name:password@host`) are shown to the server in place of what clients show, and nowhere else.
             key: what the server is shown in place of what clients show; None to pass on what they show.
             timeout: seconds that the server may be silent.
 
         Raises:
-            UsageError: it is no address of HTTP.
+            UsageError: it is no address of HTTP, or has a password beside the key.
         """
         try:
             parsed = httpx2.URL(url)
         except (httpx2.InvalidURL, TypeError):
             parsed = httpx2.URL("")
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
+            shown = f"...@{url.rpartition('@')[2]}" if "@" in str(url) else url
             raise UsageError(
-                f"the model's server must be an address as http://127.0.0.1:8000, not {url!r} (--upstream)"
+                f"the model's server must be an address as http://127.0.0.1:8000, not {shown!r} (--upstream)"
             )
+        if parsed.userinfo and key is not None:
+            raise UsageError("give the model's server one of a key and a name with a password in its address")
+        self._authorization = None if key is None else f"Bearer {key}"
+        if parsed.userinfo:
+            name, _, password = parsed.userinfo.partition(b":")
+            shown_to_it = b":".join(unquote_to_bytes(part) for part in (name, password))
+            self._authorization = f"Basic {base64.b64encode(shown_to_it).decode()}"
+            parsed = parsed.copy_with(userinfo=b"")
         self.url = str(parsed).rstrip("/")
         self._base = parsed.path.rstrip("/")
         self._origin = self.url[: len(self.url) - len(self._base)] if self._base else self.url
-        self._key = key
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(timeout, connect=CONNECT_S, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
@@ -100,11 +111,11 @@ class Upstream:
         for name, value in given:
             if name in OF_REQUEST or name.startswith("x-tvsnap-"):
                 continue
-            if name == "authorization" and (ours or self._key is not None):
+            if name == "authorization" and (ours or self._authorization is not None):
                 continue
             passed[name] = f"{passed[name]}, {value}" if name in passed else value
-        if self._key is not None:
-            passed["authorization"] = f"Bearer {self._key}"
+        if self._authorization is not None:
+            passed["authorization"] = self._authorization
         passed["accept-encoding"] = "identity"
         return passed
 

@@ -33,7 +33,7 @@ ALIVE_S = 10.0
 RETRY_S = 2.0
 """Seconds for which nothing is asked after the database could not be reached."""
 CONNECT_S = 5
-STATEMENT_S = 10
+STATEMENT_S = 9
 _NEWS = "tvsnap_calls"
 _MAKING = 0x74767370  # "tvsp": the lock under which the tables are made
 
@@ -183,6 +183,8 @@ class Postgres:
         try:
             import psycopg
             import psycopg_pool
+
+            from tvsnap.graph.shared.connections import POOL, Connection
         except ImportError as error:
             raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[postgres]'") from None
         token = secrets.token_hex(4)
@@ -199,14 +201,21 @@ class Postgres:
             "options": f"-c statement_timeout={STATEMENT_S}s",
         }
         try:
-            with psycopg.connect(url, **options) as connection:  # type: ignore[arg-type]
+            with Connection.connect(url, **options) as connection:  # type: ignore[arg-type]
                 self.id = _prepared(connection, self.place)
         except psycopg.Error as error:
             raise InfrastructureError(
                 f"{self.place}: {_words(error)}; see that it runs and lets this host in"
             ) from None
         self._pool = psycopg_pool.ConnectionPool(
-            url, min_size=1, max_size=CONNECTIONS, timeout=CONNECT_S, kwargs=options, open=False
+            url,
+            connection_class=Connection,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=CONNECT_S,
+            kwargs=options,
+            name=POOL,
+            open=False,
         )
         self._away = (
             *(psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout, OSError),
