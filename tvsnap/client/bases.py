@@ -228,6 +228,11 @@ def is_open(rollout: RolloutBase) -> bool:
     return True
 
 
+def known_state(rollout: RolloutBase) -> str | None:
+    """Returns the state at which a rollout stands, as far as that is known without asking the server."""
+    return None if rollout._place is None or rollout._given_out else str(rollout._place["state"])
+
+
 class SandboxBase(SandboxAbout):
     """A `RemoteSandbox` without what it has in common with an `AsyncRemoteSandbox`."""
 

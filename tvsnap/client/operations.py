@@ -116,11 +116,6 @@ class RolloutAbout:
             raise UsageError("the rollout has not begun; use `async with`, or make a call")
         return self._data
 
-    @property
-    def known_state(self) -> str | None:
-        """The state at which it stands, as far as that is known without asking the server."""
-        return None if self._place is None or self._given_out else str(self._place["state"])
-
     def _where(self) -> Mapping[str, Any]:
         """Returns where it stands. It blocks until that is known."""
         if self._place is None or self._given_out:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tvsnap import Client, Command, Grade, InfrastructureError, NotFound, StateLost, ToolResult, Verifier
-from tvsnap.client.bases import is_open
+from tvsnap.client.bases import is_open, known_state
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.operations import RemoteFetched
 from tvsnap.fleet.nodes import LOST, Node, Nodes
@@ -84,7 +84,7 @@ class FleetRollout:
             self._begin()
         else:
             self._node, self._rollout = begun
-            self._first = begun[1].known_state
+            self._first = known_state(begun[1])
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class FleetRollout:
     def _same(self, before: str | None, rollout: RemoteRollout, what: str, url: str) -> str | None:
         """Returns the state that it has come to, which is the same as before if somebody has looked into that."""
         if before is None or not self._nodes.was_looked_at(before):
-            return rollout.known_state
+            return known_state(rollout)
         if rollout.state != before:
             raise StateLost(
                 f"the rollout's server is lost, and {what}, into which was looked, is another one at {url}: "
@@ -451,7 +451,7 @@ class FleetRollout:
         moves, again = self.moves, repeat or perform
         # At the server where it is, that time has passed; elsewhere, the steps before it were only just repeated.
         result = self._do(lambda rollout: perform(rollout, after if self.moves > moves else 0.0))
-        state = self._at_server.known_state
+        state = known_state(self._at_server)
         self._steps.append(_Step(lambda rollout, after: seen(again(rollout, after)), seen(result), after, state))
         self._rested_since = time.monotonic()
         return result
