@@ -630,11 +630,6 @@ class Cache:
         return self._snapshotter.refusal(state)
 
     @property
-    def closed(self) -> bool:
-        """Whether it was closed, and can be used no more."""
-        return self._closed
-
-    @property
     def trouble(self) -> str | None:
         """The reason why no snapshots are taken at present, such as a full disk; None if they are taken."""
         return self._snapshotter.trouble

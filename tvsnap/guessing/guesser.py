@@ -85,7 +85,8 @@ class Guesser:
                 of a rollout's task, and what the rollouts of this guesser call.
 
         Raises:
-            UsageError: a number makes no sense, nothing is recorded, or the cache is closed.
+            UsageError: a number makes no sense, or nothing is recorded.
+            TvsnapError: the cache is closed, or its graph cannot be read.
         """
         processors = len(os.sched_getaffinity(0))
         at_once = processors if at_once is None else at_once
@@ -98,8 +99,7 @@ class Guesser:
             raise UsageError(f"guesses are made for rollouts of a tvsnap.Cache, not of a {type(cache).__name__}")
         if not cache.use_cache:
             raise UsageError("this cache records nothing (use_cache=False), so no answer could be given to a guess")
-        if cache.closed:
-            raise UsageError("guesses need an open cache, and this one is closed")
+        cache.graph.counters()  # a cache that was closed says so
         self._cache = cache
         self._guesses = guesses
         self._worth = worth
