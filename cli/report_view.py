@@ -13,7 +13,7 @@ from tvsnap.graph import served, unserved_as
 from tvsnap.upkeep.figures import DEPTHS
 
 from .page import brought, page
-from .text import count, cut, one_line, percent, seconds, size
+from .text import costs, count, cut, one_line, percent, seconds, size
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, Step, Tally, TreeNode
@@ -151,6 +151,7 @@ def _totals(figures: dict[str, Any]) -> list[str]:
         ("forks", f"{figures['forks']:,}", ""),
         ("snapshots", f"{figures['snapshots']:,}", size(figures["snapshot_bytes"])),
     ]
+    rows += [("cost saved", costs(figures["saved_cost"]), "")] if figures.get("saved_cost") else []
     rows += [("disk", size(figures["disk_bytes"]), "")] if "disk_bytes" in figures else []
     return [table(("", "", ""), rows), "<p>Times are sums over all rollouts, in wall time.</p>"]
 

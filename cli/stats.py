@@ -11,7 +11,7 @@ from tvsnap.host.home import resolve_home
 from tvsnap.model.errors import NotFound
 
 from . import context, options
-from .text import count, cut, one_line, percent, seconds, size
+from .text import costs, count, cut, one_line, percent, seconds, size
 from .tree import some
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def _print(data: dict[str, Any]) -> None:
         ("spent", spent, "on hits, waiting, forks, replays and checkpoints, these also while callers thought"),
         ("saved" if saved >= 0 else "not saved", seconds(abs(saved)), SAVED if saved >= 0 else NOT_SAVED),
     ]
-    if data.get("aside_time_s"):  # a server of an earlier version does not tell it
+    if data.get("saved_cost"):  # as the next one: a server of an earlier version does not tell it
+        rows.append(("cost saved", costs(data["saved_cost"]), "what the answered calls had cost, as their tools say"))
+    if data.get("aside_time_s"):
         rows.append(
             ("aside", seconds(data["aside_time_s"]), "sandboxes outside of rollouts: graders, and people who look")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -111,6 +112,14 @@ def count(number: int, noun: str, plural: str = "") -> str:
 def percent(part: float, whole: float) -> str:
     """Returns a share as `93.1 %`, or `-` if the whole is zero."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def costs(by_unit: Mapping[str, float]) -> str:
+    """Returns costs by unit as `1,200 tokens, 0.0312 usd`."""
+    return ", ".join(
+        f"{number:,.0f} {one_line(unit)}" if number >= 1000 else f"{number:.6g} {one_line(unit)}"
+        for unit, number in by_unit.items()
+    )
 
 
 def call_line(call: ToolCall) -> str:

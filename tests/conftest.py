@@ -43,6 +43,7 @@ ORDER = (
         "integrations",
         "priors",
         "training",
+        "video",
         "docs",
         "faults",
     ),

@@ -56,6 +56,7 @@ def test_every_mark_is_known() -> None:
         "suite",
         "training",
         "verifiers",
+        "video",
     }
     assert len(marked("sandbox")) > 5
 

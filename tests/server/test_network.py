@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 import tvsnap
+import tvsnap.aio
 from tests.conformance.helpers import eventually
 from tests.faults.consistency import assert_in_order
 from tests.server.conftest import Server, start
 from tests.server.relay import Relay
 from tests.server.test_limits import home as home
+from tvsnap.client import async_transport, life, transport
 from tvsnap.client.transport import Connection
 from tvsnap.client.wire import Address
+from tvsnap.wire.errors import Unreachable
 
 TOKEN = "n" * 32
 LOOKS = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
@@ -229,3 +235,78 @@ def test_both_ends_look_for_the_other(server: Server) -> None:
         assert "timer:(keepalive," in accepted
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def frozen(server: Server) -> Iterator[None]:
+    """A block in which a server's process is stopped: the kernel takes what it is sent, and nothing is answered."""
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has clients give up a server after a few seconds."""
+    for name, seconds in (("LOOK_S", 0.5), ("CALL_S", 4.0), ("SHORT_S", 2.0), ("ANSWER_S", 1.0), ("LOST_S", 0.5)):
+        for module in (life, transport, async_transport):
+            monkeypatch.setattr(module, name, seconds, raising=False)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_frozen_is_given_up(server: Server) -> None:
+    salt = secrets.token_hex(4)
+    with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=salt) as rollout:
+        # Longer than a server without a sign of life is waited for: silence alone says nothing.
+        assert rollout.call("bash", {"command": "sleep 6; echo there"}).output == "there\n"
+        with frozen(server):
+            for ask in (
+                lambda: rollout.call("bash", {"command": "echo 1 >> /tmp/log"}),
+                lambda: rollout.put(b"x" * (32 << 20), "/tmp/large"),
+                client.stats,
+                lambda: client.rollout("terminal", salt=salt),
+                lambda: client.graph.tasks(),
+            ):
+                with ThreadPoolExecutor(1) as thread, pytest.raises(Unreachable, match=r"has shown no life for \d s"):
+                    thread.submit(ask).result(20)
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(client.close).result(20)
+        with tvsnap.connect(server.url) as again, again.rollout("terminal", salt=salt) as later:
+            assert later.call("bash", {"command": "echo on"}).output == "on\n"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_frozen_for_a_moment_costs_time_only(server: Server) -> None:
+    with (
+        tvsnap.connect(server.url) as client,
+        client.rollout("terminal", salt=secrets.token_hex(4)) as rollout,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        with frozen(server):
+            waiting = thread.submit(rollout.call, "bash", {"command": "echo 1 >> /tmp/log; cat /tmp/log"})
+            time.sleep(2.5)
+        assert waiting.result(20).output == "1\n"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_awaited_client_gives_up_a_server_that_is_frozen(server: Server) -> None:
+    async def work() -> None:
+        async with await tvsnap.aio.connect(server.url) as client:
+            rollout = client.rollout("terminal", salt=secrets.token_hex(4))
+            result = await rollout.call("bash", {"command": "sleep 6; echo there"})
+            assert result.output == "there\n"
+            with frozen(server):
+                for ask in (
+                    lambda: rollout.call("bash", {"command": "true"}),
+                    lambda: client.rollout("terminal").call("bash", {"command": "true"}),
+                    lambda: client.warm("terminal"),
+                ):
+                    with pytest.raises(Unreachable, match=r"has shown no life for \d s"):
+                        await asyncio.wait_for(ask(), 20)
+                await asyncio.wait_for(rollout.close(), 20)
+            later = client.rollout("terminal", salt=secrets.token_hex(4))
+            assert (await later.call("bash", {"command": "echo on"})).output == "on\n"
+
+    asyncio.run(work())

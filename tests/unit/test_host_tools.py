@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cli.text import costs
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import IMAGE, FakeImages, backend_of, bash, eventually, threads
 from tvsnap import (
@@ -24,6 +25,7 @@ from tvsnap import (
 )
 from tvsnap.graph import Graph
 from tvsnap.upkeep import verify
+from tvsnap.upkeep.figures import figures
 
 
 class Service:
@@ -208,6 +210,8 @@ def test_what_is_recorded_lasts(tmp_path: Path, service: Service) -> None:
             assert rollout.call("search", {"what": "a"}).source == source
     with Graph(tmp_path / "tvsnap.db") as graph:
         assert graph.counters()["saved_cost.usd"] == 2.0
+        assert figures(tmp_path, graph)["saved_cost"] == {"tokens": 10.0, "usd": 2.0}
+    assert costs({"tokens": 12_000.0, "usd": 2.5}) == "12,000 tokens, 2.5 usd"
 
 
 def test_options_that_contradict_each_other() -> None:

@@ -426,7 +426,7 @@ class AsyncRemoteRollout(AsyncRolloutBase):
         key = self._calling
         if key is None:
             return False
-        await self._transport.ask(Ask("POST", self._target("cancel", call=key)))
+        await self._transport.ask(Ask("POST", self._target("cancel", call=key), short=True))
         return True
 
     @in_order
@@ -443,7 +443,9 @@ class AsyncRemoteRollout(AsyncRolloutBase):
         if self._data is None:
             await self._begin()
         if self.id is not None:
-            await self._transport.ask(Ask("POST", target("transcripts", self.id, "reward"), {"reward": float(reward)}))
+            await self._transport.ask(
+                Ask("POST", target("transcripts", self.id, "reward"), {"reward": float(reward)}, short=True)
+            )
 
     async def close(self, outcome: str | None = None) -> None:
         """Ends it, if it has begun; see `AsyncRollout.close`. It may be called more than once."""

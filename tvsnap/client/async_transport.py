@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from tvsnap.client.life import CALL_S, LOOK_S, SHORT_S, Life, Silent
 from tvsnap.client.terminals import AsyncTerminal, Frames
-from tvsnap.client.transport import IDLE_CONNECTIONS, TRIES, Transport, Waiting, broken, pause_after, unreachable
+from tvsnap.client.transport import (
+    CONNECT_TIMEOUT,
+    IDLE_CONNECTIONS,
+    Retrying,
+    Transport,
+    Waiting,
+    limit_of,
+    unreachable,
+)
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
 from tvsnap.wire.tcp import notice_loss
@@ -23,6 +33,36 @@ class AsyncConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self._since = 0.0  # when something has come, or a request was sent
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def watch(self, life: Life, limit: float) -> None:
+        """Has what waits for the server fail once that shows no life, until `rest`.
+
+        Args:
+            life: the server's.
+            limit: seconds without a sign of life after which it is given up.
+        """
+        self._since = time.monotonic()
+        self._look_later(life, limit)
+
+    def rest(self) -> None:
+        """Ends that."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+
+    def _look_later(self, life: Life, limit: float) -> None:
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look, life, limit)
+
+    def _look(self, life: Life, limit: float) -> None:
+        if time.monotonic() - self._since >= LOOK_S:
+            try:
+                life.check(self._since, limit)
+            except Silent as error:
+                self.reader.set_exception(error)
+                self.writer.transport.abort()
+                return
+        self._look_later(life, limit)
 
     async def head(self) -> Head:
         """Returns the head of the next answer."""
@@ -41,16 +81,20 @@ class AsyncConnection:
                     if not piece:
                         raise ConnectionError("the connection was closed")
                     left -= len(piece)
+                    self._since = time.monotonic()
                     yield piece
                 return
             while size := int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16):
-                yield (await self.reader.readexactly(size + 2))[:-2]
+                piece = await self.reader.readexactly(size + 2)
+                self._since = time.monotonic()
+                yield piece[:-2]
             await self.reader.readuntil(b"\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             raise ConnectionError("the connection was closed") from None
 
     def close(self) -> None:
         """Ends it."""
+        self.rest()
         self.writer.close()
 
 
@@ -89,7 +133,7 @@ class AsyncTransport:
         data, waiting = self.blocking.request(ask), Waiting(self.blocking.patience)
         while True:
             try:
-                return read_answer(*await self._exchange(data))
+                return read_answer(*await self._exchange(data, limit_of(ask)))
             except (Busy, Unreachable) as error:  # noqa: PERF203
                 await asyncio.sleep(waiting.pause_after(error))
 
@@ -99,32 +143,33 @@ class AsyncTransport:
             connection.close()
         self._idle_of.clear()
 
-    async def _exchange(self, data: bytes) -> tuple[int, bytes]:
-        for attempt in range(1, TRIES + 1):
+    async def _exchange(self, data: bytes, limit: float) -> tuple[int, bytes]:
+        blocking = self.blocking
+        blocking.check()
+        if blocking.life.lost:
+            await asyncio.to_thread(blocking.life.check_lost)
+        retrying = Retrying(blocking.address, blocking.life)
+        while True:
             try:
-                async with self.connection() as connection:
+                async with self.connection(limit) as connection:
                     connection.writer.write(data)
                     head = await connection.head()
                     return head.status, b"".join([piece async for piece in connection.pieces(head)])
             except (OSError, Unreachable) as error:  # noqa: PERF203
-                if attempt == TRIES:
-                    if isinstance(error, Unreachable):
-                        raise
-                    raise broken(self.blocking.address, error) from None
-                if attempt > 1:
-                    await asyncio.sleep(pause_after(attempt))
-        raise AssertionError("not reached")
+                await asyncio.sleep(retrying.pause_after(error))
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection]:
-        """A block with a connection, which others use after it."""
+    async def connection(self, limit: float) -> AsyncIterator[AsyncConnection]:
+        """A block with a connection, which others use after it; see `AsyncConnection.watch`."""
         idle = self._idle
         connection = idle.pop() if idle else await self._connect()
+        connection.watch(self.blocking.life, limit)
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
+        connection.rest()
         if len(idle) < IDLE_CONNECTIONS:
             idle.append(connection)
         else:
@@ -134,6 +179,7 @@ class AsyncTransport:
     async def stream(self, method: str, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """A block with the body of an answer, in pieces, on a connection of its own; see `Transport.stream`."""
         connection, blocking = await self._connect(), self.blocking
+        connection.watch(blocking.life, SHORT_S if method == "GET" else CALL_S)
         try:
             connection.writer.write(request_bytes(method, path, blocking.address, blocking.headers, None))
             head = await connection.head()
@@ -148,6 +194,7 @@ class AsyncTransport:
         waiting, blocking = Waiting(self.blocking.patience), self.blocking
         while True:
             connection = await self._connect()
+            connection.watch(blocking.life, CALL_S)
             try:
                 return await AsyncTerminal(
                     connection, Frames(blocking.address.authority, path, blocking.headers)
@@ -158,13 +205,15 @@ class AsyncTransport:
     async def _connect(self) -> AsyncConnection:
         self.blocking.check()
         address = self.blocking.address
-        try:  # asyncio itself has TCP send what it is given at once (TCP_NODELAY)
-            if address.path:
-                made = await asyncio.open_unix_connection(address.path, limit=LONGEST_HEAD)
-            else:
-                made = await asyncio.open_connection(
-                    address.host, address.port, limit=LONGEST_HEAD, ssl=self.blocking.tls
-                )
+        if address.path:
+            making = asyncio.open_unix_connection(address.path, limit=LONGEST_HEAD)
+        else:  # asyncio itself has TCP send what it is given at once (TCP_NODELAY)
+            tls = self.blocking.tls
+            making = asyncio.open_connection(address.host, address.port, limit=LONGEST_HEAD, ssl=tls)
+        try:
+            made = await asyncio.wait_for(making, CONNECT_TIMEOUT)
+        except asyncio.TimeoutError:  # no OSError before Python 3.11
+            raise unreachable(address, TimeoutError("timed out")) from None
         except OSError as error:
             raise unreachable(address, error) from None
         notice_loss(made[1].get_extra_info("socket"))

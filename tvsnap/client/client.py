@@ -412,7 +412,7 @@ class RemoteRollout(RolloutBase):
         key = self._calling
         if key is None:
             return False
-        self._transport.ask(Ask("POST", self._target("cancel", call=key)))
+        self._transport.ask(Ask("POST", self._target("cancel", call=key), short=True))
         return True
 
     def snapshot_if_idle(self) -> bool:
@@ -427,7 +427,9 @@ class RemoteRollout(RolloutBase):
         if self._data is None:
             self._begin()
         if self.id is not None:
-            self._transport.ask(Ask("POST", target("transcripts", self.id, "reward"), {"reward": float(reward)}))
+            self._transport.ask(
+                Ask("POST", target("transcripts", self.id, "reward"), {"reward": float(reward)}, short=True)
+            )
 
     def close(self, outcome: str | None = None) -> None:
         """Ends it, if it has begun; see `Rollout.close`. It may be called more than once."""

@@ -186,8 +186,9 @@ def open_rollout(
     if deadline is not None:
         check_seconds(deadline, "deadline", least=0.0)
     check_epoch(epoch)
-    asked = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
-    return Ask("POST", target("rollouts"), {**asked, "network": _hosts(network), "deadline": deadline, **_of(epoch)})
+    asked: dict[str, Any] = {"image": _name_of(image), "task": task, "salt": salt, "label": label, "limits": own}
+    asked |= {"network": _hosts(network), "deadline": deadline, **_of(epoch)}
+    return Ask("POST", target("rollouts"), asked, short=True)
 
 
 def check_call(name: object, arguments: object, timeout: object, after: object, deadline: object) -> None:
@@ -213,7 +214,7 @@ def resume_rollouts(state: str, n: int, task: str, label: str | None, after: flo
     """Returns what begins rollouts at a state."""
     check_epoch(epoch)
     asked = {"n": n, "task": task, "label": label, "after": after, **_of(epoch)}
-    return Ask("POST", target("states", state, "rollouts"), asked)
+    return Ask("POST", target("states", state, "rollouts"), asked, short=True)
 
 
 def make_sandboxes(state: str, n: int, after: float, network: NetworkLike) -> Ask:

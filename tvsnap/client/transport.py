@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, cast
 
+from tvsnap.client.life import CALL_S, LOOK_S, SHORT_S, Life, Silent
 from tvsnap.client.wire import LONGEST_HEAD, Address, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.host.home import FORKED
 from tvsnap.model.errors import InfrastructureError, UsageError
@@ -20,7 +22,6 @@ from tvsnap.wire.errors import Busy, Stopping, Unreachable
 from tvsnap.wire.tcp import notice_loss
 
 if TYPE_CHECKING:
-    import io
     import ssl  # which takes long to be imported, and few need
 
     from tvsnap.client.terminals import Terminal
@@ -35,30 +36,51 @@ PATIENCE = 600.0
 RESTART_PATIENCE = 60.0
 """Seconds for which it waits, at most, for a server that has said that it is being stopped."""
 CONNECT_TIMEOUT = 10.0
+"""Seconds for a connection; and for how long it is tried again where there is none or it breaks."""
+HEALTH = "/healthz"
 IDLE_CONNECTIONS = 64
 _IN_MEMORY = 16 << 20
 _QUICK = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Connection:
-    """One connection. It is used by one thread at a time."""
+    """One connection. It is used by one thread at a time.
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
+    Attributes:
+        limit: seconds without a sign of life of the server after which it is given up.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None = None,
+        life: Life | None = None,
+        timeout: float = CONNECT_TIMEOUT,
+    ) -> None:
+        """
+        Args:
+            address: the server's.
+            tls: what it is encrypted with; None where it is not.
+            life: whether the server lives, while an answer takes as long as it takes; None to wait for `timeout` only.
+            timeout: seconds for each step of connecting.
+        """
+        self.limit, self._life = CALL_S, life
         try:
             if address.path:
                 self._socket = socket.socket(socket.AF_UNIX)
-                self._socket.settimeout(CONNECT_TIMEOUT)
+                self._socket.settimeout(timeout)
                 self._socket.connect(address.path)
             else:
-                self._socket = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT)
+                self._socket = socket.create_connection((address.host, address.port), timeout)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 notice_loss(self._socket)
                 if tls is not None:
                     self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
         except OSError as error:
             raise unreachable(address, error) from None
-        self._socket.settimeout(None)  # a call takes as long as it takes
-        self._file = cast("io.BufferedReader", self._socket.makefile("rb", buffering=1 << 16))
+        if life is not None:
+            self._socket.settimeout(LOOK_S)
+        self._file = io.BufferedReader(_Received(self._socket, self._patiently), 1 << 16)
 
     def send(self, data: bytes, more: Iterable[bytes] = ()) -> None:
         """Sends a request."""
@@ -130,8 +152,22 @@ class Connection:
         self._socket.close()
 
     def _write(self, data: bytes) -> None:
+        left = memoryview(data)
         with _breaking():
-            self._socket.sendall(data)
+            while left:
+                left = left[self._patiently(self._socket.send, left) :]
+
+    def _patiently(self, move: Callable[[Any], int], data: Any) -> int:
+        """Sends or receives something, for as long as the server lives."""
+        began: float | None = None
+        while True:
+            try:
+                return move(data)
+            except TimeoutError:  # noqa: PERF203
+                if self._life is None:
+                    raise
+                began = began or time.monotonic() - LOOK_S
+                self._life.check(began, self.limit)
 
     def _line(self) -> bytes:
         with _breaking():
@@ -140,6 +176,19 @@ class Connection:
     def _read(self, size: int) -> bytes:
         with _breaking():
             return self._file.read(size)
+
+
+class _Received(io.RawIOBase):
+    """What a socket receives, as a file that can be read on after a timeout, unlike what `socket.makefile` returns."""
+
+    def __init__(self, source: socket.socket, patiently: Callable[[Callable[[Any], int], Any], int]) -> None:
+        self._source, self._patiently = source, patiently
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._patiently(self._source.recv_into, buffer)
 
 
 class _breaking:
@@ -222,9 +271,35 @@ def _no_text_in(body: Any) -> str | None:
     return None
 
 
-def pause_after(attempt: int) -> float:
-    """Returns the seconds to wait before a request is sent once more whose connection has broken."""
-    return float(0.1 * 2**attempt) * random.uniform(0.5, 1.0)
+def limit_of(ask: Ask) -> float:
+    """Returns the seconds without a sign of life of the server after which a request is given up."""
+    return SHORT_S if ask.short or ask.method in ("GET", "DELETE") else CALL_S
+
+
+class Retrying:
+    """How often a request is sent again whose connection could not be made, or broke: `TRIES`, for a while at most."""
+
+    def __init__(self, address: Address, life: Life) -> None:
+        self._address, self._life = address, life
+        self._attempt = 0
+        self._began = time.monotonic()
+        self._failing: float | None = None  # since when
+
+    def pause_after(self, error: OSError | Unreachable) -> float:
+        """Returns the seconds to wait before the request is sent again; raises the error where it is not to be.
+
+        Raises:
+            Unreachable: the server is lost.
+        """
+        self._attempt += 1
+        now = time.monotonic()
+        if self._failing is None:
+            self._failing = self._began if isinstance(error, Unreachable) else now
+        if self._attempt < TRIES and now - self._failing < CONNECT_TIMEOUT and not isinstance(error, Silent):
+            return 0.0 if self._attempt == 1 else float(0.1 * 2**self._attempt) * random.uniform(0.5, 1.0)
+        lost = error if isinstance(error, Unreachable) else broken(self._address, error)
+        self._life.lose(lost)
+        raise lost from None
 
 
 class Waiting:
@@ -251,7 +326,11 @@ class Waiting:
 
 
 class Transport:
-    """A server, as threads ask it. Thread-safe."""
+    """A server, as threads ask it. Thread-safe.
+
+    Attributes:
+        life: whether the server lives.
+    """
 
     def __init__(
         self,
@@ -281,6 +360,7 @@ class Transport:
         self._tls = tls_context(ca, certificate) if self._address.tls else None
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
         self._patience = patience
+        self.life = Life(str(self._address), self.health)
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -335,7 +415,7 @@ class Transport:
         data, waiting = self.request(ask), Waiting(self._patience)
         while True:
             try:
-                return read_answer(*self._exchange(data))
+                return read_answer(*self._exchange(data, limit_of(ask)))
             except (Busy, Unreachable) as error:  # noqa: PERF203
                 time.sleep(waiting.pause_after(error))
 
@@ -349,15 +429,31 @@ class Transport:
 
     def fetch(self, path: str) -> bytes:
         """Returns the bytes that are at a path."""
-        status, body = self._exchange(request_bytes("GET", path, self._address, self._headers, None))
+        status, body = self._exchange(request_bytes("GET", path, self._address, self._headers, None), SHORT_S)
         if status >= 400:
             read_answer(status, body)
         return body
 
+    def health(self, timeout: float) -> Any:
+        """Returns what the server says of itself, on a connection of its own.
+
+        Args:
+            timeout: seconds for each step.
+
+        Raises:
+            OSError, Unreachable: it says nothing.
+        """
+        connection = Connection(self._address, self._tls, timeout=timeout)
+        try:
+            head = connection.exchange(request_bytes("GET", HEALTH, self._address, self._headers, None))
+            return read_answer(head.status, b"".join(connection.pieces(head)))
+        finally:
+            connection.close()
+
     def exists(self, path: str) -> bool:
         """Returns whether something is at a path."""
         try:
-            with self._connection() as connection:
+            with self._connection(SHORT_S) as connection:
                 head = connection.exchange(request_bytes("HEAD", path, self._address, self._headers, None))
         except ConnectionError:
             return False
@@ -368,6 +464,7 @@ class Transport:
         """A block with the body of an answer, in pieces, on a connection of its own."""
         data = None if body is None else json_bytes(body)
         connection = self._connect()
+        connection.limit = SHORT_S if method == "GET" else CALL_S
         try:
             head = connection.exchange(request_bytes(method, path, self._address, self._headers, data))
             if head.status >= 400:
@@ -440,11 +537,11 @@ class Transport:
     def _connect(self) -> Connection:
         """Returns a new connection."""
         self.check()
-        return Connection(self._address, self._tls)
+        return Connection(self._address, self._tls, self.life)
 
-    def _exchange(self, data: bytes) -> tuple[int, bytes]:
+    def _exchange(self, data: bytes, limit: float) -> tuple[int, bytes]:
         def exchange() -> tuple[int, bytes]:
-            with self._connection() as connection:
+            with self._connection(limit) as connection:
                 head = connection.exchange(data)
                 return head.status, b"".join(connection.pieces(head))
 
@@ -452,24 +549,22 @@ class Transport:
 
     def _until_whole(self, work: Callable[[], T]) -> T:
         """Returns what `work` returns, which is done again where a connection breaks."""
-        for attempt in range(1, TRIES + 1):
+        self.check()
+        self.life.check_lost()
+        retrying = Retrying(self._address, self.life)
+        while True:
             try:
                 return work()
             except (ConnectionError, TimeoutError, Unreachable) as error:  # noqa: PERF203
-                if attempt == TRIES:
-                    if isinstance(error, Unreachable):
-                        raise
-                    raise broken(self._address, error) from None
-                if attempt > 1:
-                    time.sleep(pause_after(attempt))
-        raise AssertionError("not reached")
+                time.sleep(retrying.pause_after(error))
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, limit: float) -> Iterator[Connection]:
         self.check()
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         connection = connection or self._connect()
+        connection.limit = limit
         try:
             yield connection
         except BaseException:

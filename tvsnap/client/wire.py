@@ -78,12 +78,14 @@ class Ask:
         path: the path with its query.
         body: JSON, or bytes; None for nothing.
         key: by which the server tells that it is sent again.
+        short: whether it executes nothing, although it changes something.
     """
 
     method: str
     path: str
     body: Any = None
     key: str = field(default_factory=lambda: secrets.token_hex(12))
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from tvsnap.engine.keeping.budgets import free_and_reserve
 from tvsnap.graph import Graph, served, unserved_as
 from tvsnap.model.limits import Budget
-from tvsnap.model.stats import WAYS
+from tvsnap.model.stats import SAVED, WAYS
 from tvsnap.upkeep.maintenance import disk_usage, in_use
 
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
@@ -77,6 +77,9 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "prefork_time_s": totals.get("prefork_time_s", 0.0),
         "aside_time_s": totals.get("aside_time_s", 0.0),
         "saved_s": totals.get("answered_s", 0.0) - sum(costs.values()),
+        "saved_cost": {
+            name.removeprefix(SAVED): number for name, number in sorted(totals.items()) if name.startswith(SAVED)
+        },
         "snapshots": len(snapshots),
         "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
         "database_bytes": sum(entry.stat().st_size for entry in path.glob("tvsnap.db*")),

@@ -1,0 +1,118 @@
+"""Files that are no videos, or that would cost too much: each is told in words, within the sandbox's limits."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.video.conftest import Videos
+from tvsnap import Cache, Limits, Rollout, ToolResult
+from tvsnap.video import VideoEnvironment
+
+FFMPEG = "ffmpeg -v error -y "
+
+
+@pytest.fixture
+def rollout(videos: Videos) -> Iterator[Rollout]:
+    with Cache(videos.home, environments=[VideoEnvironment()]) as cache, cache.rollout(videos.image) as rollout:
+        yield rollout
+
+
+def load(rollout: Rollout, name: str) -> ToolResult:
+    return rollout.call("load_video_into_sandbox", {"video_name": name}, timeout=120)
+
+
+def bomb(width: int, height: int) -> bytes:
+    """Returns a PNG file of a few kilobytes whose picture takes gigabytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packer = zlib.compressobj(9)
+    rows = b"".join(packer.compress(bytes(1 + width * 3)) for _ in range(100)) + packer.flush()
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "reason"),
+    [
+        ("true", "none.mp4", "/videos/none.mp4: No such file or directory"),
+        ("true", "/etc", "/etc is no file"),
+        ("true", "", "/videos is no file"),
+        ("mkfifo pipe.mp4", "pipe.mp4", "is no file"),
+        (": > empty.mp4", "empty.mp4", "is empty"),
+        ("echo hello > text.mp4", "text.mp4", "is not a video that FFmpeg can read"),
+        ("head -c 300000 /dev/zero > zeros.mp4", "zeros.mp4", "is not a video that FFmpeg can read"),
+        ("head -c 3000 $SAMPLE > cut.mp4", "cut.mp4", "is not a video that FFmpeg can read"),
+        (FFMPEG + "-f lavfi -i sine=d=2 sound.mp3", "sound.mp3", "has no pictures"),
+        (FFMPEG + "-f lavfi -i color=d=1 -frames:v 1 one.png", "one.png", "is a single picture"),
+        (FFMPEG + "-f lavfi -i color=s=16x16:r=1:d=20000 -preset ultrafast long.mp4", "long.mp4", "is 20000 s long"),
+        ("printf '#EXTM3U\\n#EXTINF:5,\\nhttp://127.0.0.1:1/a.ts\\n' > list.m3u8", "list.m3u8", "is not a video"),
+        ("printf \"ffconcat version 1.0\\nfile '/etc/passwd'\\n\" > l.ffconcat", "l.ffconcat", "is not a video"),
+        ("true", "http://127.0.0.1:9/x.mp4", "cannot be fetched"),
+        ("true", "https://", "cannot be fetched"),
+        ("touch -- '-y.mp4'; echo text > ./-y.mp4", "-y.mp4", "is not a video"),
+    ],
+)
+def test_what_is_no_video_is_told(rollout: Rollout, videos: Videos, made: str, name: str, reason: str) -> None:
+    command = made.replace("$SAMPLE", videos.questions[0].video_name)
+    assert rollout.call("exec", {"command": command}, timeout=120).exit_code == 0
+    said = load(rollout, name)
+    assert said.exit_code == 1
+    assert reason in said.output
+    assert "0x" not in said.output  # an address of FFmpeg's memory would differ each time
+    assert rollout.call("preprocess", {}).output == "no video is loaded: call load_video_into_sandbox first\n"
+
+
+def test_a_picture_that_unpacks_to_gigabytes_is_refused(rollout: Rollout) -> None:
+    rollout.put(bomb(40_000, 40_000), "/videos/bomb.png")
+    assert load(rollout, "bomb.png").exit_code == 1
+    large = FFMPEG + "-f lavfi -i color=s=8192x8192:r=25 -frames:v 1 -c:v png large.mkv"
+    assert rollout.call("exec", {"command": large}, timeout=120).exit_code == 0
+    said = load(rollout, "large.mkv")
+    assert (said.exit_code, said.output) == (
+        1,
+        "/videos/large.mkv has frames of 8192 x 8192 pixels; at most 35389440 are decoded\n",
+    )
+
+
+def test_frames_that_cannot_be_decoded_are_told(rollout: Rollout, videos: Videos) -> None:
+    name = videos.questions[0].video_name
+    spoil = f"""python3 - <<'EOF'
+data = bytearray(open({name!r}, 'rb').read())
+start = data.index(b'mdat') + 4
+data[start:] = bytes(len(data) - start) if data.index(b'moov') < start else data[start:]
+open('spoilt.mp4', 'wb').write(data)
+EOF"""
+    assert rollout.call("exec", {"command": spoil}).exit_code == 0
+    assert load(rollout, "spoilt.mp4").exit_code == 0
+    said = rollout.call("preprocess", {}, timeout=600)
+    assert said.exit_code == 1
+    assert "no frame of /videos/spoilt.mp4 can be decoded" in said.output
+
+
+def test_a_file_that_was_replaced_after_it_was_loaded_is_told(rollout: Rollout, videos: Videos) -> None:
+    first, second = (question.video_name for question in videos.questions)
+    load(rollout, first)
+    shorter = f"{FFMPEG}-t 2 -i {second} -c copy short.mp4 && mv short.mp4 {first}"
+    assert rollout.call("exec", {"command": shorter}, timeout=120).exit_code == 0
+    said = rollout.call("preprocess", {}, timeout=600)
+    assert said.exit_code == 1
+    assert "is another video than the one that was loaded" in said.output
+
+
+def test_a_disk_that_is_full_is_told(videos: Videos) -> None:
+    limits = Limits(disk=256 << 10)
+    with (
+        Cache(videos.home, environments=[VideoEnvironment()]) as cache,
+        cache.rollout(videos.image, limits=limits) as rollout,
+    ):
+        load(rollout, videos.questions[0].video_name)
+        said = rollout.call("preprocess", {}, timeout=600)
+        assert said.exit_code == 1
+        assert "no" in said.output.lower()
+        assert rollout.call("exec", {"command": "echo alive"}).output == "alive\n"

@@ -1,0 +1,225 @@
+"""Reads video files with FFmpeg, within limits: what a file says of itself, its frames, its sound and its cuts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy
+
+SEGMENT_S = 2.0
+"""Seconds of a segment, as in VideoAgent (arXiv 2403.11481)."""
+FRAMES_PER_SEGMENT = 4
+"""Frames that are kept of a segment: those of which VideoAgent makes a caption."""
+RATE = FRAMES_PER_SEGMENT / SEGMENT_S
+MOST_SECONDS = 4 * 3600
+MOST_PIXELS = 8192 * 4320
+"""Pixels of a frame, at most: a decoder takes several times as many bytes."""
+LARGEST_DOWNLOAD = 4 << 30
+"""Bytes."""
+WIDTH = 768
+"""Pixels of a kept frame's width, at most: enough for words that people can read."""
+SMALL_WIDTH = 160
+"""Pixels of the width in which objects are looked for."""
+_CUT = 12
+"""How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
+_LONGEST_REASON = 300
+
+
+class Failed(Exception):
+    """The file cannot be used; the message says why, and is the tool's answer."""
+
+
+@dataclass(frozen=True)
+class Video:
+    """What is known of a video.
+
+    Attributes:
+        path: the file, absolute.
+        seconds: its length.
+        width, height: of its frames, in pixels.
+        sound: whether there is any.
+    """
+
+    path: str
+    seconds: float
+    width: int
+    height: int
+    sound: bool
+
+    @property
+    def segments(self) -> int:
+        """How many segments it has; a rest of less than a tenth of a second is none."""
+        return max(1, math.ceil((self.seconds - 0.1) / SEGMENT_S))
+
+    @property
+    def small_height(self) -> int:
+        """Pixels of the height in which objects are looked for."""
+        return max(2, round(SMALL_WIDTH * self.height / self.width / 2) * 2)
+
+
+def run(arguments: list[str], memory: int, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Runs a program that may take `memory` bytes of addresses at most; returns what it printed."""
+    return subprocess.run(
+        arguments, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=_within(memory), **options
+    )
+
+
+def checked(arguments: list[str], memory: int, **options: Any) -> bytes:
+    """Returns what a program printed, like `run`; raises RuntimeError if it fails, which is no video's fault."""
+    done = run(arguments, memory, **options)
+    if done.returncode:
+        raise RuntimeError(f"{arguments[0]} ended with status {done.returncode}: {done.stderr[-_LONGEST_REASON:]!r}")
+    return done.stdout
+
+
+def probe(path: str, memory: int) -> Video:
+    """Returns what a file says of itself; raises Failed unless it is a video within the limits."""
+    _check_file(path)
+    entries = "format=format_name,duration:stream=codec_type,width,height,duration,avg_frame_rate,nb_frames"
+    said = run(_tool("ffprobe", "-show_entries", entries, "-of", "json", f"file:{path}"), memory)
+    try:
+        told = json.loads(said.stdout)
+        streams, container = told["streams"], told["format"]
+    except (ValueError, KeyError):
+        raise Failed(f"{path} is not a video that FFmpeg can read: {_reason(said.stderr, path)}") from None
+    pictures = [one for one in streams if one.get("codec_type") == "video" and one.get("width")]
+    if not pictures:
+        raise Failed(f"{path} has no pictures: it is no video")
+    names = str(container.get("format_name", ""))
+    if names.endswith("_pipe") or "image2" in names.split(","):
+        raise Failed(f"{path} is a single picture, no video")
+    first = pictures[0]
+    width, height = int(first["width"]), int(first["height"])
+    if width * height > MOST_PIXELS:
+        raise Failed(f"{path} has frames of {width} x {height} pixels; at most {MOST_PIXELS} are decoded")
+    seconds = _number(first.get("duration")) or _number(container.get("duration")) or _length(path, memory)
+    if not 0 < seconds <= MOST_SECONDS:
+        reason = "holds no frames" if seconds <= 0 else f"is {seconds:.0f} s long; at most {MOST_SECONDS} s are taken"
+        raise Failed(f"{path} {reason}")
+    sound = any(one.get("codec_type") == "audio" for one in streams)
+    return Video(path, round(seconds, 3), width, height, sound)
+
+
+def decode(video: Video, folder: Path, cuts: Path, memory: int) -> Iterator[numpy.ndarray]:
+    """Decodes a video once: keeps its frames as files, and yields them small.
+
+    Args:
+        video: the video.
+        folder: for the frames: 000000.jpg and so on, four of a segment.
+        cuts: the file that FFmpeg tells cuts in.
+        memory: bytes of addresses that FFmpeg may take.
+
+    Yields:
+        Frames, of the shape (height, width, 3), in RGB.
+
+    Raises:
+        Failed: nothing could be decoded.
+    """
+    import numpy
+
+    most = video.segments * FRAMES_PER_SEGMENT
+    height = video.small_height
+    graph = (
+        f"[0:v:0]scdet=threshold={_CUT},metadata=mode=print:key=lavfi.scd.time:file={cuts},fps={RATE:g}:round=near,"
+        f"split=2[kept][small];[kept]scale='min({WIDTH},iw)':-2,format=yuvj420p[frames];"
+        f"[small]scale={SMALL_WIDTH}:{height}:flags=area,format=rgb24[raw]"
+    )
+    arguments = [
+        *_tool("ffmpeg", "-nostdin", "-threads", "2", "-t", f"{MOST_SECONDS}", "-i", f"file:{video.path}"),
+        *("-filter_complex", graph),
+        *("-map", "[frames]", "-frames:v", f"{most}", "-q:v", "3", "-start_number", "0", f"{folder}/%06d.jpg"),
+        *("-map", "[raw]", "-frames:v", f"{most}", "-f", "rawvideo", "pipe:1"),
+    ]
+    errors = folder / "errors"
+    with (
+        open(errors, "wb") as log,
+        subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, preexec_fn=_within(memory)
+        ) as process,
+    ):
+        assert process.stdout is not None
+        size, count = SMALL_WIDTH * height * 3, 0
+        while len(frame := process.stdout.read(size)) == size:
+            count += 1
+            yield numpy.frombuffer(frame, numpy.uint8).reshape(height, SMALL_WIDTH, 3)
+    said = errors.read_bytes()
+    errors.unlink()
+    if count == 0:
+        raise Failed(f"no frame of {video.path} can be decoded: {_reason(said, video.path)}")
+
+
+def cut_times(cuts: Path) -> list[float]:
+    """Returns when cuts are, in seconds."""
+    if not cuts.exists():
+        return []
+    marks = (line.partition("=") for line in cuts.read_text().splitlines() if line.startswith("lavfi.scd.time="))
+    return [float(value) for _, _, value in marks]
+
+
+def sound(video: Video, target: Path, memory: int) -> bool:
+    """Writes a video's sound as a WAV file of one channel and 16 kHz; returns whether there is any."""
+    if not video.sound:
+        return False
+    source = _tool("ffmpeg", "-nostdin", "-threads", "2", "-t", f"{MOST_SECONDS}", "-i", f"file:{video.path}")
+    done = run([*source, "-map", "0:a:0", "-ac", "1", "-ar", "16000", "-y", str(target)], memory)
+    return done.returncode == 0 and target.exists() and target.stat().st_size > 1000
+
+
+def _check_file(path: str) -> None:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise Failed(f"{path}: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise Failed(f"{path} is no file")
+    if found.st_size == 0:
+        raise Failed(f"{path} is empty")
+
+
+def _tool(name: str, *arguments: str) -> list[str]:
+    # A file that is a list of others may name files only: no address, no device.
+    return [name, "-hide_banner", "-v", "error", "-protocol_whitelist", "file,pipe", *arguments]
+
+
+def _length(path: str, memory: int) -> float:
+    """Returns the seconds of a video that does not say how long it is, by its packets."""
+    shown = ("-select_streams", "v:0", "-show_entries", "packet=pts_time,duration_time", "-of", "csv=p=0")
+    said = run(_tool("ffprobe", *shown, f"file:{path}"), memory)
+    ends = (line.split(",") for line in said.stdout.decode("ascii", "replace").splitlines())
+    return max((sum(_number(field) for field in fields[:2]) for fields in ends), default=0.0)
+
+
+def _number(text: Any) -> float:
+    try:
+        value = float(Fraction(text)) if isinstance(text, str) and "/" in text else float(text)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
+def _reason(errors: bytes, path: str) -> str:
+    """Returns what FFmpeg said, in one line, without addresses of its memory, which differ each time."""
+    lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    said = lines[-1].replace(f"file:{path}: ", "") if lines else "it says nothing of why"
+    if said.startswith("[") and "]" in said:
+        said = said.partition("]")[2].strip()
+    return said[:_LONGEST_REASON]
+
+
+def _within(memory: int) -> Any:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    return limit

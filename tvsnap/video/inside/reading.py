@@ -1,0 +1,64 @@
+"""The steps that complete a memory, and read it. Each takes and returns what JSON can express."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import memory
+
+
+def finish(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds what models said to the memory that `preprocess` began, and puts it into use."""
+    with memory.opened(memory.UNFINISHED, write=True) as made:
+        captions = request.get("captions") or []
+        made.executemany(
+            "UPDATE Segments SET caption = ? WHERE segment_id = ?",
+            [(one, number) for number, one in enumerate(captions)],
+        )
+        for space, vectors in request.get("vectors", {}).items():
+            packed = (base64.b64decode(vector) for vector in vectors)
+            memory.written(made, "Vectors", ((space, number, vector) for number, vector in enumerate(packed)))
+        made.execute("UPDATE Video SET value = 'true' WHERE name = 'preprocessed'")
+        known = memory.described(made)
+        things = len(memory.objects(made))
+    memory.UNFINISHED.replace(memory.FILE)
+    for file in request["used"]:
+        Path(file).unlink(missing_ok=True)
+    return {"segments": known["segments"], "objects": things}
+
+
+def captions(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns captions of some segments."""
+    with memory.opened() as known:
+        total = memory.count(known)
+        first, last = max(request["first"], 0), min(request["last"], total - 1)
+        return {
+            "total": total,
+            "frames": memory.described(known)["frames"],
+            "segments": memory.segments(known, first, last),
+        }
+
+
+def search(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the segments that are most similar to some vectors."""
+    queries = {space: base64.b64decode(packed) for space, packed in request["vectors"].items()}
+    with memory.opened() as known:
+        total = memory.count(known)
+        found = memory.nearest(known, queries, request["most"])
+        return {"total": total, "segments": [memory.segments(known, one, one)[0] for one in found]}
+
+
+def things(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the objects of a video."""
+    with memory.opened() as known:
+        return {"total": memory.count(known), "objects": memory.objects(known)}
+
+
+def query(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the rows of a SELECT."""
+    with memory.opened() as known:
+        memory.count(known)
+        return memory.query(known, request["program"])

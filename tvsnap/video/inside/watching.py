@@ -1,0 +1,137 @@
+"""The steps that load a video and find out what is in it. Each takes and returns what JSON can express."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy
+
+from . import media, memory, objects, words
+from .media import Failed, Video
+
+_BLOCK = 1 << 20
+_DIFFERS = 12.0
+"""Levels of 255 by which a part of a frame must differ from another frame for its text to be read anew."""
+_PARTS = 8
+"""Rows and columns of parts in which frames are compared."""
+
+
+def load(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks a video, and begins a memory of it; what was known of another video is forgotten."""
+    name = request["video"]
+    path = _downloaded(name) if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
+    video = media.probe(path, request["memory"])
+    memory.FOLDER.mkdir(parents=True, exist_ok=True)
+    _clear(memory.FRAMES)
+    memory.created(memory.UNFINISHED, video)
+    memory.UNFINISHED.replace(memory.FILE)
+    return {**vars(video), "segments": video.segments}
+
+
+def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Decodes the video and finds out what can be found without a model; `finish` makes a memory of it."""
+    with memory.opened() as known:
+        video = memory.loaded(known)
+    current = media.probe(video.path, request["memory"])
+    if current != video:
+        raise Failed(f"{video.path} is another video than the one that was loaded: load it again")
+    _clear(memory.FRAMES)
+    memory.FRAMES.mkdir()
+    with tempfile.TemporaryDirectory(dir=memory.FOLDER) as folder:
+        work = Path(folder)
+        tracker, changed, cuts = _watched(video, work, request["memory"])
+        frames = sorted(memory.FRAMES.iterdir())
+        read = words.shown([frames[min(number, len(frames) - 1)] for number in changed], work, request["memory"])
+        wav = work / "sound.wav"
+        heard = words.spoken(wav, request["memory"]) if media.sound(video, wav, request["memory"]) else {}
+    shown = dict(zip(changed, read, strict=True))
+    memory.created(memory.UNFINISHED, video)
+    with memory.opened(memory.UNFINISHED, write=True) as made:
+        _kept(made, video, tracker, shown, heard, cuts)
+        memory.written(made, "Video", [("frames", json.dumps(len(frames)))])
+        segments = memory.segments(made, 0, video.segments - 1)
+    return {"segments": segments, "frames": len(frames)}
+
+
+def _watched(video: Video, work: Path, limit: int) -> tuple[objects.Tracker, list[int], list[float]]:
+    """Decodes a video; returns its objects, the frames whose text has to be read, and the seconds of cuts."""
+    tracker, changed = objects.Tracker(), []
+    last: numpy.ndarray | None = None
+    for number, frame in enumerate(media.decode(video, memory.FRAMES, work / "cuts", limit)):
+        segment, place = divmod(number, media.FRAMES_PER_SEGMENT)
+        tracker.add(segment, objects.things(frame))
+        if place == 1:  # the one from half a second to one second: past a fade, before the next cut
+            if last is None or _differs(frame, last):
+                changed.append(number)
+            last = frame
+    return tracker, changed or [0], media.cut_times(work / "cuts")
+
+
+def _kept(
+    made: sqlite3.Connection,
+    video: Video,
+    tracker: objects.Tracker,
+    shown: Mapping[int, str],
+    heard: Mapping[int, str],
+    cuts: list[float],
+) -> None:
+    """Writes what was found into a memory, and captions that say it."""
+    ids = enumerate(tracker.objects)
+    found: dict[int, list[str]] = {}
+    for number, one in ids:
+        memory.written(made, "Objects", [(number, one.category)])
+        for segment, path in one.seen.items():
+            motion = objects.motion(path)
+            memory.written(made, "Objects_Segments", [(number, segment, motion)])
+            found.setdefault(segment, []).append(f"a {one.category} {motion}")
+    text = ""
+    for segment in range(video.segments):
+        text = shown.get(segment * media.FRAMES_PER_SEGMENT + 1, shown.get(0, "") if segment == 0 else text)
+        said = heard.get(segment, "")
+        facts = "; ".join(sorted(found.get(segment, [])))
+        scene = sum(cut <= (segment + 0.5) * media.SEGMENT_S for cut in cuts)
+        parts = (facts, f'text "{text}"' if text else "", f'somebody says "{said}"' if said else "")
+        caption = "; ".join(filter(None, parts)) or "nothing that is known here"
+        memory.written(made, "Segments", [(segment, caption, text, said, facts, scene)])
+
+
+def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
+    """Returns whether two frames differ somewhere, so that one may show another text."""
+    away = numpy.abs(frame.astype(numpy.int16) - other).mean(-1)
+    parts = (part for rows in numpy.array_split(away, _PARTS) for part in numpy.array_split(rows, _PARTS, axis=1))
+    return any(part.mean() > _DIFFERS for part in parts)
+
+
+def _downloaded(address: str) -> str:
+    """Returns the path of a file with what is at an address."""
+    name = os.path.basename(unquote(urlsplit(address).path)) or "video"
+    path = os.path.abspath(name)
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer, open(path, "wb") as file:
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                if file.tell() > media.LARGEST_DOWNLOAD:
+                    raise Failed(f"{address} is larger than {media.LARGEST_DOWNLOAD >> 30} GiB")
+    except (OSError, ValueError) as error:
+        Path(path).unlink(missing_ok=True)
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise Failed(f"{address} cannot be fetched: {reason}") from None
+    except Failed:
+        Path(path).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _clear(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
