@@ -203,7 +203,7 @@ def test_a_bad_tuning_is_left() -> None:
 
 
 def test_too_few_rollouts_are_refused() -> None:
-    with pytest.raises(UsageError, match="there are 3 recorded rollouts, too few"):
+    with pytest.raises(UsageError, match="3 recorded rollouts were read, too few"):
         learn(_rollouts(1), Setting())
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tvsnap import InfrastructureError, TvsnapError, UsageError
 from tvsnap.host.home import resolve_home
+from tvsnap.priors.arguments import check_whole, is_number
 from tvsnap.priors.distributions import Proposals, js, smooth
 from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder, load_numpy, name_of, unit
 from tvsnap.priors.flights import Flights
@@ -110,7 +111,7 @@ class PriorCache:
         """
         if not isinstance(model, str):
             raise UsageError(f"model must be a text, not {model!r}")
-        if not (_is_number(smoothing) and 0.0 < smoothing <= 1.0):
+        if not (is_number(smoothing) and 0.0 < smoothing <= 1.0):
             raise UsageError(f"smoothing must be above 0 and at most 1, not {smoothing!r}: every action needs some")
         self._embedder: Embedder = WordLlamaEmbedder() if embedder is None else embedder
         if not callable(self._embedder):
@@ -141,7 +142,7 @@ class PriorCache:
 
     @delta.setter
     def delta(self, value: float) -> None:
-        if not (_is_number(value) and value > 0.0):
+        if not (is_number(value) and value > 0.0):
             raise UsageError(f"delta must be above 0 (above 1 for exact states only), not {value!r}")
         self._delta = value
 
@@ -152,7 +153,7 @@ class PriorCache:
 
     @refresh.setter
     def refresh(self, value: float) -> None:
-        if not (_is_number(value) and 0.0 <= value <= 1.0):
+        if not (is_number(value) and 0.0 <= value <= 1.0):
             raise UsageError(f"refresh must be a probability, 0 to 1, not {value!r}")
         self._refresh = value
 
@@ -163,8 +164,7 @@ class PriorCache:
 
     @capacity.setter
     def capacity(self, value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"capacity must be a whole number of at least 1, not {value!r}")
+        check_whole(value, "capacity")
         self._capacity = value
 
     def prior(
@@ -467,10 +467,6 @@ def _unpacked(packed: bytes) -> Vector:
     numpy = load_numpy()
     vector: Vector = numpy.frombuffer(packed, dtype="<f2").astype(numpy.float32)
     return vector
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _text(name: str, value: object) -> str:

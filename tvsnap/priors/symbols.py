@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
 
 from tvsnap import UsageError
-from tvsnap.model.arguments import check_number, check_whole
+from tvsnap.priors.arguments import check_number, check_whole
 from tvsnap.priors.embedding import load_numpy
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ class Symbols:
                 finite or too large, there are fewer observations than symbols, or a parameter makes no sense.
         """
         check_number(margin, "margin", -1.0, 1.0)
-        check_whole(steps, "steps", 1)
-        check_whole(count, "count", 1)
+        check_whole(steps, "steps")
+        check_whole(count, "count")
         try:
             import torch
         except ModuleNotFoundError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tvsnap import UsageError
-from tvsnap.model.arguments import check_number, check_whole
+from tvsnap.priors.arguments import check_number, check_whole
 from tvsnap.priors.cache import PriorCache
 from tvsnap.priors.distributions import LARGEST_JS
 
@@ -140,7 +140,7 @@ class Tuner:
     windows: list[Window] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        check_whole(self.rollouts, "rollouts", 1)
+        check_whole(self.rollouts, "rollouts")
         self._random = random.Random(self.seed)
         # Both are adapted on logarithmic scales: of 1 - delta, and of the rate.
         self._place = [
