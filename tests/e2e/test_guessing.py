@@ -9,7 +9,8 @@ import pytest
 
 from tests.control_groups import control_groups
 from tests.fakes.caches import eventually
-from tvsnap import Cache, ToolCall, UsageError
+from tvsnap import Cache, Costs, ToolCall, TvsnapError, UsageError
+from tvsnap.engine.keeping.policy import Rebuild
 from tvsnap.guessing import GuessedRollout, Guesser, NextCalls
 from tvsnap.images import Image
 
@@ -40,12 +41,13 @@ def test_a_right_guess_hides_the_call(home: Path) -> None:
         teach(cache, guesser, "echo 1 > f", SLOW, "cat f")
         with guesser.rollout("terminal", "t") as rollout:
             run(rollout, "echo 2 > f")
-            assert eventually(lambda: guesser.stats.made == 1)
+            guess, state = ToolCall("bash", {"command": SLOW}), rollout.state
+            assert eventually(lambda: cache.graph.out_edges(state) or cache.graph.holder(state, guess.key) is not None)
             result = rollout.call("bash", {"command": SLOW})
             assert result.source in ("coalesced", "hit")
             assert result.output == "2\n"
             assert run(rollout, "cat f") == "2\ndone\n", "made once"
-        assert guesser.stats.right == 1
+        assert (guesser.stats.right, guesser.stats.used) == (1, 1)
         assert guesser.stats.failed == 0
         guesses = [one for one in cache.graph.rollouts("t") if one.label == "guess"]
         assert guesses, "people see what was guessed"
@@ -94,6 +96,60 @@ def test_guesses_under_way_end_with_the_guesser(home: Path) -> None:
             assert eventually(lambda: guesser.stats.made == 1)
             guesser.close()
             assert run(rollout, "cat f") == "2\n"
+
+
+def test_a_call_whose_guesses_cannot_be_used_is_guessed_less_and_less_often(home: Path) -> None:
+    """The states that it leads to are not kept, and differ each time, so that none is ever proven."""
+
+    class Short:
+        """Keeps states to which short calls led."""
+
+        name = "short"
+
+        def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
+            return rebuild.replay_s < 0.25
+
+        def should_record(self, balance: Any) -> bool:
+            return True
+
+    step = "date +%N >> f; sleep 0.3"
+    with Cache(home, policy=Short()) as cache, Guesser(cache, even_if_busy=True) as guesser:
+        teach(cache, guesser, "echo first > f", step)
+        guessed = []
+        for number in range(8):
+            with guesser.rollout("terminal", "t") as rollout:
+                run(rollout, f"echo {number} > f")
+                guessed.append(bool(rollout._begun))
+                assert eventually(lambda: all(guess.done.done() for guess in rollout._begun.values()))
+                run(rollout, step)
+        stats = guesser.stats
+    assert guessed[0]
+    assert sum(guessed) <= 5
+    assert stats.used == 0
+    assert stats.right == sum(guessed)
+
+
+def test_guesses_that_were_dropped_are_no_failed_rollouts(home: Path) -> None:
+    known = NextCalls()
+    first = ToolCall("bash", {"command": "echo 2 > f"})
+    known.learn("t", [first], ToolCall("bash", {"command": "sleep 60"}), 60.0)
+    with Cache(home, policy="record-all") as cache, Guesser(cache, next_calls=known, even_if_busy=True) as guesser:
+        for number in range(5):  # where it is depends on the moment: before the call, or in it
+            with guesser.rollout("terminal", "t") as rollout:
+                run(rollout, f"echo {number} > g")
+                rollout.call(first.name, first.arguments)
+                assert eventually(lambda made=number + 1: guesser.stats.made == made)  # type: ignore[misc]
+                run(rollout, "cat f")
+        guesser.close()
+        assert guesser.stats.failed == 0
+        assert [one.rollout.label for one in cache.graph.summaries(failed=True)] == []
+
+
+def test_a_closed_cache_has_no_guesses(home: Path) -> None:
+    with Cache(home, policy="record-all") as cache:
+        pass
+    with pytest.raises(TvsnapError, match="it has been closed"):
+        Guesser(cache)
 
 
 def test_what_was_recorded_before_is_known(home: Path) -> None:

@@ -7,12 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import pytest
 
+from tvsnap import UsageError
 from tvsnap.priors import PriorCache, QLearner, RolloutSummary
 
 ACTIONS = ("left", "down", "right", "up")
 WIDTH = 4
 ROLLOUTS = 120
+
+
+class Broken:
+    """An environment whose reward is no number."""
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return 0, float("nan"), True, False, {}
+
+
+def test_a_reward_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    with PriorCache(tmp_path / "priors.db") as cache:
+        learner = QLearner(cache, "go", ["left"], lambda *_: ["left"], str)
+        with pytest.raises(UsageError, match="the environment's reward"):
+            learner.rollout(Broken())
+        assert not any(learner.values.values())
 
 
 def describe(observation: Any) -> str:

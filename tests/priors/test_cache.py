@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sqlite3
@@ -11,11 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tvsnap import InfrastructureError, TvsnapError, UsageError
+from tvsnap.graph import Graph
 from tvsnap.priors import PriorCache
+from tvsnap.priors.embedding import name_of
+from tvsnap.proxy.store import AnswerStore
 
 ACTIONS = ("north", "east", "south")
 GOAL = "find the key"
@@ -40,6 +45,35 @@ class Letters:
 
     def __call__(self, text: str) -> list[float]:
         return [float(text.count(chr(code))) for code in range(97, 123)]
+
+
+def embed(text: str, scale: float = 1.0) -> list[float]:
+    return [scale * float(text.count("a")), 1.0]
+
+
+class Nameless:
+    """One of several models, which nothing tells apart."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __call__(self, text: str) -> list[float]:
+        return embed(text, self.scale)
+
+    def embed(self, text: str) -> list[float]:
+        return embed(text, self.scale)
+
+
+def made(scale: float) -> Callable[[str], list[float]]:
+    def inner(text: str) -> list[float]:
+        return embed(text, scale)
+
+    return inner
+
+
+def named(name: str, embedder: Callable[[str], list[float]]) -> Any:
+    embedder.name = name  # type: ignore[attr-defined]
+    return embedder
 
 
 @pytest.fixture
@@ -417,7 +451,15 @@ def test_a_question_that_makes_no_sense(
         ({"capacity": 0}, "capacity must be a whole number"),
         ({"smoothing": 0.0}, "smoothing must be above 0"),
         ({"embedder": 3}, "must be callable"),
-        ({"embedder": lambda text: [1.0]}, "a lambda has none"),
+        ({"delta": "1"}, "delta must be above 0"),
+        ({"refresh": None}, "refresh must be a probability"),
+        ({"smoothing": "a"}, "smoothing must be above 0"),
+        ({"embedder": lambda text: [1.0]}, "attribute 'name'"),
+        ({"embedder": functools.partial(embed, scale=2.0)}, "attribute 'name'"),
+        ({"embedder": functools.lru_cache(lambda text: [1.0])}, "attribute 'name'"),
+        ({"embedder": Nameless(2.0)}, "attribute 'name'"),
+        ({"embedder": Nameless(2.0).embed}, "attribute 'name'"),
+        ({"embedder": made(2.0)}, "attribute 'name'"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -434,14 +476,14 @@ def test_an_embedder_that_returns_no_vector(open_cache: Callable[..., PriorCache
         return vector
 
     with pytest.raises(InfrastructureError, match="broken"):
-        open_cache(embedder=broken).prior(GOAL, ACTIONS, Model(), text="a red door")
+        open_cache(embedder=named("broken", broken)).prior(GOAL, ACTIONS, Model(), text="a red door")
 
 
 def test_an_embedder_whose_vectors_change_their_length(open_cache: Callable[..., PriorCache]) -> None:
     def changing(text: str) -> list[float]:
         return [1.0] * len(text)
 
-    cache = open_cache(embedder=changing)
+    cache = open_cache(embedder=named("changing", changing))
     cache.prior(GOAL, ACTIONS, Model(), text="a")
     with pytest.raises(UsageError, match="another name"):
         cache.prior(GOAL, ACTIONS, Model(), text="ab")
@@ -466,7 +508,7 @@ def test_many_similar_states_are_searched_by_a_graph(
     def circle(text: str) -> list[float]:
         return [math.cos(math.radians(float(text))), math.sin(math.radians(float(text))), 0.0]
 
-    cache = open_cache(delta=1.5, embedder=circle)
+    cache = open_cache(delta=1.5, embedder=named("circle", circle))
     for degrees in range(0, 360, 3):
         cache.prior(GOAL, ACTIONS, Model(**{ACTIONS[degrees // 3 % 3]: 1.0}), text=str(degrees))
     cache.delta = 0.99
@@ -497,6 +539,72 @@ def test_who_asks_the_model_does_not_wait_for_itself(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="must not put the question"):
             cache.prior(GOAL, ACTIONS, ask, state="ab")
         assert cache.prior(GOAL, ACTIONS, Model(), state="ab").source == "asked"
+
+
+def test_a_function_of_a_module_needs_no_name(open_cache: Callable[..., PriorCache]) -> None:
+    assert name_of(embed) == f"{__name__}.embed"
+    open_cache(embedder=embed).prior(GOAL, ACTIONS, Model(), text="a")
+
+
+def test_threads_that_ask_each_others_questions_do_not_wait_for_ever(tmp_path: Path) -> None:
+    """Both have begun to ask when each puts the other's question: one is refused, and the other gets its answer."""
+    both = threading.Barrier(2)
+    found: list[object] = []
+    with PriorCache(tmp_path / "priors.db") as one, PriorCache(tmp_path / "priors.db") as another:
+
+        def put(cache: PriorCache, mine: str, other: str) -> None:
+            def ask() -> Mapping[str, float]:
+                both.wait(30)
+                return cache.prior(GOAL, ACTIONS, Model(), state=other).probabilities
+
+            try:
+                found.append(cache.prior(GOAL, ACTIONS, ask, state=mine).source)
+            except UsageError as error:
+                found.append(str(error))
+
+        threads = [
+            threading.Thread(target=put, args=args, daemon=True) for args in ((one, "ab", "cd"), (another, "cd", "ab"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(found) == 2, "they wait for each other"
+        assert sorted("wait for each other" in str(each) for each in found) == [False, True]
+        assert one.prior(GOAL, ACTIONS, Model(), state="ab").probabilities
+
+
+def test_another_programs_file_is_left_as_it_was(tmp_path: Path) -> None:
+    file, text = tmp_path / "foreign.db", tmp_path / "notes.txt"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE a (b)")
+    connection.close()
+    text.write_text("no database at all" * 100)
+    for path, reason in ((file, "another program's file"), (text, "not a database")):
+        path.chmod(0o644)
+        before = path.read_bytes()
+        for opening in (PriorCache, Graph, functools.partial(AnswerStore, max_bytes=1 << 20)):
+            with pytest.raises(TvsnapError, match=reason):
+                opening(path)
+        assert path.read_bytes() == before
+        assert path.stat().st_mode & 0o777 == 0o644
+    assert {path.name for path in tmp_path.iterdir()} == {"foreign.db", "notes.txt"}
+
+
+def test_lookups_and_deletions_are_of_the_models_own_answers(tmp_path: Path) -> None:
+    with (
+        PriorCache(tmp_path / "priors.db", model="tiny", refresh=0.0) as tiny,
+        PriorCache(tmp_path / "priors.db", refresh=0.0) as nameless,
+    ):
+        tiny.prior(GOAL, ACTIONS, Model(), state="ab")
+        assert tiny.lookup(GOAL, ACTIONS, state="ab") is not None
+        assert nameless.lookup(GOAL, ACTIONS, state="ab") is None
+        assert (nameless.clear(GOAL), tiny.clear(GOAL)) == (0, 1)
+        for wrong in ("\ud800", 3):
+            with pytest.raises(UsageError, match="the goal"):
+                tiny.clear(wrong)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="the goal"):
+                tiny.prior(wrong, ACTIONS, Model(), state="ab")  # type: ignore[arg-type]
 
 
 def test_models_of_other_names_answer_for_themselves(tmp_path: Path) -> None:

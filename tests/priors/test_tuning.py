@@ -153,7 +153,37 @@ def test_bounds_that_make_no_sense(bounds: dict[str, Any]) -> None:
 
 def test_what_makes_no_sense(tmp_path: Path) -> None:
     with PriorCache(tmp_path / "priors.db") as cache:
-        with pytest.raises(UsageError, match="at least 1 rollout"):
+        with pytest.raises(UsageError, match="rollouts must be"):
             Tuner(cache, rollouts=0)
-        with pytest.raises(UsageError, match="must be finite"):
-            Tuner(cache).record(math.nan)
+        with pytest.raises(UsageError, match="rollouts must be"):
+            Tuner(cache, rollouts=2.5)  # type: ignore[arg-type]
+        for value in (math.nan, math.inf, 1e308, "1"):
+            with pytest.raises(UsageError, match="the return of a rollout"):
+                Tuner(cache).record(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, "1"])
+def test_weights_that_make_no_sense(value: float) -> None:
+    with pytest.raises(UsageError, match="the weight second"):
+        Weights(second=value)
+
+
+def test_what_is_switched_off_stays_off(tmp_path: Path) -> None:
+    """Above 1, no answer of a similar state is given; without refreshes, none is replaced."""
+    with PriorCache(tmp_path / "priors.db", delta=1.5, refresh=0.0, embedder=Circle(0)) as cache:
+        cache.prior("turn", ACTIONS, lambda: ["left"], text="10")
+        tuner = Tuner(cache, rollouts=1)
+        for number in range(9):
+            tuner.record(float(number % 3))
+            assert (cache.delta, cache.refresh) == (1.5, 0.0)
+            assert cache.lookup("turn", ACTIONS, text="10.001") is None
+        tuner.settle()
+        assert (cache.delta, cache.refresh) == (1.5, 0.0)
+
+
+def test_returns_that_are_far_apart(tmp_path: Path) -> None:
+    with PriorCache(tmp_path / "priors.db", delta=0.9, refresh=0.05) as cache:
+        tuner = Tuner(cache, rollouts=2)
+        for number in range(16):
+            tuner.record(1e100 * (-1) ** (number // 2))
+        assert 0.8 <= cache.delta <= 0.999

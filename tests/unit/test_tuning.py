@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -202,7 +203,7 @@ def test_a_bad_tuning_is_left() -> None:
 
 
 def test_too_few_rollouts_are_refused() -> None:
-    with pytest.raises(UsageError, match="there are 3 recorded rollouts, too few"):
+    with pytest.raises(UsageError, match="3 recorded rollouts were read, too few"):
         learn(_rollouts(1), Setting())
 
 
@@ -286,6 +287,48 @@ def test_a_trial_under_way_is_ended(cache: Cache, monkeypatch: pytest.MonkeyPatc
     assert cache.tuning != Tuning()
     tuner.stop()
     assert cache.tuning == Tuning()
+
+
+def test_a_tuning_that_is_set_during_a_trial_stays(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner = OnlineTuner(cache, rollouts=1)
+    _window(cache, tuner, monkeypatch, 0.5)
+    cache.tuning = Tuning(break_even=4.0)
+    tuner.stop()
+    assert cache.tuning == Tuning(break_even=4.0)
+    tuner = OnlineTuner(cache, rollouts=1)
+    _window(cache, tuner, monkeypatch, 0.5)
+    cache.tuning = Tuning(break_even=5.0)
+    for _ in range(3):
+        _window(cache, tuner, monkeypatch, 0.5)
+    assert not tuner.trials[0].kept
+    assert cache.tuning == Tuning(break_even=5.0)
+    tuner.stop()
+    assert cache.tuning == Tuning(break_even=5.0)
+
+
+def test_a_tuner_that_was_stopped_tries_nothing_more(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner = OnlineTuner(cache, rollouts=1)
+    tuner.stop()
+    for _ in range(4):
+        _window(cache, tuner, monkeypatch, 0.5)
+    assert (tuner.trials, cache.tuning) == ([], Tuning())
+
+
+def test_a_tuning_file_that_is_no_file(tmp_path: Path) -> None:
+    file = tmp_path / TUNING_FILE
+    os.mkfifo(file)
+    with pytest.raises(UsageError, match="no ordinary file"):
+        read_tuning(tmp_path)
+    assert remove_tuning(tmp_path)
+    file.mkdir()
+    with pytest.raises(UsageError, match="no ordinary file"):
+        read_tuning(tmp_path)
+    with pytest.raises(UsageError, match="cannot be deleted"):
+        remove_tuning(tmp_path)
+    file.rmdir()
+    file.write_text('{"break_even": 2, "break_even": 3}')
+    with pytest.raises(UsageError, match="twice"):
+        read_tuning(tmp_path)
 
 
 def test_what_a_cache_saved() -> None:

@@ -11,13 +11,14 @@ import logging
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from tvsnap import Cache, Image, Rollout, ToolCall, ToolResult, TvsnapError, UsageError
+from tvsnap import Cache, CallCancelled, Image, Rollout, ToolCall, ToolResult, TvsnapError, UsageError
 from tvsnap.guessing.next_calls import Guess as NextCall
 from tvsnap.guessing.next_calls import NextCalls
 from tvsnap.host.load import running
@@ -28,6 +29,10 @@ LABEL = "guess"
 WORTH = 0.05
 """Seconds that a guess must be expected to save: about what its fork costs on a machine that is not idle."""
 DEFAULT_TIMEOUT = 60.0
+_MOST_SKIPPED = 64
+"""A call whose guesses cannot be used is guessed again after it was passed over so often at most."""
+_CALLS = 10_000
+"""Of so many calls it is remembered that their guesses could not be used."""
 _ABOUT_TO = 0.05  # seconds after which a call that was about to be made is cancelled again
 
 
@@ -39,14 +44,17 @@ class GuessStats:
         calls: how many calls the rollouts made.
         made: how many guesses were begun.
         right: how many of them were the call that was made next.
-        hidden_s: seconds that these took and that nobody waited for.
+        used: how many of the right ones answered that call. For the others it was executed again, mostly as the state
+            that they led to was not kept; such a call is then guessed less and less often.
+        hidden_s: seconds that used guesses took and that nobody waited for.
         processor_s: seconds of processor time that all guesses used in their sandboxes, where that is known.
-        failed: how many came to an error.
+        failed: how many came to an error. Guesses that were ended, as another call was made, are not counted.
     """
 
     calls: int = 0
     made: int = 0
     right: int = 0
+    used: int = 0
     hidden_s: float = 0.0
     processor_s: float = 0.0
     failed: int = 0
@@ -78,6 +86,7 @@ class Guesser:
 
         Raises:
             UsageError: a number makes no sense, or nothing is recorded.
+            TvsnapError: the cache is closed, or its graph cannot be read.
         """
         processors = len(os.sched_getaffinity(0))
         at_once = processors if at_once is None else at_once
@@ -90,6 +99,7 @@ class Guesser:
             raise UsageError(f"guesses are made for rollouts of a tvsnap.Cache, not of a {type(cache).__name__}")
         if not cache.use_cache:
             raise UsageError("this cache records nothing (use_cache=False), so no answer could be given to a guess")
+        cache.graph.counters()  # a cache that was closed says so
         self._cache = cache
         self._guesses = guesses
         self._worth = worth
@@ -103,6 +113,7 @@ class Guesser:
         self._tasks: set[str] = set()
         self._stats = GuessStats()
         self._under_way: list[_Guess] = []
+        self._skipping: OrderedDict[str, tuple[int, int]] = OrderedDict()  # by call: how often, and how often still
         self._closed = False
         self._lock = threading.Lock()
         self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="tvsnap-guess")
@@ -174,7 +185,7 @@ class Guesser:
             tool = rollout.tools.get(guess.call.name)
             if tool is None or tool.on_host or not tool.cacheable or tool.stochastic:
                 continue
-            if guess.chance * guess.seconds >= self._worth:
+            if guess.chance * guess.seconds >= self._worth and not self._skip(guess.call):
                 one = _Guess(guess.call)
                 try:
                     one.done = self._workers.submit(self._execute, one, state, task, timeout)
@@ -206,14 +217,26 @@ class Guesser:
                     return
                 with self._lock:
                     self._stats.made += 1
-                result = rollout.call(guess.call.name, guess.call.arguments, timeout)
-        except TvsnapError:  # whoever makes the call is told
-            with self._lock:
-                self._stats.failed += 1
-        else:
+                try:
+                    result = rollout.call(guess.call.name, guess.call.arguments, timeout)
+                except CallCancelled:
+                    if guess.dropped:
+                        return  # the rollout has done what it was for: it did not fail
+                    raise
             if result.source == "executed":
                 with self._lock:
                     self._stats.processor_s += result.processor_s or 0.0
+        except TvsnapError:  # whoever makes the call is told
+            with self._lock:
+                self._stats.failed += 1
+
+    def _skip(self, call: ToolCall) -> bool:
+        """Returns whether a call is passed over, as guesses of it could not be used."""
+        with self._lock:
+            often, left = self._skipping.get(call.canonical, (0, 0))
+            if left:
+                self._skipping[call.canonical] = often, left - 1
+            return left > 0
 
     def _ended(self, done: Future[None]) -> None:
         with self._lock:
@@ -227,9 +250,17 @@ class Guesser:
     def _count(self, right: _Guess | None, result: ToolResult, waited: float) -> None:
         with self._lock:
             self._stats.calls += 1
-            if right is not None and right.began and result.source != "executed":
+            if right is not None and right.began:
                 self._stats.right += 1
-                self._stats.hidden_s += max(0.0, result.duration - waited)
+                often, _ = self._skipping.pop(right.call.canonical, (0, 0))
+                if result.source != "executed":
+                    self._stats.used += 1
+                    self._stats.hidden_s += max(0.0, result.duration - waited)
+                    return
+                often = min(_MOST_SKIPPED, max(1, 2 * often))
+                self._skipping[right.call.canonical] = often, often
+                if len(self._skipping) > _CALLS:
+                    self._skipping.popitem(last=False)
 
 
 @dataclass(slots=True)

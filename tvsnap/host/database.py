@@ -99,6 +99,7 @@ class Database:
         self._check_rights()
         try:
             self._make_if_missing()
+            self._check_application()
             keep_private(path, *(path.with_name(path.name + suffix) for suffix in _BESIDE))
             self._writer = self._connect(cache_kib=format.cache_kib)
             try:
@@ -263,6 +264,27 @@ class Database:
         finally:
             os.close(directory)
 
+    def _check_application(self) -> None:
+        """Raises an error for another program's file before anything of it is changed: its rights, its mode.
+
+        It is opened as if it never changed, so that SQLite makes no file beside it either. What of it seems damaged by
+        that may be a change of another process, and is looked at again in the usual way.
+        """
+        if not self.path.is_file():
+            return
+        address = f"{self.path.as_uri()}?mode=ro&immutable=1"
+        try:
+            with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+                self._check_is_ours(connection)
+        except sqlite3.DatabaseError as error:
+            if "not a database" in str(error):
+                raise self._damaged(str(error)) from error
+
+    def _check_is_ours(self, connection: sqlite3.Connection) -> None:
+        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+        if application != self._format.application:
+            raise TvsnapError(f"{self.path}: not a {self._format.kind} but another program's file; move it away")
+
     def _connect(self, *, cache_kib: int) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
@@ -313,9 +335,7 @@ class Database:
         """Returns the file's version."""
         known = self._format
         version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
-        application: int = self._writer.execute("PRAGMA application_id").fetchone()[0]
-        if application != known.application:
-            raise TvsnapError(f"{self.path}: not a {known.kind} but another program's file; move it away")
+        self._check_is_ours(self._writer)
         if version > known.version or (version < known.version and version not in known.migrations):
             raise TvsnapError(
                 f"{self.path}: made by {'a newer' if version > known.version else 'an older'} tvsnap (format "

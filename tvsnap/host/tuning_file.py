@@ -22,7 +22,9 @@ def read_tuning(home: Path) -> Tuning:
     """
     file = home / TUNING_FILE
     try:
-        return Tuning.of(json.loads(file.read_bytes()))
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            raise UsageError("it is no ordinary file")
+        return Tuning.of(json.loads(file.read_bytes(), object_pairs_hook=_once))
     except FileNotFoundError:
         return DEFAULT_TUNING
     except (OSError, ValueError, RecursionError, UsageError) as error:
@@ -51,9 +53,22 @@ def write_tuning(home: Path, tuning: Tuning) -> Path:
 
 
 def remove_tuning(home: Path) -> bool:
-    """Deletes the tuning of a data directory; returns whether there was one."""
+    """Deletes the tuning of a data directory; returns whether there was one.
+
+    Raises:
+        UsageError: it is a folder, or must not be deleted.
+    """
     try:
         (home / TUNING_FILE).unlink()
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise UsageError(f"{home / TUNING_FILE} cannot be deleted ({error.strerror}); move it away") from None
     return True
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a parameter is there twice")
+    return found

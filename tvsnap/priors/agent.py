@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -99,6 +100,7 @@ class QLearner:
             seed: of the rollout; None for another one each time.
 
         Raises:
+            UsageError: a reward is not finite.
             TvsnapError: the cache's file cannot be used.
         """
         observation, _ = environment.reset(seed=seed)
@@ -106,6 +108,8 @@ class QLearner:
         while not over:
             action, was_asked = self._act(observation)
             following, reward, ended, cut_off, _ = environment.step(self._actions.index(action))
+            if not math.isfinite(reward):
+                raise UsageError(f"the environment's reward for {action!r:.60} is {reward!r}: it must be finite")
             self._learn(observation, action, float(reward), following, final=ended)
             observation, over = following, ended or cut_off
             total, steps, asked = total + float(reward), steps + 1, asked + was_asked

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tvsnap import InfrastructureError, TvsnapError, UsageError
 from tvsnap.host.home import resolve_home
+from tvsnap.priors.arguments import check_whole, is_number
 from tvsnap.priors.distributions import Proposals, js, smooth
 from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder, load_numpy, name_of, unit
 from tvsnap.priors.flights import Flights
@@ -110,7 +111,7 @@ class PriorCache:
         """
         if not isinstance(model, str):
             raise UsageError(f"model must be a text, not {model!r}")
-        if not 0.0 < smoothing <= 1.0:
+        if not (is_number(smoothing) and 0.0 < smoothing <= 1.0):
             raise UsageError(f"smoothing must be above 0 and at most 1, not {smoothing!r}: every action needs some")
         self._embedder: Embedder = WordLlamaEmbedder() if embedder is None else embedder
         if not callable(self._embedder):
@@ -141,7 +142,7 @@ class PriorCache:
 
     @delta.setter
     def delta(self, value: float) -> None:
-        if not value > 0.0:
+        if not (is_number(value) and value > 0.0):
             raise UsageError(f"delta must be above 0 (above 1 for exact states only), not {value!r}")
         self._delta = value
 
@@ -152,7 +153,7 @@ class PriorCache:
 
     @refresh.setter
     def refresh(self, value: float) -> None:
-        if not 0.0 <= value <= 1.0:
+        if not (is_number(value) and 0.0 <= value <= 1.0):
             raise UsageError(f"refresh must be a probability, 0 to 1, not {value!r}")
         self._refresh = value
 
@@ -163,8 +164,7 @@ class PriorCache:
 
     @capacity.setter
     def capacity(self, value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"capacity must be a whole number of at least 1, not {value!r}")
+        check_whole(value, "capacity")
         self._capacity = value
 
     def prior(
@@ -193,8 +193,7 @@ class PriorCache:
             UsageError: the question makes no sense, or the model's answer does not.
             TvsnapError: the file cannot be read. Where it cannot be written, as on a full disk, that is logged.
         """
-        of = json.dumps([self._model, goal]) if self._model and isinstance(goal, str) else goal
-        ordered, question = _question(of, actions, state, text)
+        ordered, question = self._question(goal, actions, state, text)
         begun = time.perf_counter()
         try:
             return self._prior(question, ordered, ask, text)
@@ -231,7 +230,7 @@ class PriorCache:
             UsageError: the question makes no sense.
             TvsnapError: the file cannot be used.
         """
-        ordered, question = _question(goal, actions, state, text)
+        ordered, question = self._question(goal, actions, state, text)
         found = self._exact(question)
         if found is None and text is not None:
             found = self._near(question, self._vector(text))
@@ -243,12 +242,13 @@ class PriorCache:
         """Deletes all answers, or those of one goal; returns how many.
 
         Args:
-            goal: whose answers; None for all.
+            goal: whose answers of this object's model; None for all answers of all models.
 
         Raises:
+            UsageError: the goal is no text.
             TvsnapError: the file cannot be used.
         """
-        return self._store.clear(goal)
+        return self._store.clear(None if goal is None else self._of_model(_text("goal", goal)))
 
     def stats(self) -> PriorStats:
         """Returns what the cache holds, and what all processes that used it have done.
@@ -303,6 +303,32 @@ class PriorCache:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _of_model(self, goal: str) -> str:
+        """Returns the goal by which the file has answers of this object's model."""
+        return json.dumps([self._model, goal]) if self._model else goal
+
+    def _question(
+        self, goal: str, actions: Iterable[str], state: str | None, text: str | None
+    ) -> tuple[tuple[str, ...], Question]:
+        """Returns the actions in their order, and the question; raises `UsageError` if it makes no sense."""
+        if isinstance(actions, str):
+            raise UsageError(f"actions must be several texts, not one: {actions[:60]!r}")
+        ordered = tuple(actions)
+        for name, value in (("goal", goal), ("state", state), ("text", text), *(("action", each) for each in ordered)):
+            if value is not None or name not in ("state", "text"):
+                _text(name, value)
+        if state is None and text is None:
+            raise UsageError(
+                "a question needs the state: give its hash (state=), an abstraction in words (text=), or both"
+            )
+        if not ordered:
+            raise UsageError("a question needs at least one admissible action")
+        if len(set(ordered)) < len(ordered):
+            twice = next(action for action, times in Counter(ordered).items() if times > 1)
+            raise UsageError(f"the action {twice!r:.60} is given twice; give each admissible action once")
+        digest = state_digest("state", state) if state is not None else state_digest("text", text or "")
+        return ordered, Question(self._of_model(goal), tuple(sorted(ordered)), digest)
 
     def _exact(self, question: Question) -> _Found | None:
         number = self._store.question(question)
@@ -443,31 +469,15 @@ def _unpacked(packed: bytes) -> Vector:
     return vector
 
 
-def _question(
-    goal: str, actions: Iterable[str], state: str | None, text: str | None
-) -> tuple[tuple[str, ...], Question]:
-    """Returns the actions in their order, and the question; raises `UsageError` if it makes no sense."""
-    if isinstance(actions, str):
-        raise UsageError(f"actions must be several texts, not one: {actions[:60]!r}")
-    ordered = tuple(actions)
-    for name, value in (("goal", goal), ("state", state), ("text", text), *(("action", each) for each in ordered)):
-        if value is None and name in ("state", "text"):
-            continue
-        if not isinstance(value, str):
-            raise UsageError(f"the {name} must be a text, not {value!r:.60}")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"the {name} {value[:60]!r} has a surrogate by itself, which no text can have") from None
-    if state is None and text is None:
-        raise UsageError("a question needs the state: give its hash (state=), an abstraction in words (text=), or both")
-    if not ordered:
-        raise UsageError("a question needs at least one admissible action")
-    if len(set(ordered)) < len(ordered):
-        twice = next(action for action, times in Counter(ordered).items() if times > 1)
-        raise UsageError(f"the action {twice!r:.60} is given twice; give each admissible action once")
-    digest = state_digest("state", state) if state is not None else state_digest("text", text or "")
-    return ordered, Question(goal, tuple(sorted(ordered)), digest)
+def _text(name: str, value: object) -> str:
+    """Returns a text; raises `UsageError`, which names it, if it is none."""
+    if not isinstance(value, str):
+        raise UsageError(f"the {name} must be a text, not {value!r:.60}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the {name} {value[:60]!r} has a surrogate by itself, which no text can have") from None
+    return value
 
 
 def _same(found: _Found | None, now: _Found) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class Embedder(Protocol):
     """Returns the vector of a text.
 
-    Any callable will do. Its attribute `name`, or else the name of the function or class, tells whose vectors may be
-    compared: change it when the model changes.
+    Any callable will do. Its attribute `name` tells whose vectors may be compared: change it when the model changes. A
+    function that its module has under its own name needs none; all else does, as a `functools.partial`, an instance of
+    a class, a bound method or a function inside of another may stand for several models.
     """
 
     def __call__(self, text: str) -> Sequence[float]:
@@ -95,19 +97,31 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
-    """Returns the name that tells whose vectors may be compared."""
+    """Returns the name that tells whose vectors may be compared.
+
+    Raises:
+        UsageError: it has none, and none follows from where it is.
+    """
     name = getattr(embedder, "name", None)
     if name is None:
-        named = embedder if hasattr(embedder, "__qualname__") else type(embedder)
-        name = f"{named.__module__}.{named.__qualname__}"
-        if "<lambda>" in name:
+        module, place = getattr(embedder, "__module__", None), getattr(embedder, "__qualname__", None)
+        if not (isinstance(module, str) and isinstance(place, str) and _found(module, place) is embedder):
             raise UsageError(
-                "an embedder needs a name that tells whose vectors may be compared, and a lambda has none: "
-                "write a function, or give it an attribute 'name'"
+                f"an embedder needs a name that tells whose vectors may be compared, and {embedder!r:.60} has none: "
+                "give it an attribute 'name', or write a function at the top of a module"
             )
+        name = f"{module}.{place}"
     if not isinstance(name, str) or not name:
         raise UsageError(f"the embedder's name must be a text, not {name!r}")
     return name
+
+
+def _found(module: str, place: str) -> object:
+    """Returns what a module has at a place, such as `Class.method`; None where it has nothing there."""
+    found: object = sys.modules.get(module)
+    for part in place.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def unit(vector: Sequence[float], name: str) -> Vector | None:

@@ -41,7 +41,7 @@ class PriorSAC(SAC):
         Args:
             policy: as of SAC.
             env: as of SAC, with an action space of one list of bounded numbers.
-            prior: the prior; None where a saved algorithm is loaded, which then acts as SAC.
+            prior: the prior; None for one that acts as SAC. It is not saved: give it to `load` again.
             fading: its weight, in units of return per nat, by steps in the environment; by default a `Fading`.
             temperature: T in units of return, by the number of the prior's hits; by default a `Cooling`.
             **options: as of SAC.
@@ -52,6 +52,31 @@ class PriorSAC(SAC):
         super().__init__(policy, env, **options)
         if not self.verbose and self.tensorboard_log is None:
             self.set_logger(Logger(folder=None, output_formats=[]))  # SAC's own makes a temporary folder each time
+
+    @classmethod
+    def load(
+        cls,
+        path: Any,
+        *arguments: Any,
+        prior: SymbolicPrior | None = None,
+        fading: Fading | None = None,
+        temperature: Callable[[int], float] | None = None,
+        **options: Any,
+    ) -> PriorSAC:
+        """Returns an algorithm that was saved. Its fading goes on with `learn(..., reset_num_timesteps=False)`.
+
+        Args:
+            path: as of `SAC.load`.
+            *arguments: as of `SAC.load`.
+            prior: the prior, which was not saved; without one, it acts as SAC.
+            fading: in place of the one that was saved.
+            temperature: by default a `Cooling`; it was not saved either.
+            **options: as of `SAC.load`.
+        """
+        given = {"_prior": prior, "_fading": fading, "_cooling": temperature}
+        ours = {name: value for name, value in given.items() if value is not None}
+        loaded: PriorSAC = super().load(path, *arguments, **options, **ours)
+        return loaded
 
     def _setup_model(self) -> None:
         super()._setup_model()

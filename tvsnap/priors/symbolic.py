@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
+LEAST_DEVIATION = 1e-6
+"""The least standard deviation of a symbolic action: with a smaller one, numbers of 32 bits overflow."""
+
 
 @dataclass(frozen=True, slots=True)
 class SymbolicAction:
     """What an action's name stands for: a Gaussian in action space, in which each coordinate reaches from -1 to 1.
 
     Attributes:
-        mean: a coordinate for each dimension of the action space, -1 to 1.
-        deviation: the standard deviation in each dimension, above 0.
+        mean: a coordinate for each dimension of the action space, at least one, -1 to 1.
+        deviation: the standard deviation in each dimension, at least `LEAST_DEVIATION`.
 
     Raises:
         UsageError: a coordinate or the deviation is out of range.
@@ -36,10 +39,15 @@ class SymbolicAction:
     deviation: float = 0.2
 
     def __post_init__(self) -> None:
-        if not all(-1.0 <= each <= 1.0 for each in self.mean) or not 0.0 < self.deviation < math.inf:
+        try:
+            fits = bool(self.mean) and all(-1.0 <= each <= 1.0 for each in self.mean)
+            fits = fits and LEAST_DEVIATION <= self.deviation < math.inf
+        except TypeError:
+            fits = False
+        if not fits:
             raise UsageError(
-                f"a symbolic action needs coordinates of -1 to 1 and a deviation above 0, not {self.mean!r} and "
-                f"{self.deviation!r}"
+                f"a symbolic action needs at least one coordinate, each of -1 to 1, and a deviation of at least "
+                f"{LEAST_DEVIATION:g}, not mean={self.mean!r} and deviation={self.deviation!r}"
             )
 
 

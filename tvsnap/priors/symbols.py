@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
 
 from tvsnap import UsageError
+from tvsnap.priors.arguments import check_number, check_whole
 from tvsnap.priors.embedding import load_numpy
 
 if TYPE_CHECKING:
@@ -56,17 +57,39 @@ class Symbols:
             arrays: the encoder's, by the names in `ARRAYS`, as `learn` and `load` give them.
 
         Raises:
-            UsageError: one is missing.
+            UsageError: one is missing, their shapes do not fit each other, or a number is not finite.
         """
         numpy = load_numpy()
         missing = [name for name in ARRAYS if name not in arrays]
         if missing:
             raise UsageError(f"an encoder needs the arrays {', '.join(missing)}: save symbols with Symbols.save")
         self._arrays = {name: numpy.ascontiguousarray(arrays[name], dtype="<f4") for name in ARRAYS}
+        self._check_shapes()
+        self._check_numbers()
         digest = hashlib.sha256()
         for name in ARRAYS:
             digest.update(repr(self._arrays[name].shape).encode() + self._arrays[name].tobytes())
         self.name = f"symbols/{digest.hexdigest()[:16]}"
+
+    def _check_shapes(self) -> None:
+        """Raises UsageError for arrays whose shapes do not fit each other."""
+        shapes = {name: array.shape for name, array in self._arrays.items()}
+        sizes = [size for name in ("first", "second", "centroids") for size in shapes[name]]
+        if len(sizes) == 6 and min(sizes) > 0:
+            hidden, length, encoded, _, count, _ = sizes
+            wanted = ((length,), (length,), (hidden, length), (hidden,), (encoded, hidden), (encoded,))
+            if tuple(shapes.values()) == (*wanted, (count, encoded)):
+                return
+        raise UsageError(f"the shapes of an encoder's arrays do not fit each other: {shapes}")
+
+    def _check_numbers(self) -> None:
+        """Raises UsageError for arrays with numbers that no encoder has."""
+        bad = [name for name in ARRAYS if not load_numpy().isfinite(self._arrays[name]).all()]
+        if bad or not (self._arrays["scale"] > 0).all():
+            raise UsageError(
+                f"the array {bad[0] if bad else 'scale'} of an encoder has numbers that are not finite, or a scale "
+                "that is not above 0: the observations were too large for numbers of 32 bits, or the file is damaged"
+            )
 
     @classmethod
     def learn(
@@ -81,13 +104,16 @@ class Symbols:
             pairs: a few hundred, of both labels.
             count: how many symbols, at least 1, and at most as many as there are observations.
             margin: the cosine up to which observations of different situations cost nothing, -1 to 1.
-            steps: of the optimiser, each with all pairs.
+            steps: of the optimiser, at least 1, each with all pairs.
             seed: of the encoder's first weights and the first centroids.
 
         Raises:
             UsageError: torch is missing, the pairs have one label only, lengths that differ or numbers that are not
-                finite, or there are fewer observations than symbols.
+                finite or too large, there are fewer observations than symbols, or a parameter makes no sense.
         """
+        check_number(margin, "margin", -1.0, 1.0)
+        check_whole(steps, "steps")
+        check_whole(count, "count")
         try:
             import torch
         except ModuleNotFoundError:
@@ -142,7 +168,7 @@ class Symbols:
             observations: an array with one observation a row.
 
         Raises:
-            UsageError: they are of another length than those of the pairs, or not finite.
+            UsageError: they are of another length than those of the pairs, not finite, or too large.
         """
         numpy, arrays = load_numpy(), self._arrays
         given = numpy.asarray(observations, dtype=numpy.float32)
@@ -151,8 +177,11 @@ class Symbols:
             raise UsageError(f"observations must be rows of {length} numbers, not an array of shape {given.shape}")
         if not numpy.isfinite(given).all():
             raise UsageError("an observation has a number that is not finite")
-        hidden = numpy.tanh((given - arrays["mean"]) / arrays["scale"] @ arrays["first"].T + arrays["first_bias"])
+        with numpy.errstate(over="ignore", invalid="ignore"):
+            hidden = numpy.tanh((given - arrays["mean"]) / arrays["scale"] @ arrays["first"].T + arrays["first_bias"])
         encoded = hidden @ arrays["second"].T + arrays["second_bias"]
+        if not numpy.isfinite(encoded).all():
+            raise UsageError("an observation has a number that is too large for the encoder")
         found: Any = (encoded @ arrays["centroids"].T).argmax(axis=1)
         return found
 
@@ -207,5 +236,5 @@ class Symbols:
         try:
             with load_numpy().load(path, allow_pickle=False) as file:
                 return cls(dict(file))
-        except (OSError, EOFError, BadZipFile, ValueError, TypeError, AttributeError, KeyError) as error:
+        except (OSError, EOFError, BadZipFile, ValueError, TypeError, AttributeError, KeyError, UsageError) as error:
             raise UsageError(f"{path} holds no symbols, as Symbols.save writes them: {error}") from None

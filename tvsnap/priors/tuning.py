@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tvsnap import UsageError
+from tvsnap.priors.arguments import check_number, check_whole
 from tvsnap.priors.cache import PriorCache
 from tvsnap.priors.distributions import LARGEST_JS
 
@@ -22,6 +23,8 @@ SCALE_MEMORY = 0.8
 WANTED_AGAIN, NOT_WANTED = 0.01, 0.001
 """Shares of lookups that ask for what was evicted: from the first on the capacity grows, below the other it shrinks."""
 GROWTH, SHRINKAGE = 1.25, 0.95
+LARGEST_RETURN = 1e100
+"""Returns are at most as far from 0, so that no sum or difference of them overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,18 @@ class Weights:
         second: of a second of a lookup, the model's time included.
         divergence: of the divergence of answers of similar states, as a share of the largest there is, for the share of
             lookups that they answer.
+
+    Raises:
+        UsageError: one is negative or not finite.
     """
 
     asked: float = 0.5
     second: float = 0.0
     divergence: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("asked", "second", "divergence"):
+            check_number(getattr(self, name), f"the weight {name}", 0.0, LARGEST_RETURN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,8 @@ class Tuner:
     capacity grows while what was evicted is asked for again, and shrinks while it is not: trying a smaller one would
     lose answers. The paper leaves the method open; this one costs a few operations for each rollout.
 
+    What is switched off stays off: a `delta` above 1 (exact states only) and a `refresh` of 0 are left as they are.
+
     Attributes:
         cache: whose parameters are adapted. Other processes that use the same file have parameters of their own.
         bounds: what the parameters may become.
@@ -117,7 +129,7 @@ class Tuner:
         windows: those that have ended, oldest first.
 
     Raises:
-        UsageError: a window would have no rollout.
+        UsageError: a window would have no rollout, or a part of one.
     """
 
     cache: PriorCache
@@ -128,8 +140,7 @@ class Tuner:
     windows: list[Window] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        if self.rollouts < 1:
-            raise UsageError(f"a window must have at least 1 rollout, not {self.rollouts!r}")
+        check_whole(self.rollouts, "rollouts")
         self._random = random.Random(self.seed)
         # Both are adapted on logarithmic scales: of 1 - delta, and of the rate.
         self._place = [
@@ -152,10 +163,9 @@ class Tuner:
             rollout_return: the sum of the rollout's rewards.
 
         Raises:
-            UsageError: it is not finite.
+            UsageError: it is no finite number, or beyond `LARGEST_RETURN`.
         """
-        if not math.isfinite(rollout_return):
-            raise UsageError(f"the return of a rollout must be finite, not {rollout_return!r}")
+        check_number(rollout_return, "the return of a rollout", -LARGEST_RETURN, LARGEST_RETURN)
         self._returns.append(rollout_return)
         if len(self._returns) < self.rollouts:
             return
@@ -194,8 +204,10 @@ class Tuner:
     def _apply(self, place: list[float]) -> None:
         distance, rate = (min(1.0, max(0.0, at)) for at in place)
         low, high = self.bounds.delta
-        self.cache.delta = min(high, max(low, 1.0 - _value(distance, 1.0 - high, 1.0 - low)))
-        self.cache.refresh = _value(rate, *self.bounds.refresh)
+        if self.cache.delta <= 1.0:
+            self.cache.delta = min(high, max(low, 1.0 - _value(distance, 1.0 - high, 1.0 - low)))
+        if self.cache.refresh > 0.0:
+            self.cache.refresh = _value(rate, *self.bounds.refresh)
 
     def _measured(self) -> Window:
         now = self.cache.counts()

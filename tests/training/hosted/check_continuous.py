@@ -17,7 +17,7 @@ from tvsnap import UsageError
 from tvsnap.priors import PriorCache
 from tvsnap.priors.sac import PriorSAC
 from tvsnap.priors.symbolic import Fading, SymbolicAction, SymbolicPrior
-from tvsnap.priors.symbols import Pair, Symbols
+from tvsnap.priors.symbols import ARRAYS, Pair, Symbols
 
 ACTIONS = {"left": SymbolicAction((-0.7,)), "right": SymbolicAction((0.7,))}
 
@@ -40,6 +40,59 @@ class Line(gymnasium.Env[Any, Any]):
 
     def _seen(self) -> Any:
         return numpy.array([self.place, self.np_random.uniform(-1, 1)], numpy.float32)
+
+
+def damaged(symbols: Symbols, tmp_path: Path, name: str, array: Any) -> Path:
+    """Returns a file of symbols, one array of which is another one."""
+    symbols.save(tmp_path / "symbols.npz")
+    with numpy.load(tmp_path / "symbols.npz") as file:
+        numpy.savez(tmp_path / "damaged.npz", **{**file, name: array(file[name])})
+    return tmp_path / "damaged.npz"
+
+
+def test_symbols_that_are_damaged_are_refused(symbols: Symbols, tmp_path: Path) -> None:
+    for name in ARRAYS:
+        with pytest.raises(UsageError, match="not finite"):
+            Symbols.load(damaged(symbols, tmp_path, name, lambda array: array * numpy.nan))
+        if name != "centroids":  # of which there may be any number
+            with pytest.raises(UsageError, match="shapes"):
+                Symbols.load(damaged(symbols, tmp_path, name, lambda array: array[:-1]))
+    with pytest.raises(UsageError, match="scale"):
+        Symbols.load(damaged(symbols, tmp_path, "scale", numpy.zeros_like))
+    with pytest.raises(UsageError, match="shapes"):
+        Symbols.load(damaged(symbols, tmp_path, "centroids", numpy.ravel))
+
+
+def test_symbols_of_what_is_too_large_are_refused() -> None:
+    large = [Pair([3e38 * (-1) ** number, number], [1.0, -3e38], number % 2 == 0) for number in range(20)]
+    with pytest.raises(UsageError, match="too large"):
+        Symbols.learn(large, 4, steps=5)
+    wrongs: list[dict[str, Any]] = [{"margin": math.nan}, {"margin": 5.0}, {"steps": -1}, {"count": 2.5}]
+    for wrong in wrongs:
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Symbols.learn(pairs(), **{"count": 4, **wrong})
+
+
+@pytest.mark.parametrize("wrong", [{"mean": ()}, {"mean": 0.5}, {"mean": (0.0,), "deviation": 1e-300}], ids=str)
+def test_symbolic_actions_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="at least one coordinate"):
+        SymbolicAction(**wrong)
+
+
+def test_an_algorithm_that_was_saved_goes_on_with_its_prior(symbols: Symbols, tmp_path: Path) -> None:
+    with PriorCache(tmp_path / "priors.db", delta=1.5, refresh=0.0, embedder=symbols) as cache:
+        prior = SymbolicPrior(cache, "stay", ACTIONS, symbols, toward_zero)
+        options: dict[str, Any] = {"learning_starts": 5, "buffer_size": 100, "seed": 0}
+        PriorSAC("MlpPolicy", Line(), prior=prior, fading=Fading(1.0, 1000), **options).learn(20).save(tmp_path / "sac")
+        before = prior.asked + prior.answered
+        PriorSAC.load(tmp_path / "sac", env=Line()).learn(10, reset_num_timesteps=False)
+        assert prior.asked + prior.answered == before
+        loaded = PriorSAC.load(tmp_path / "sac", env=Line(), prior=prior)
+        loaded.learn(10, reset_num_timesteps=False)
+        assert prior.asked + prior.answered == before + 10
+        faded = PriorSAC.load(tmp_path / "sac", env=Line(), prior=prior, fading=Fading(1.0, 10))
+        faded.learn(10, reset_num_timesteps=False)
+        assert prior.asked + prior.answered == before + 10
 
 
 def toward_zero(observation: Any) -> dict[str, float]:
@@ -125,7 +178,7 @@ def test_what_makes_no_sense_is_refused(symbols: Symbols, tmp_path: Path) -> Non
     for path in ("no", "missing"):
         with pytest.raises(UsageError, match="holds no symbols"):
             Symbols.load(tmp_path / path)
-    with pytest.raises(UsageError, match="coordinates"):
+    with pytest.raises(UsageError, match="at least one coordinate"):
         SymbolicAction((1.5,))
 
 

@@ -86,7 +86,7 @@ def learn(
     learned_from, held_out = divide(rollouts)
     if min(len(learned_from), len(held_out)) < FEWEST:
         raise UsageError(
-            f"there are {len(rollouts)} recorded rollouts, too few to learn from: {FEWEST} are needed to learn from, "
+            f"{len(rollouts)} recorded rollouts were read, too few to learn from: {FEWEST} are needed to learn from, "
             f"and {FEWEST} of other tasks to judge by; run more rollouts on this data directory first"
         )
     chance = random.Random(seed)

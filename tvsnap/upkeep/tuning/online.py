@@ -46,7 +46,8 @@ class OnlineTuner:
     Windows of rollouts alternate: one with the present tuning, one in which one parameter is changed, one with the
     present tuning again. The change is kept only where its window was better than both of the others; otherwise the
     old value simply stays (roll-back). So what other rollouts do meanwhile, and a task that is easier, are not taken
-    for the parameter's merit. Nothing that is tried changes what a rollout sees.
+    for the parameter's merit. Nothing that is tried changes what a rollout sees. Where `cache.tuning` is set meanwhile,
+    the trial is given up, and later ones begin from what was set.
 
     Attributes:
         cache: whose tuning is adapted. Other processes on the data directory have a tuning of their own.
@@ -69,6 +70,8 @@ class OnlineTuner:
             raise UsageError("there is nothing to tune where the cache answers nothing (use_cache=False)")
         self._random = random.Random(self.seed)
         self._base = self.cache.tuning
+        self._set = self._base  # what the cache has, if nobody else has set it
+        self._stopped = False
         self._tried: Tuning | None = None
         self._name = ""
         self._shares: list[float] = []
@@ -76,7 +79,12 @@ class OnlineTuner:
         self._before = self.cache.stats()
 
     def record(self) -> None:
-        """Takes note that a rollout has ended; at the end of a window, the tuning may change."""
+        """Takes note that a rollout has ended; at the end of a window, the tuning may change; not once stopped."""
+        if self._stopped:
+            return
+        if self.cache.tuning != self._set:
+            self._base = self._set = self.cache.tuning
+            self._shares, self._ended, self._before = [], 0, self.cache.stats()
         self._ended += 1
         if self._ended < self.rollouts:
             return
@@ -87,21 +95,25 @@ class OnlineTuner:
         if len(self._shares) == 1:
             self._try()
         elif len(self._shares) == 2:
-            self.cache.tuning = self._base
+            self._use(self._base)
         else:
             self._decide()
 
     def stop(self) -> None:
-        """Ends a trial that is under way: the cache has the tuning that was found so far."""
-        self.cache.tuning = self._base
-        self._shares, self._ended, self._before = [], 0, self.cache.stats()
+        """Ends tuning: the cache has the tuning that was found so far, or what was set meanwhile."""
+        if not self._stopped and self.cache.tuning == self._set:
+            self._use(self._base)
+        self._stopped = True
+
+    def _use(self, tuning: Tuning) -> None:
+        self.cache.tuning = self._set = tuning
 
     def _try(self) -> None:
         self._name = self._random.choice(TRIED)
         low, high = TUNING_BOUNDS[self._name]
         value = getattr(self._base, self._name) * self._random.choice((FACTOR, 1 / FACTOR))
         self._tried = replace(self._base, **{self._name: min(high, max(low, value))})
-        self.cache.tuning = self._tried
+        self._use(self._tried)
 
     def _decide(self) -> None:
         assert self._tried is not None
@@ -110,7 +122,7 @@ class OnlineTuner:
         self.trials.append(Trial(self._name, getattr(self._tried, self._name), before, during, after, kept))
         if kept:
             self._base = self._tried
-        self.cache.tuning = self._base
+        self._use(self._base)
         self._shares = []  # the next trial has a window of its own before it
 
 
