@@ -85,7 +85,11 @@ def _options() -> argparse.Namespace:
         action="append",
         help="local, no-criu, docker or memory; again for more; by default all that work here",
     )
-    add("--environment", action="append", help="terminal, sqlite, postgres or mariadb; again for more; by default all")
+    add(
+        "--environment",
+        action="append",
+        help="terminal, sqlite, postgres, mariadb or video; again for more; by default all",
+    )
     add("--policy", choices=sorted(set(POLICIES)), help="only this one")
     add(
         "--rollouts",

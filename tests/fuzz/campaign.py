@@ -30,6 +30,7 @@ WEIGHTS = {
     "local/postgres": 3,
     "local/mariadb": 3,
     "local/sqlite": 3,
+    "local/video": 2,
     "memory/terminal": 2,
 }
 INODES = ("C1 inode", "C1 git index")

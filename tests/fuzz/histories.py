@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import chance as silent
-from tests.fuzz import developing, grammar, systems, tables, unseen
+from tests.fuzz import developing, grammar, systems, tables, unseen, videos
 from tests.fuzz.cases import Action, Case, Motif, Step
 from tests.fuzz.probes import probes
 from tests.fuzz.recorded import LONGEST, TOPIC, Recorded
@@ -97,6 +97,8 @@ class Maker:
 
     def _some_motif(self, d: str) -> Motif:
         chance, taste = self._chance, self._taste
+        if taste.environment == "video":
+            return videos.motif(chance, d)
         if taste.environment != "terminal":
             return systems.motif(chance, taste.environment, d)
         if not taste.programs:
@@ -116,6 +118,8 @@ class Maker:
     def _filling(self) -> Step:
         if self._taste.environment == "terminal":
             return grammar.step(self._chance, programs=self._taste.programs)
+        if self._taste.environment == "video":
+            return videos.step(self._chance)
         return tables.step(self._chance, self._taste.environment)
 
     def _merged(self, parts: list[list[Step]]) -> list[Step]:

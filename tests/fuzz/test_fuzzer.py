@@ -169,7 +169,7 @@ def test_what_differs_among_fresh_executions_is_expected_of_nobody() -> None:
 
 
 def test_a_case_is_the_same_each_time() -> None:
-    for environment in ("terminal", "sqlite", "postgres", "mariadb"):
+    for environment in ("terminal", "sqlite", "postgres", "mariadb", "video"):
         for number in range(100):
             case = make_case(f"5:{number}", "x", Taste(environment=environment))
             assert case == make_case(f"5:{number}", "x", Taste(environment=environment))

@@ -29,6 +29,7 @@ NAMES = (
     "local/sqlite",
     "local/postgres",
     "local/mariadb",
+    "local/video",
     "no-criu/terminal",
     "docker/terminal",
     "docker/sqlite",
@@ -144,8 +145,8 @@ def open_world(name: str, image: str = "") -> World:
     images = ImageStore(image_home())
     if image:
         return World(name, images, images.get(image))
-    if environment == "terminal":
-        return World(name, images, images.build(find_source("terminal")))
+    if environment in ("terminal", "video"):
+        return World(name, images, images.build(find_source(environment)))
     with tempfile.TemporaryDirectory() as scratch:
         return World(name, images, images.build(_sql_folder(environment, Path(scratch))))
 

@@ -329,3 +329,9 @@ def test_nothing_is_lost_when_all_is_said() -> None:
 
     data = bytes(range(256)) * 1000
     assert asyncio.run(pass_on(data)) == data
+
+
+def test_an_address_that_is_refused_is_shown_without_its_password() -> None:
+    with pytest.raises(UsageError, match=r"'\.\.\.@proxy:3128' is no HTTP proxy") as caught:
+        NetworkSettings(proxy="https://user:SECRET@proxy:3128")
+    assert "SECRET" not in str(caught.value)

@@ -37,7 +37,8 @@ class NetworkSettings:
         if self.proxy is not None:
             its = urlsplit(self.proxy)
             if its.scheme != "http" or not its.hostname:
-                raise UsageError(f"{self.proxy!r} is no HTTP proxy; give its address as http://host:port")
+                shown = f"...@{self.proxy.rpartition('@')[2]}" if "@" in self.proxy else self.proxy  # no password
+                raise UsageError(f"{shown!r} is no HTTP proxy; give its address as http://host:port")
         if self.certificates is not None and not self.certificates.is_file():
             raise UsageError(f"there is no file of certificates at {self.certificates}")
         for name, server in self.hosts.items():
