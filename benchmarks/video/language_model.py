@@ -32,7 +32,7 @@ class LanguageModel:
         self._lock = threading.Lock()
         self._known: dict[str, list[float]] = {}
 
-    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox, seconds: float) -> list[Answer]:
+    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None, seconds: float) -> list[Answer]:
         """See `tvsnap.video.Model.ask`: pictures are not looked at, and the captions in the prompt are."""
         return [self._write(prompt) for prompt in prompts]
 
@@ -68,13 +68,20 @@ class LanguageModel:
         key = hashlib.sha256("\0".join([asked, *texts]).encode()).hexdigest()
         with self._lock, torch.inference_mode():
             if key not in self._known:
-                past = self._tokens(asked)[-_SHOWN:]
-                self._known[key] = [self._score(past, self._tokens(f" {text}")) for text in texts]
+                self._known[key] = self._score(
+                    self._tokens(asked)[-_SHOWN:], [self._tokens(f" {one}") for one in texts]
+                )
             return self._known[key]
 
-    def _score(self, past: list[int], tokens: list[int]) -> float:
-        logits = self._model(torch.tensor([past + tokens])).logits[0, len(past) - 1 : -1].log_softmax(-1)
-        return round(float(logits.gather(1, torch.tensor(tokens)[:, None]).mean()), 2)
+    def _score(self, past: list[int], texts: list[list[int]]) -> list[float]:
+        read = self._model(torch.tensor([past]), use_cache=True)
+        rows = [torch.tensor(tokens) for tokens in texts]
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        read.past_key_values.batch_repeat_interleave(len(rows))
+        after = self._model(padded[:, :-1], past_key_values=read.past_key_values).logits
+        logits = torch.cat([read.logits[:, -1:].expand(len(rows), 1, -1), after], dim=1).log_softmax(-1)
+        each = logits.gather(2, padded.unsqueeze(-1)).squeeze(-1)
+        return [round(float(line[: len(row)].mean()), 2) for line, row in zip(each, rows, strict=True)]
 
     def _write(self, prompt: Prompt) -> Answer:
         with self._lock, torch.inference_mode():

@@ -190,7 +190,7 @@ class Recorder:
     failures: int = 0
     asked: list[Prompt] = field(default_factory=list)
 
-    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox, seconds: float) -> list[Answer]:
+    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None, seconds: float) -> list[Answer]:
         self.asked += prompts
         if self.failures:
             self.failures -= 1
@@ -253,7 +253,7 @@ def test_a_failure_of_a_model_is_never_an_answer(videos: Videos) -> None:
 )
 def test_what_is_no_answer_is_a_failure(videos: Videos, answers: Any, reason: str) -> None:
     class Wrong(Recorder):
-        def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox, seconds: float) -> list[Answer]:
+        def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None, seconds: float) -> list[Answer]:
             made: list[Answer] = answers
             return made
 
@@ -303,7 +303,7 @@ def test_a_reasoner_writes_queries(videos: Videos) -> None:
     ]
 
     class Reasoner(Recorder):
-        def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox, seconds: float) -> list[Answer]:
+        def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None, seconds: float) -> list[Answer]:
             self.asked += prompts
             if "Write one SELECT" in prompts[0].text:
                 return [Answer(queries.pop(0))]

@@ -13,6 +13,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +30,7 @@ from tvsnap import (
 )
 from tvsnap.guest.packing import packed
 from tvsnap.video import prompts
-from tvsnap.video.models import Asked, Models
+from tvsnap.video.models import Asked, Model, Models, runs_in_sandbox
 
 FOLDER = "/var/lib/tvsnap-video"
 """The directory of a video's memory, inside."""
@@ -77,14 +78,14 @@ class VideoEnvironment(TerminalEnvironment):
             UsageError: a model does not say which one it is.
         """
         self._models = Models() if models is None else models
-        reads: Callable[[Callable[..., Any]], Tool] = tool(read_only=True)
-        readers: Sequence[Callable[..., Any]] = (
-            self.object_memory_querying,
-            self.segment_localization,
-            self.caption_retrieval,
-            self.visual_question_answering,
+        tools: list[Tool] = [tool(self.load_video_into_sandbox), tool(self.preprocess)]
+        readers: Sequence[tuple[Callable[..., Any], Model | None]] = (
+            (self.object_memory_querying, self._models.reasoner),
+            (self.segment_localization, None),
+            (self.caption_retrieval, None),
+            (self.visual_question_answering, self._models.answerer),
         )
-        tools = (tool(self.load_video_into_sandbox), tool(self.preprocess), *map(reads, readers))
+        tools += [tool(read_only=not runs_in_sandbox(model))(reader) for reader, model in readers]
         # Which models are asked is part of the root's name: states and answers of others are not shared.
         asked = hashlib.sha256(json.dumps(self._models.identities(), sort_keys=True).encode()).hexdigest()
         super().__init__("video", f"{_VERSION}, models {asked[:16]}", tools)
@@ -231,9 +232,8 @@ class _Call:
     def result(self) -> ToolResult:
         seconds = time.monotonic() - self._began
         if self._timed_out:
-            return ToolResult.of_text(self._output, None, seconds, timed_out=True)
-        made = ToolResult.of_text(self._output, 0, seconds)
-        return ToolResult(made.parts, 0, seconds, cost=self.asked.cost)
+            return replace(ToolResult.of_text(self._output, None, seconds, timed_out=True), cost=self.asked.cost)
+        return replace(ToolResult.of_text(self._output, 0, seconds), cost=self.asked.cost)
 
     def say(self, text: str) -> None:
         """Sets the output."""

@@ -70,12 +70,13 @@ class Model(Protocol):
         """Which model it is, in which version, with which settings: part of each call's key."""
         ...
 
-    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox, seconds: float) -> Sequence[Answer]:
+    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None, seconds: float) -> Sequence[Answer]:
         """Returns an answer to each prompt.
 
         Args:
             prompts: they may be asked in any order, and side by side.
-            sandbox: the one in which the tool is called, for models that run in it.
+            sandbox: the one in which the tool is called, for a model whose attribute `in_sandbox` is true; else None.
+                The tools that ask such a model are observed like any that may change the state.
             seconds: after which the answers are of no use any more.
         """
         ...
@@ -144,13 +145,15 @@ class InSandbox:
         self._command = command
         self._user = user
         self.identity = f"in the sandbox: {identity}: {command}"
+        self.in_sandbox = True
 
-    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox, seconds: float) -> list[Answer]:
+    def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None, seconds: float) -> list[Answer]:
         """See `Model.ask`.
 
         Raises:
             InfrastructureError: the command failed, took too long, or printed something else.
         """
+        assert sandbox is not None  # as `in_sandbox` says
         told = []
         for number, prompt in enumerate(prompts):
             paths = [f"{_REQUEST}.{number}.{place}.jpg" for place in range(len(prompt.pictures))]
@@ -170,6 +173,11 @@ class InSandbox:
         if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
             raise InfrastructureError(f"the model {self.identity!r} must print a list of texts as JSON")
         return [Answer(one) for one in answers]
+
+
+def runs_in_sandbox(model: Model | None) -> bool:
+    """Returns whether a model is given the sandbox, and so may change it."""
+    return bool(getattr(model, "in_sandbox", False))
 
 
 @dataclass(frozen=True)
@@ -214,7 +222,7 @@ class Models:
 class Asked:
     """Asks models for one call of a tool, and adds up what that costs."""
 
-    def __init__(self, sandbox: Sandbox, seconds: float) -> None:
+    def __init__(self, sandbox: Sandbox | None, seconds: float) -> None:
         """
         Args:
             sandbox: the one in which the tool is called.
@@ -242,7 +250,8 @@ class Asked:
         """
         if not prompts:
             return []
-        answers = self._ask(model, lambda: list(model.ask(prompts, sandbox=self._sandbox, seconds=self.left)))
+        sandbox = self._sandbox if runs_in_sandbox(model) else None
+        answers = self._ask(model, lambda: list(model.ask(prompts, sandbox=sandbox, seconds=self.left)))
         if len(answers) != len(prompts) or not all(isinstance(one, Answer) and one.text.strip() for one in answers):
             raise InfrastructureError(
                 f"the model {model.identity!r} must give a text for each of {len(prompts)} prompts, and did not"
