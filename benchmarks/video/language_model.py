@@ -77,9 +77,12 @@ class LanguageModel:
         read = self._model(torch.tensor([past]), use_cache=True)
         rows = [torch.tensor(tokens) for tokens in texts]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        read.past_key_values.batch_repeat_interleave(len(rows))
-        after = self._model(padded[:, :-1], past_key_values=read.past_key_values).logits
-        logits = torch.cat([read.logits[:, -1:].expand(len(rows), 1, -1), after], dim=1).log_softmax(-1)
+        logits = read.logits[:, -1:].expand(len(rows), 1, -1)
+        if padded.shape[1] > 1:
+            read.past_key_values.batch_repeat_interleave(len(rows))
+            after = self._model(padded[:, :-1], past_key_values=read.past_key_values).logits
+            logits = torch.cat([logits, after], dim=1)
+        logits = logits.log_softmax(-1)
         each = logits.gather(2, padded.unsqueeze(-1)).squeeze(-1)
         return [round(float(line[: len(row)].mean()), 2) for line, row in zip(each, rows, strict=True)]
 

@@ -105,6 +105,23 @@ def test_a_file_that_was_replaced_after_it_was_loaded_is_told(rollout: Rollout, 
     assert "is another video than the one that was loaded" in said.output
 
 
+def test_a_failed_download_leaves_a_file_of_its_name_as_it_was(rollout: Rollout, videos: Videos) -> None:
+    name = videos.questions[0].video_name
+    listed = rollout.call("exec", {"command": "ls -lA; cat *.mp4 | sha256sum"}).output
+    assert load(rollout, f"http://127.0.0.1:9/{name}").exit_code == 1
+    assert rollout.call("exec", {"command": "ls -lA; cat *.mp4 | sha256sum"}).output == listed
+
+
+def test_a_video_is_fetched_from_an_address(rollout: Rollout, videos: Videos) -> None:
+    name = videos.questions[0].video_name
+    served = f"mkdir /srv/v; cp {name} /srv/v/a%b.mp4; cd /srv/v; python3 -m http.server 8123 > /dev/null 2>&1 &"
+    rollout.call("bash", {"command": served})
+    rollout.call("bash", {"command": "until (echo > /dev/tcp/127.0.0.1/8123) 2> /dev/null; do sleep 0.1; done"})
+    said = load(rollout, "http://127.0.0.1:8123/a%25b.mp4")
+    assert said.exit_code == 0, said.output
+    assert rollout.call("exec", {"command": f"cmp {name} a%b.mp4"}).exit_code == 0
+
+
 def test_a_disk_that_is_full_is_told(videos: Videos) -> None:
     limits = Limits(disk=256 << 10)
     with (

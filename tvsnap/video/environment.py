@@ -58,7 +58,7 @@ _ANSWERS: Mapping[str, Any] = {
     "finish": {"segments": int, "objects": int},
     "captions": {"total": int, "frames": int, "segments": [_SEGMENT]},
     "search": {"total": int, "segments": [_SEGMENT]},
-    "things": {"total": int, "objects": [{"object_id": int, "category": str, "segments": list}]},
+    "things": {"total": int, "objects": [{"object_id": int, "category": str, "segments": [int]}]},
     "query": {},
 }
 """What each step answers, as `_has_shape` reads it."""

@@ -113,23 +113,21 @@ def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
 
 
 def _downloaded(address: str) -> str:
-    """Returns the path of a file with what is at an address."""
-    name = os.path.basename(unquote(urlsplit(address).path)) or "video"
-    path = os.path.abspath(name)
-    try:
-        with urllib.request.urlopen(address, timeout=60) as answer, open(path, "wb") as file:
-            while block := answer.read(_BLOCK):
-                file.write(block)
-                if file.tell() > media.LARGEST_DOWNLOAD:
-                    raise Failed(f"{address} is larger than {media.LARGEST_DOWNLOAD >> 30} GiB")
-    except (OSError, ValueError) as error:
-        Path(path).unlink(missing_ok=True)
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise Failed(f"{address} cannot be fetched: {reason}") from None
-    except Failed:
-        Path(path).unlink(missing_ok=True)
-        raise
-    return path
+    """Returns the path of a file with what is at an address; a file of its name is replaced once all has come."""
+    name = os.path.basename(unquote(urlsplit(address).path)).replace("\0", "") or "video"
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        part = Path(folder, "part")
+        try:
+            with urllib.request.urlopen(address, timeout=60) as answer, part.open("wb") as file:
+                while block := answer.read(_BLOCK):
+                    file.write(block)
+                    if file.tell() > media.LARGEST_DOWNLOAD:
+                        raise Failed(f"{address} is larger than {media.LARGEST_DOWNLOAD >> 30} GiB")
+            part.replace(name)
+        except (OSError, ValueError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise Failed(f"{address} cannot be fetched: {reason}") from None
+    return os.path.abspath(name)
 
 
 def _clear(folder: Path) -> None:
