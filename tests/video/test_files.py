@@ -55,6 +55,7 @@ def bomb(width: int, height: int) -> bytes:
         ("printf \"ffconcat version 1.0\\nfile '/etc/passwd'\\n\" > l.ffconcat", "l.ffconcat", "is not a video"),
         ("true", "http://127.0.0.1:9/x.mp4", "cannot be fetched"),
         ("true", "https://", "cannot be fetched"),
+        ("true", "http://[", "cannot be fetched: Invalid"),
         ("touch -- '-y.mp4'; echo text > ./-y.mp4", "-y.mp4", "is not a video"),
     ],
 )

@@ -19,6 +19,12 @@ from tvsnap.testing import EnvironmentConformance
 from tvsnap.video import Answer, InSandbox, Models, Prompt, VideoEnvironment, WordLlama
 
 LOAD, PREPROCESS = "load_video_into_sandbox", "preprocess"
+READS: list[tuple[str, dict[str, Any]]] = [
+    ("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1}),
+    ("segment_localization", {"description": "x"}),
+    ("object_memory_querying", {"question": "x"}),
+    ("visual_question_answering", {"question": "x", "segment_ID": 0}),
+]
 
 
 @pytest.fixture
@@ -72,17 +78,11 @@ def test_an_agent_finds_the_answer(cache: Cache, videos: Videos, place: int) -> 
 
 def test_tools_say_what_is_to_be_done_first(cache: Cache, videos: Videos) -> None:
     with cache.rollout(videos.image) as rollout:
-        reads: list[tuple[str, dict[str, Any]]] = [
-            ("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1}),
-            ("segment_localization", {"description": "x"}),
-            ("object_memory_querying", {"question": "x"}),
-            ("visual_question_answering", {"question": "x", "segment_ID": 0}),
-        ]
-        for name, arguments in [*reads, (PREPROCESS, {})]:
+        for name, arguments in [*READS, (PREPROCESS, {})]:
             early = rollout.call(name, arguments)
             assert (early.exit_code, early.output) == (1, "no video is loaded: call load_video_into_sandbox first\n")
         rollout.call(LOAD, {"video_name": videos.questions[0].video_name})
-        for name, arguments in reads:
+        for name, arguments in READS:
             early = rollout.call(name, arguments)
             assert (early.exit_code, early.output) == (1, "the video is not preprocessed: call preprocess first\n")
 
@@ -133,13 +133,44 @@ def test_a_memory_that_was_damaged_is_told(cache: Cache, videos: Videos) -> None
         assert rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1}).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[]",
+        "7",
+        "[" * 100_000,
+        '{"total": 1e999, "frames": -5, "segments": []}',
+        '{"total": 0, "frames": 0, "segments": [], "objects": []}',
+        '{"total": 3, "frames": 2, "segments": [{}], "objects": [{"object_id": 1, "category": "", "segments": ["x"]}]}',
+        '{"failed": 7}',
+    ],
+)
+def test_what_an_agent_answers_in_place_of_the_program_is_no_error_of_the_host(
+    cache: Cache, videos: Videos, answer: str
+) -> None:
+    with cache.rollout(videos.image) as rollout:
+        rollout.call("write_file", {"path": "/tmp/answer", "content": answer})
+        rollout.call(
+            "exec",
+            {"command": "cd /usr/bin; printf '#!/bin/bash\\ncat /tmp/answer\\n' > x; mv x python3; chmod +x python3"},
+        )
+        for name, arguments in READS:
+            said = rollout.call(name, arguments)
+            assert said.exit_code == 1
+            assert said.output == "the memory of the video is damaged: load and preprocess the video again\n"
+
+
 def test_a_call_that_takes_too_long_is_cut(cache: Cache, videos: Videos) -> None:
     with cache.rollout(videos.image) as rollout:
         rollout.call(LOAD, {"video_name": videos.questions[0].video_name})
         cut = rollout.call(PREPROCESS, {}, timeout=0.3)
         assert cut.timed_out
         assert cut.exit_code is None
+        cut = rollout.call(PREPROCESS, {}, timeout=2.0)
+        assert cut.timed_out
         assert loaded(rollout, videos)
+        left = rollout.call("exec", {"command": "ls /var/lib/tvsnap-video"}).output
+        assert left.split() == ["frames", "memory.sqlite"]
 
 
 def test_random_histories_are_the_same_with_and_without_the_cache(videos: Videos) -> None:

@@ -46,19 +46,20 @@ _ANSWER = f"{FOLDER}/answer.json"
 _REQUEST = f"{FOLDER}/request.json"
 _LARGEST_ANSWER = 64 << 20
 _LARGEST_FRAME = 4 << 20
-_LEAST_MEMORY = 512 << 20
+_LEAST_MEMORY = 1 << 30
 """Bytes of addresses that a decoder may take, at least; else three quarters of the sandbox's memory."""
 _BATCH = 32
 """Segments whose frames are in this process at once."""
 
-_SEGMENT = {"segment_id": int, "caption": str, "shown": str, "spoken": str}
+_ID, _COUNT = range(1 << 32), range(1, 1 << 32)
+_SEGMENT = {"segment_id": _ID, "caption": str, "shown": str, "spoken": str}
 _ANSWERS: Mapping[str, Any] = {
-    "load": {"seconds": float, "width": int, "height": int, "segments": int},
-    "preprocess": {"segments": [_SEGMENT], "frames": int},
-    "finish": {"segments": int, "objects": int},
-    "captions": {"total": int, "frames": int, "segments": [_SEGMENT]},
-    "search": {"total": int, "segments": [_SEGMENT]},
-    "things": {"total": int, "objects": [{"object_id": int, "category": str, "segments": [int]}]},
+    "load": {"seconds": float, "width": _COUNT, "height": _COUNT, "segments": _COUNT},
+    "preprocess": {"segments": [_SEGMENT], "frames": _COUNT},
+    "finish": {"segments": _COUNT, "objects": _ID},
+    "captions": {"total": _COUNT, "frames": _COUNT, "segments": [_SEGMENT]},
+    "search": {"total": _COUNT, "segments": [_SEGMENT]},
+    "things": {"total": _COUNT, "objects": [{"object_id": _ID, "category": str, "segments": [_ID]}]},
     "query": {},
 }
 """What each step answers, as `_has_shape` reads it."""
@@ -136,7 +137,7 @@ class VideoEnvironment(TerminalEnvironment):
             done = call.step(
                 "finish", {"captions": captions, "vectors": vectors, "used": [_ANSWER, _REQUEST]}, large=True
             )
-            call.say(f"Preprocessing completed: {_total(done['segments'])}, {done['objects']} objects")
+            call.say(f"Preprocessing completed: {_total(done['segments'])}, {_total(done['objects'], 'object')}")
         return call.result
 
     def object_memory_querying(
@@ -295,12 +296,15 @@ def _has_shape(value: Any, shape: Any) -> bool:
 
     Args:
         value: any JSON.
-        shape: a type; a list with the shape of each item; or a mapping with the shapes of the keys that are needed.
+        shape: a type; a range of whole numbers; a list with the shape of each item; or a mapping with the shapes of the
+            keys that are needed.
     """
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(_has_shape(value.get(key), one) for key, one in shape.items())
     if isinstance(shape, list):
         return isinstance(value, list) and all(_has_shape(one, shape[0]) for one in value)
+    if isinstance(shape, range):
+        return type(value) is int and value in shape
     return isinstance(value, (int, float) if shape is float else shape) and not isinstance(value, bool)
 
 
@@ -314,8 +318,8 @@ def _spread(frames: Sequence[bytes]) -> tuple[bytes, ...]:
     return tuple(frames[round(number * last / (_FRAMES - 1))] for number in range(_FRAMES)) if last else tuple(frames)
 
 
-def _total(segments: int) -> str:
-    return f"{segments} segment" + "s" * (segments != 1)
+def _total(number: int, name: str = "segment") -> str:
+    return f"{number} {name}" + "s" * (number != 1)
 
 
 def _range(total: int) -> str:

@@ -72,7 +72,8 @@ def objects_by_name(asked: str, objects: Sequence[Mapping[str, Any]], total: int
     """Returns what is known of the objects that a question names, by category; of all if it names none."""
     by_category = defaultdict(list)
     for one in objects:
-        by_category[str(one["category"])].append(one)
+        if one["segments"]:
+            by_category[str(one["category"])].append(one)
     words = {_singular(word) for word in re.findall(r"\w+", asked.lower())}
     parts = {category: {_singular(word) for word in category.lower().split()} for category in by_category}
     known = set().union(*parts.values()) if parts else set()

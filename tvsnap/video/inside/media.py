@@ -34,6 +34,8 @@ SMALL_WIDTH = 160
 _CUT = 12
 """How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
 _LONGEST_REASON = 300
+_WANTS = ("Cannot allocate memory", "Resource temporarily unavailable", "No space left on device")
+"""What FFmpeg says where a limit of the sandbox stops it, before it complains of what follows from that."""
 
 
 class Failed(Exception):
@@ -211,7 +213,8 @@ def _number(text: Any) -> float:
 def _reason(errors: bytes, path: str) -> str:
     """Returns what FFmpeg said, in one line, without addresses of its memory, which differ each time."""
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
-    said = lines[-1].replace(f"file:{path}: ", "") if lines else "it says nothing of why"
+    telling = [line for line in lines if any(words in line for words in _WANTS)]
+    said = [*lines, *telling[:1]][-1].replace(f"file:{path}: ", "") if lines else "it says nothing of why"
     if said.startswith("[") and "]" in said:
         said = said.partition("]")[2].strip()
     return said[:_LONGEST_REASON]

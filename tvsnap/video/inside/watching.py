@@ -29,7 +29,7 @@ _PARTS = 8
 def load(request: Mapping[str, Any]) -> dict[str, Any]:
     """Checks a video, and begins a memory of it; what was known of another video is forgotten."""
     name = request["video"]
-    path = _downloaded(name) if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
+    path = _downloaded(name) if name.lower().startswith(("http:", "https:")) else os.path.abspath(name)
     video = media.probe(path, request["memory"])
     memory.FOLDER.mkdir(parents=True, exist_ok=True)
     _clear(memory.FRAMES)
@@ -45,15 +45,18 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     current = media.probe(video.path, request["memory"])
     if current != video:
         raise Failed(f"{video.path} is another video than the one that was loaded: load it again")
-    _clear(memory.FRAMES)
-    memory.FRAMES.mkdir()
-    with tempfile.TemporaryDirectory(dir=memory.FOLDER) as folder:
-        work = Path(folder)
+    work = memory.FOLDER / "work"
+    for folder in (memory.FRAMES, work):  # a call that was cut may have left them
+        _clear(folder)
+        folder.mkdir()
+    try:
         tracker, changed, cuts = _watched(video, work, request["memory"])
         frames = sorted(memory.FRAMES.iterdir())
         read = words.shown([frames[min(number, len(frames) - 1)] for number in changed], work, request["memory"])
         wav = work / "sound.wav"
         heard = words.spoken(wav, request["memory"]) if media.sound(video, wav, request["memory"]) else {}
+    finally:
+        _clear(work)
     shown = dict(zip(changed, read, strict=True))
     memory.created(memory.UNFINISHED, video)
     with memory.opened(memory.UNFINISHED, write=True) as made:
@@ -114,7 +117,10 @@ def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
 
 def _downloaded(address: str) -> str:
     """Returns the path of a file with what is at an address; a file of its name is replaced once all has come."""
-    name = os.path.basename(unquote(urlsplit(address).path)).replace("\0", "") or "video"
+    try:
+        name = os.path.basename(unquote(urlsplit(address).path)).replace("\0", "") or "video"
+    except ValueError as error:
+        raise Failed(f"{address} cannot be fetched: {error}") from None
     with tempfile.TemporaryDirectory(dir=".") as folder:
         part = Path(folder, "part")
         try:
