@@ -56,6 +56,7 @@ def bomb(width: int, height: int) -> bytes:
         ("true", "http://127.0.0.1:9/x.mp4", "cannot be fetched"),
         ("true", "https://", "cannot be fetched"),
         ("true", "http://[", "cannot be fetched: Invalid"),
+        ("true", "https://user:pw@x/a.mp4", "cannot be fetched: nonnumeric port"),
         ("touch -- '-y.mp4'; echo text > ./-y.mp4", "-y.mp4", "is not a video"),
     ],
 )

@@ -129,6 +129,13 @@ def test_a_memory_that_was_damaged_is_told(cache: Cache, videos: Videos) -> None
         said = rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1})
         assert said.exit_code == 1
         assert said.output.endswith("load and preprocess the video again\n")
+        rollout.call("exec", {"command": "cd /var/lib/tvsnap-video; rm memory.sqlite; mkfifo memory.sqlite"})
+        said = rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1})
+        assert said.exit_code == 1
+        assert "it is no file" in said.output
+        rollout.call("exec", {"command": "rm -r /var/lib/tvsnap-video"})
+        said = rollout.call(PREPROCESS, {})
+        assert (said.exit_code, said.output) == (1, "no video is loaded: call load_video_into_sandbox first\n")
         loaded(rollout, videos)  # and then it is sound again
         assert rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1}).exit_code == 0
 
@@ -278,6 +285,7 @@ def test_a_failure_of_a_model_is_never_an_answer(videos: Videos) -> None:
         ([], "must give a text for each of 1 prompts"),
         ([Answer("  ")], "must give a text"),
         ([Answer("yes", {"usd": float("nan")})], "a cost that is no number"),
+        ([Answer("\ud800")], "half of a surrogate pair"),
         (["yes"], "must give a text"),
         (None, "failed: TypeError"),
     ],

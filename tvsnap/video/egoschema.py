@@ -6,6 +6,7 @@ A folder has `questions.json` (a list of objects with `q_uid`, `question` and `o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -110,7 +111,8 @@ def image_of(store: ImageStore, questions: Sequence[Question], base: str = "vide
     videos = {question.video_name: question.video for question in questions}
     if not videos:
         raise UsageError("there are no questions, so there is no video to build an image with")
-    name = Path(next(iter(videos))).stem if len(videos) == 1 else f"{len(videos)}-videos"
+    digest = hashlib.sha256("\n".join(sorted(videos)).encode()).hexdigest()[:12]
+    name = Path(next(iter(videos))).stem if len(videos) == 1 else f"{len(videos)}-{digest}"
     with tempfile.TemporaryDirectory() as work:
         for video in videos.values():
             shutil.copyfile(video, Path(work, video.name))

@@ -255,7 +255,8 @@ class _Call:
         if outcome.exit_code != 0 or outcome.truncated:
             lines = (outcome.errors or b"").decode("utf-8", "replace").strip().splitlines() or ["no reason"]
             raise ToolFailed(f"the program of the video tools ended with status {outcome.exit_code}: {lines[-1]}")
-        answer = sandbox.read_file(_ANSWER, limit=_LARGEST_ANSWER) if "answer" in request else outcome.output
+        in_file = "answer" in request and not outcome.output.strip()
+        answer = sandbox.read_file(_ANSWER, limit=_LARGEST_ANSWER) if in_file else outcome.output
         try:
             said = json.loads(answer)
         except (ValueError, RecursionError):

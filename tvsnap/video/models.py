@@ -257,6 +257,12 @@ class Asked:
                 f"the model {model.identity!r} must give a text for each of {len(prompts)} prompts, and did not"
             )
         for one in answers:
+            try:
+                one.text.encode()
+            except UnicodeEncodeError:
+                raise InfrastructureError(
+                    f"the model {model.identity!r} gave half of a surrogate pair, which is no text"
+                ) from None
             self._add(one.cost, model)
         return [one.text.strip() for one in answers]
 

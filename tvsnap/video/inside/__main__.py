@@ -1,7 +1,7 @@
 """Runs one step: `python3 video.pyz STEP REQUEST`, where REQUEST is JSON, or `@FILE` with JSON in it.
 
 It prints JSON: the answer, or an object with the key `failed`, whose value is the tool's answer to the agent. Where the
-request has the key `answer`, the answer is written into that file.
+request has the key `answer`, an answer that is no failure is written into that file, and nothing is printed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
     except Failed as failure:
         answer = {"failed": str(failure)}
     written = json.dumps(answer)
-    if "answer" in request:
+    if "answer" in request and "failed" not in answer:
         Path(request["answer"]).write_text(written)
     else:
         print(written)

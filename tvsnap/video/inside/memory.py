@@ -40,6 +40,8 @@ def opened(path: Path = FILE, *, write: bool = False) -> Iterator[sqlite3.Connec
     """A block in which a memory is open; raises Failed if there is none, or if something else has damaged it."""
     if not path.exists():
         raise Failed("no video is loaded: call load_video_into_sandbox first")
+    if not path.is_file():  # SQLite would wait for who writes into a pipe
+        raise Failed("the memory of the video is damaged (it is no file): load and preprocess the video again")
     mode = "rw" if write else "ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"file:{path}?mode={mode}", uri=True)) as memory, memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
@@ -130,7 +131,7 @@ def _downloaded(address: str) -> str:
                     if file.tell() > media.LARGEST_DOWNLOAD:
                         raise Failed(f"{address} is larger than {media.LARGEST_DOWNLOAD >> 30} GiB")
             part.replace(name)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Failed(f"{address} cannot be fetched: {reason}") from None
     return os.path.abspath(name)
