@@ -251,7 +251,7 @@ class Endpoint:
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
             raise UsageError(f"seed must be a whole number, or None, not {seed!r}")
         self._length_parameter = _text("length_parameter", length_parameter)
-        settings = {"temperature": temperature, "seed": seed}
+        settings = {"temperature": None if temperature is None else float(temperature), "seed": seed}
         self._settings = {name: value for name, value in settings.items() if value is not None}
         self._client = _Client(
             url, model, version, key_variable, concurrency, requests_per_minute, tries, request_timeout

@@ -210,14 +210,14 @@ class VideoEnvironment(TerminalEnvironment):
 class _Call:
     """One call: runs steps of the program inside, asks models, and makes the result.
 
-    As a context manager it turns time that is over into a result.
+    As a context manager it turns failures of the tool, and time that is over, into results that say what models cost.
     """
 
     def __init__(self, context: CallContext) -> None:
         self._context = context
         self._began = time.monotonic()
         self._output = ""
-        self._timed_out = False
+        self._exit_code: int | None = 0
         self.asked = Asked(context.sandbox, context.timeout)
 
     def __enter__(self) -> _Call:
@@ -225,16 +225,18 @@ class _Call:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, _OutOfTime):
-            self._output, self._timed_out = "the call took too long\n", True
-            return True
-        return False
+            self.say("the call took too long")
+            self._exit_code = None
+        elif isinstance(error, ToolFailed):  # models may have been paid before
+            self.say(str(error))
+            self._exit_code = 1
+        return isinstance(error, (_OutOfTime, ToolFailed))
 
     @property
     def result(self) -> ToolResult:
         seconds = time.monotonic() - self._began
-        if self._timed_out:
-            return replace(ToolResult.of_text(self._output, None, seconds, timed_out=True), cost=self.asked.cost)
-        return replace(ToolResult.of_text(self._output, 0, seconds), cost=self.asked.cost)
+        made = ToolResult.of_text(self._output, self._exit_code, seconds, timed_out=self._exit_code is None)
+        return replace(made, cost=self.asked.cost)
 
     def say(self, text: str) -> None:
         """Sets the output."""
@@ -263,6 +265,11 @@ class _Call:
             said = None
         if isinstance(said, dict) and isinstance(said.get("failed"), str):
             raise ToolFailed(said["failed"])
+        if isinstance(said, dict) and isinstance(said.get("other_length"), str):
+            raise InfrastructureError(
+                "the embedder gives vectors of another length than it did when the video was preprocessed; nothing is "
+                "recorded, and the call can be made again"
+            )
         if not _has_shape(said, _ANSWERS[name]):  # an agent has changed the memory, or what Python runs
             raise ToolFailed("the memory of the video is damaged: load and preprocess the video again")
         return dict(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import time
 from collections import defaultdict
@@ -14,6 +15,10 @@ from typing import Any, Protocol
 from tvsnap import InfrastructureError, Sandbox, UsageError
 from tvsnap.priors import WordLlamaEmbedder
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LONGEST_ANSWER = 100_000
+"""Characters."""
+_KINDS = {"ask": "Model", "embed_texts": "Embedder", "embed_pictures": "PictureEmbedder"}
 _REQUEST = "/tmp/.tvsnap-prompts.json"
 
 
@@ -203,12 +208,15 @@ class Models:
         """Returns which models there are, by their part; it is part of each call's key.
 
         Raises:
-            UsageError: a model does not say which one it is.
+            UsageError: a model does not say which one it is, or is of another kind than its part needs.
         """
         found = {}
         for part, model in vars(self).items():
-            if model is None:
+            if model is None and part != "embedder":
                 continue
+            method = {"embedder": "embed_texts", "pictures": "embed_pictures"}.get(part, "ask")
+            if not callable(getattr(model, method, None)):
+                raise UsageError(f"the {part} {model!r} has no method `{method}`; see tvsnap.video.{_KINDS[method]}")
             identity = getattr(model, "identity", None)
             if not isinstance(identity, str) or not identity:
                 raise UsageError(
@@ -257,12 +265,11 @@ class Asked:
                 f"the model {model.identity!r} must give a text for each of {len(prompts)} prompts, and did not"
             )
         for one in answers:
-            try:
-                one.text.encode()
-            except UnicodeEncodeError:
+            if "\0" in one.text or _SURROGATE.search(one.text) or len(one.text) > _LONGEST_ANSWER:
                 raise InfrastructureError(
-                    f"the model {model.identity!r} gave half of a surrogate pair, which is no text"
-                ) from None
+                    f"the model {model.identity!r} gave no text of at most {_LONGEST_ANSWER} characters: it has "
+                    f"{len(one.text)}, or a NUL, or half of a surrogate pair"
+                )
             self._add(one.cost, model)
         return [one.text.strip() for one in answers]
 

@@ -31,6 +31,8 @@ WIDTH = 768
 """Pixels of a kept frame's width, at most: enough for words that people can read."""
 SMALL_WIDTH = 160
 """Pixels of the width in which objects are looked for."""
+_NARROWEST = 0.1
+"""A frame's width by its height, or the other way round, at least."""
 _CUT = 12
 """How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
 _LONGEST_REASON = 300
@@ -88,14 +90,17 @@ def checked(arguments: list[str], memory: int, **options: Any) -> bytes:
 def probe(path: str, memory: int) -> Video:
     """Returns what a file says of itself; raises Failed unless it is a video within the limits."""
     _check_file(path)
-    entries = "format=format_name,duration:stream=codec_type,width,height,duration,avg_frame_rate,nb_frames"
+    entries = (
+        "format=format_name,duration,start_time:stream=codec_type,width,height,duration:stream_disposition=attached_pic"
+    )
     said = run(_tool("ffprobe", "-show_entries", entries, "-of", "json", f"file:{path}"), memory)
     try:
         told = json.loads(said.stdout)
         streams, container = told["streams"], told["format"]
     except (ValueError, KeyError):
         raise Failed(f"{path} is not a video that FFmpeg can read: {_reason(said.stderr, path)}") from None
-    pictures = [one for one in streams if one.get("codec_type") == "video" and one.get("width")]
+    seen = [one for one in streams if one.get("codec_type") == "video" and one.get("width")]
+    pictures = [one for one in seen if not one.get("disposition", {}).get("attached_pic")]  # no cover of a song
     if not pictures:
         raise Failed(f"{path} has no pictures: it is no video")
     names = str(container.get("format_name", ""))
@@ -105,7 +110,11 @@ def probe(path: str, memory: int) -> Video:
     width, height = int(first["width"]), int(first["height"])
     if width * height > MOST_PIXELS:
         raise Failed(f"{path} has frames of {width} x {height} pixels; at most {MOST_PIXELS} are decoded")
-    seconds = _number(first.get("duration")) or _number(container.get("duration")) or _length(path, memory)
+    if not _NARROWEST <= width / height <= 1 / _NARROWEST:
+        raise Failed(f"{path} has frames of {width} x {height} pixels, which are too narrow to be looked at")
+    # A container tells when it ends; where its time begins is another matter.
+    end = _number(container.get("duration")) or _length(path, memory)
+    seconds = _number(first.get("duration")) or end - max(0.0, _number(container.get("start_time")))
     if not 0 < seconds <= MOST_SECONDS:
         reason = "holds no frames" if seconds <= 0 else f"is {seconds:.0f} s long; at most {MOST_SECONDS} s are taken"
         raise Failed(f"{path} {reason}")

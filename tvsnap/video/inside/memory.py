@@ -35,6 +35,10 @@ CREATE TABLE Vectors (space TEXT, segment_id INTEGER, vector BLOB, PRIMARY KEY (
 """
 
 
+class OtherLength(Exception):
+    """A vector to search with is not as long as those in the memory: its model gives other ones than it did."""
+
+
 @contextmanager
 def opened(path: Path = FILE, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """A block in which a memory is open; raises Failed if there is none, or if something else has damaged it."""
@@ -105,6 +109,8 @@ def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int)
         wanted = numpy.frombuffer(query, "<f4")
         for segment, packed in memory.execute("SELECT segment_id, vector FROM Vectors WHERE space = ?", (space,)):
             vector = numpy.frombuffer(packed, "<f4")
+            if vector.shape != wanted.shape:
+                raise OtherLength(space)
             scale = float(numpy.linalg.norm(wanted) * numpy.linalg.norm(vector))
             scores[segment] = scores.get(segment, 0.0) + (float(wanted @ vector) / scale if scale else 0.0)
     return sorted(scores, key=lambda segment: (-round(scores[segment], 6), segment))[:most]
@@ -139,7 +145,8 @@ def query(memory: sqlite3.Connection, program: str) -> dict[str, Any]:
         rows = cursor.fetchmany(MOST_ROWS + 1)
     except (sqlite3.Error, sqlite3.Warning) as error:
         return {"error": str(error)}
-    return {"rows": rows[:MOST_ROWS], "more": len(rows) > MOST_ROWS}
+    told = [[field.hex() if isinstance(field, bytes) else field for field in row] for row in rows[:MOST_ROWS]]
+    return {"rows": told, "more": len(rows) > MOST_ROWS}
 
 
 def written(memory: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> None:

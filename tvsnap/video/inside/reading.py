@@ -47,7 +47,10 @@ def search(request: Mapping[str, Any]) -> dict[str, Any]:
     queries = {space: base64.b64decode(packed) for space, packed in request["vectors"].items()}
     with memory.opened() as known:
         total = memory.count(known)
-        found = memory.nearest(known, queries, request["most"])
+        try:
+            found = memory.nearest(known, queries, request["most"])
+        except memory.OtherLength as other:
+            return {"other_length": str(other)}
         return {"total": total, "segments": [memory.segments(known, one, one)[0] for one in found]}
 
 

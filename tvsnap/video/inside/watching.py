@@ -11,6 +11,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -59,6 +60,8 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     finally:
         _clear(work)
     shown = dict(zip(changed, read, strict=True))
+    # The file may have said that it is longer than its pictures are.
+    video = replace(video, seconds=min(video.seconds, round(len(frames) / media.RATE + 0.5, 3)))
     memory.created(memory.UNFINISHED, video)
     with memory.opened(memory.UNFINISHED, write=True) as made:
         _kept(made, video, tracker, shown, heard, cuts)
@@ -138,5 +141,7 @@ def _downloaded(address: str) -> str:
 
 
 def _clear(folder: Path) -> None:
-    if folder.exists():
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
         shutil.rmtree(folder)
