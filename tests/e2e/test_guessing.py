@@ -37,15 +37,15 @@ def teach(cache: Cache, guesser: Guesser, *commands: str) -> None:
 
 
 def test_a_right_guess_hides_the_call(home: Path) -> None:
-    with Cache(home, policy="record-all") as cache, Guesser(cache, even_if_busy=True) as guesser:
+    # A state whose checkpoint takes long, as on a busy machine, need not be kept; then a right guess is of no use. Neither
+    # is one that has only just begun: a call waits for another one no longer than for half of its time.
+    with Cache(home, policy="eager") as cache, Guesser(cache, even_if_busy=True) as guesser:
         teach(cache, guesser, "echo 1 > f", SLOW, "cat f")
         with guesser.rollout("terminal", "t") as rollout:
             run(rollout, "echo 2 > f")
-            guess, state = ToolCall("bash", {"command": SLOW}), rollout.state
-            assert eventually(lambda: cache.graph.out_edges(state) or cache.graph.holder(state, guess.key) is not None)
-            result = rollout.call("bash", {"command": SLOW})
-            assert result.source in ("coalesced", "hit")
-            assert result.output == "2\n"
+            state = rollout.state
+            assert eventually(lambda: cache.graph.out_edges(state))
+            assert rollout.call("bash", {"command": SLOW}).source in ("coalesced", "hit")
             assert run(rollout, "cat f") == "2\ndone\n", "made once"
         assert (guesser.stats.right, guesser.stats.used) == (1, 1)
         assert guesser.stats.failed == 0

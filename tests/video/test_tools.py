@@ -318,6 +318,7 @@ def test_a_model_in_the_sandbox(videos: Videos) -> None:
         "python3 -c 'import json, os, sys; asked = json.load(sys.stdin); print(json.dumps([str([os.path.getsize(path) "
         '> 0 for path in one["pictures"]]) for one in asked]))\'',
         "looks at pictures, version 1",
+        user="nobody",
     )
     with begun(videos, Models(answerer=model)) as (_, rollout):
         loaded(rollout, videos)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,8 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LONGEST_ANSWER = 100_000
 """Characters."""
 _KINDS = {"ask": "Model", "embed_texts": "Embedder", "embed_pictures": "PictureEmbedder"}
+_CLEARING = 30.0
+"""Seconds."""
 _REQUEST = "/tmp/.tvsnap-prompts.json"
 
 
@@ -163,11 +164,11 @@ class InSandbox:
         for number, prompt in enumerate(prompts):
             paths = [f"{_REQUEST}.{number}.{place}.jpg" for place in range(len(prompt.pictures))]
             for path, picture in zip(paths, prompt.pictures, strict=True):
-                sandbox.write_file(path, picture, user=self._user)
+                sandbox.write_file(path, picture, user="root")
             told.append({"text": prompt.text, "pictures": paths, "most_tokens": prompt.most_tokens})
-        sandbox.write_file(_REQUEST, json.dumps(told).encode(), user=self._user)
-        command = f"({self._command}\n) < {_REQUEST}; status=$?; rm -f {shlex.quote(_REQUEST)}*; exit $status"
-        outcome = sandbox.exec(command, timeout=seconds, user=self._user, separate=True)
+        sandbox.write_file(_REQUEST, json.dumps(told).encode(), user="root")
+        outcome = sandbox.exec(f"({self._command}\n) < {_REQUEST}", timeout=seconds, user=self._user, separate=True)
+        sandbox.exec(f"rm -f {_REQUEST}*", timeout=_CLEARING, user="root")
         if outcome.exit_code != 0 or outcome.truncated:
             reason = (outcome.errors or b"").decode("utf-8", "replace").strip()[-300:]
             raise InfrastructureError(f"the model {self.identity!r} failed (status {outcome.exit_code}): {reason}")

@@ -112,9 +112,9 @@ def probe(path: str, memory: int) -> Video:
         raise Failed(f"{path} has frames of {width} x {height} pixels; at most {MOST_PIXELS} are decoded")
     if not _NARROWEST <= width / height <= 1 / _NARROWEST:
         raise Failed(f"{path} has frames of {width} x {height} pixels, which are too narrow to be looked at")
-    # A container tells when it ends; where its time begins is another matter.
-    end = _number(container.get("duration")) or _length(path, memory)
-    seconds = _number(first.get("duration")) or end - max(0.0, _number(container.get("start_time")))
+    seconds = _number(first.get("duration")) or _number(container.get("duration")) or _length(path, memory)
+    if "matroska" in names and not _number(first.get("duration")):  # it tells when it ends, wherever its time begins
+        seconds -= _number(container.get("start_time"))
     if not 0 < seconds <= MOST_SECONDS:
         reason = "holds no frames" if seconds <= 0 else f"is {seconds:.0f} s long; at most {MOST_SECONDS} s are taken"
         raise Failed(f"{path} {reason}")
