@@ -37,8 +37,8 @@ def teach(cache: Cache, guesser: Guesser, *commands: str) -> None:
 
 
 def test_a_right_guess_hides_the_call(home: Path) -> None:
-    # A state whose checkpoint takes long, as on a busy machine, need not be kept; then a right guess is of no use. Neither
-    # is one that has only just begun: a call waits for another one no longer than for half of its time.
+    # On a busy machine, a state whose checkpoint takes long need not be kept, and a guess that has only just begun is not
+    # waited for: then a right guess is of no use.
     with Cache(home, policy="eager") as cache, Guesser(cache, even_if_busy=True) as guesser:
         teach(cache, guesser, "echo 1 > f", SLOW, "cat f")
         with guesser.rollout("terminal", "t") as rollout:
