@@ -37,7 +37,7 @@ def teach(cache: Cache, guesser: Guesser, *commands: str) -> None:
 
 
 def test_a_right_guess_hides_the_call(home: Path) -> None:
-    # On a busy machine, a state whose checkpoint takes long need not be kept, and a guess that has only just begun is not
+    # On a busy machine, a state whose checkpoint takes long need not be kept, and a guess that has just begun is not
     # waited for: then a right guess is of no use.
     with Cache(home, policy="eager") as cache, Guesser(cache, even_if_busy=True) as guesser:
         teach(cache, guesser, "echo 1 > f", SLOW, "cat f")
