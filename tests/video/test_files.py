@@ -97,6 +97,15 @@ EOF"""
     assert "no frame of /videos/spoilt.mp4 can be decoded" in said.output
 
 
+def test_a_file_that_says_that_it_is_longer_than_its_pictures_can_be_preprocessed_again(rollout: Rollout) -> None:
+    sources = "-f lavfi -i color=s=160x90:d=3 -f lavfi -i sine=d=8"
+    assert rollout.call("exec", {"command": f"{FFMPEG}{sources} long.mkv"}, timeout=120).exit_code == 0
+    assert "4 segments" in load(rollout, "long.mkv").output
+    for _ in range(2):
+        said = rollout.call("preprocess", {}, timeout=600)
+        assert (said.exit_code, said.output) == (0, "Preprocessing completed: 2 segments, 0 objects\n")
+
+
 def test_a_file_that_was_replaced_after_it_was_loaded_is_told(rollout: Rollout, videos: Videos) -> None:
     first, second = (question.video_name for question in videos.questions)
     load(rollout, first)

@@ -14,7 +14,7 @@ _RELATED = 3
 """Facts that answer a question, at most."""
 _FENCE = re.compile(r"```(?:\w+)?\s*(.*?)```", re.DOTALL)
 _SCHEMA = """Objects(object_id INT, category VARCHAR(255))
-Segments(segment_id INT, caption TEXT, shown TEXT, spoken TEXT)
+Segments(segment_id INT, caption TEXT, shown TEXT, spoken TEXT, scene INT)
 Objects_Segments(object_id INT, segment_id INT)"""
 _MOST_CATEGORIES = 200
 

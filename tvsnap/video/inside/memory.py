@@ -24,7 +24,7 @@ _SCHEMA = """
 CREATE TABLE Video (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE Segments (
     segment_id INTEGER PRIMARY KEY, caption TEXT NOT NULL DEFAULT '', shown TEXT NOT NULL DEFAULT '',
-    spoken TEXT NOT NULL DEFAULT '', facts TEXT NOT NULL DEFAULT '', scene INTEGER NOT NULL DEFAULT 0
+    spoken TEXT NOT NULL DEFAULT '', scene INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE Objects (object_id INTEGER PRIMARY KEY, category VARCHAR(255));
 CREATE TABLE Objects_Segments (
@@ -87,7 +87,7 @@ def count(memory: sqlite3.Connection) -> int:
 
 def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str, Any]]:
     """Returns all that is known of some segments."""
-    names = ("segment_id", "caption", "shown", "spoken", "facts")
+    names = ("segment_id", "caption", "shown", "spoken")
     rows = memory.execute(
         f"SELECT {', '.join(names)} FROM Segments WHERE segment_id BETWEEN ? AND ? ORDER BY segment_id", (first, last)
     )

@@ -60,13 +60,15 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     finally:
         _clear(work)
     shown = dict(zip(changed, read, strict=True))
-    # The file may have said that it is longer than its pictures are.
-    video = replace(video, seconds=min(video.seconds, round(len(frames) / media.RATE + 0.5, 3)))
-    memory.created(memory.UNFINISHED, video)
+    # The file may say that it is longer than its pictures are.
+    seen = replace(video, seconds=min(video.seconds, round(len(frames) / media.RATE + 0.5, 3)))
+    memory.created(memory.UNFINISHED, seen)
     with memory.opened(memory.UNFINISHED, write=True) as made:
-        _kept(made, video, tracker, shown, heard, cuts)
-        memory.written(made, "Video", [("frames", json.dumps(len(frames)))])
-        segments = memory.segments(made, 0, video.segments - 1)
+        _kept(made, seen, tracker, shown, heard, cuts)
+        # What the file says stays: it is compared when the video is preprocessed again.
+        facts = {"frames": len(frames), "seconds": video.seconds}
+        memory.written(made, "Video", [(name, json.dumps(value)) for name, value in facts.items()])
+        segments = memory.segments(made, 0, seen.segments - 1)
     return {"segments": segments, "frames": len(frames)}
 
 
@@ -109,7 +111,7 @@ def _kept(
         scene = sum(cut <= (segment + 0.5) * media.SEGMENT_S for cut in cuts)
         parts = (facts, f'text "{text}"' if text else "", f'somebody says "{said}"' if said else "")
         caption = "; ".join(filter(None, parts)) or "nothing that is known here"
-        memory.written(made, "Segments", [(segment, caption, text, said, facts, scene)])
+        memory.written(made, "Segments", [(segment, caption, text, said, scene)])
 
 
 def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
