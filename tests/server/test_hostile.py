@@ -62,7 +62,8 @@ def healthy(connection: socket.socket) -> bool:
     said = b""
     while b"}" not in said and (more := connection.recv(1000)):
         said += more
-    return said.startswith(b"HTTP/1.1 200 ") and said.endswith(b'{"status":"ok"}')
+    head, _, body = said.partition(b"\r\n\r\n")
+    return head.startswith(b"HTTP/1.1 200 ") and json.loads(body)["status"] == "ok"
 
 
 HEAD = b"POST /v1/rollouts HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n"

@@ -216,5 +216,6 @@ class AsyncTransport:
             raise unreachable(address, TimeoutError("timed out")) from None
         except OSError as error:
             raise unreachable(address, error) from None
-        notice_loss(made[1].get_extra_info("socket"))
+        if (connected := made[1].get_extra_info("socket")) is not None:  # else it is closed, which a request says
+            notice_loss(connected)
         return AsyncConnection(*made)

@@ -31,6 +31,8 @@ FAILURES = (sqlite3.Error, UnicodeError)
 """What Python's SQLite raises; the latter where text was damaged, even in the file's own schema."""
 _BESIDE = ("-wal", "-shm", "-journal")
 """The suffixes of the files that SQLite keeps beside a database."""
+_HEADER_BYTES = 100
+"""What every SQLite database begins with (its file format, section 1.3)."""
 _LEAST = 1 << 20
 """If fewer bytes are free on the disk, an I/O error of SQLite is attributed to lack of room."""
 _DAMAGE = ("not a database", "malformed", "corrupt", "no such table", "no such column")
@@ -272,6 +274,8 @@ class Database:
         """
         if not self.path.is_file():
             return
+        if self.path.stat().st_size < _HEADER_BYTES:  # which SQLite takes for an empty database
+            raise self._damaged("it is cut within its header")
         address = f"{self.path.as_uri()}?mode=ro&immutable=1"
         try:
             with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
