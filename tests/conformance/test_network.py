@@ -223,6 +223,29 @@ def test_what_the_policy_refuses_is_refused_at_connect(cache: Cache, terminal_im
             assert told[1] == b"ECONNREFUSED\n"
 
 
+SERVE = """
+import socket
+servers = [
+    socket.create_server(("0.0.0.0", 7001)),
+    socket.create_server(("::", 7002), family=socket.AF_INET6, dualstack_ipv6=True),
+]
+for server in servers:
+    for address in ("127.0.0.1", "127.0.0.5", "localhost"):
+        socket.create_connection((address, server.getsockname()[1]), 9).close()
+print("reached")
+"""
+
+
+@pytest.mark.parametrize("network", ["public", [SERVER]])
+def test_what_a_sandbox_serves_is_reached_within_it(
+    cache: Cache, terminal_image: Image, salt: str, network: NetworkLike
+) -> None:
+    """The machine has a 127.0.0.1, too, and what is the machine's own is refused; but not this address."""
+    with cache.rollout(terminal_image, salt=salt, network=network) as rollout:
+        rollout.call("write_file", {"path": "/tmp/serve.py", "content": SERVE})
+        assert bash(rollout, "python3 /tmp/serve.py").output == "reached\n"
+
+
 class Echo(threading.Thread):
     """A UDP server that says what it is told, with its count."""
 

@@ -105,7 +105,8 @@ def test_which_addresses_are_within_reach(address: str, reached: bool) -> None:
 )
 def test_what_the_kernel_makes_of_an_address(said: Any, address: str, verdict: Verdict) -> None:
     settings = NetworkSettings(hosts={"10.9.9.9": "127.0.0.1:1"})
-    rules = rules_of(Network.of(said), settings, [ipaddress.ip_network("203.0.113.0/24")], version_6=True)
+    own = [ipaddress.ip_network(one) for one in ("203.0.113.0/24", "127.0.0.0/8", "127.0.0.1/32", "::1/128")]
+    rules = rules_of(Network.of(said), settings, own, version_6=True)
     its = ipaddress.ip_address(address)
     longest = max((one for one in rules if its in one), key=lambda one: one.prefixlen, default=None)
     assert (Verdict.REFUSED if longest is None else rules[longest]) == verdict

@@ -38,7 +38,9 @@ def rules_of(
     if network.public:
         rules[ipaddress.ip_network("0.0.0.0/0")] = Verdict.RELAYED
         rules[ipaddress.ip_network("::/0")] = Verdict.RELAYED if version_6 else Verdict.REFUSED
-        rules |= dict.fromkeys((*NOT_PUBLIC, *own), Verdict.REFUSED)
+        # The host's own 127.0.0.1/32 is longer than 127.0.0.0/8, but in the sandbox that is the sandbox itself.
+        outside = (one for one in own if not one.is_loopback)
+        rules |= dict.fromkeys((*NOT_PUBLIC, *outside), Verdict.REFUSED)
     rules |= dict.fromkeys(ranges(), Verdict.RELAYED)
     for host in (*network.allow, *filter(network.allows, settings.hosts)):
         if _is_address(host):
