@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tvsnap.model.errors import (
         CallCancelled,
         CheckpointFailed,
+        DependencyFailed,
         ForkFailed,
         GradingFailed,
         InfrastructureError,
@@ -102,8 +103,8 @@ _NAMES = {
     "tvsnap.integrations.tool_schemas": "tool_schemas",
     "tvsnap.model.calls": "Part ToolCall ToolResult",
     "tvsnap.model.errors": (
-        "CallCancelled CheckpointFailed ForkFailed GradingFailed InfrastructureError MachineLacks NotCheckpointable "
-        "NotFound NotRestorable SandboxDied SnapshotUnusable StateLost TvsnapError UsageError"
+        "CallCancelled CheckpointFailed DependencyFailed ForkFailed GradingFailed InfrastructureError MachineLacks "
+        "NotCheckpointable NotFound NotRestorable SandboxDied SnapshotUnusable StateLost TvsnapError UsageError"
     ),
     "tvsnap.model.grades": "Grade Verifier",
     "tvsnap.model.images": "Image ImageLimits Timeouts",
@@ -142,6 +143,7 @@ __all__ = [
     "Client",
     "Command",
     "Costs",
+    "DependencyFailed",
     "Edge",
     "Environment",
     "Event",

@@ -24,7 +24,7 @@ from tests.fakes.caches import (
     threads,
     writes,
 )
-from tvsnap import Budget
+from tvsnap import Budget, CallContext, DependencyFailed, TerminalEnvironment, tool
 from tvsnap.cache import Cache
 from tvsnap.engine.rollout import OUTSIDE
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
@@ -306,3 +306,56 @@ def test_a_rollout_goes_on_where_its_state_was_forgotten(cache: Cache) -> None:
         assert "could not be recorded" in str(rollout.private)
         assert bash(rollout, "cat f").output == "1\n2\n"
     assert run(cache, "echo 1 > f", "cat f")[1].output == "1\n"
+
+
+class Asking(TerminalEnvironment):
+    """The terminal, with tools that ask something outside, which fails the first time."""
+
+    def __init__(self) -> None:
+        super().__init__(tools=(tool(self.write), tool(read_only=True)(self.read)))
+        self.failures: list[Exception] = []
+
+    def write(self, context: CallContext, command: str) -> str:
+        """Asks, and runs a command."""
+        return self.read(context, command)
+
+    def read(self, context: CallContext, command: str) -> str:
+        """Asks, and runs a command that changes nothing."""
+        if self.failures:
+            raise self.failures.pop()
+        return context.sandbox.exec(command, timeout=context.timeout).output.decode()
+
+
+@pytest.mark.parametrize("failure", [DependencyFailed("the model is away"), UsageError("no package")])
+@pytest.mark.parametrize("where", ["shared", "private", "without"])
+def test_what_a_tool_asks_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, where: str
+) -> None:
+    """A rollout goes on in its sandbox, even where it has the only one in that state, if the tool is read-only."""
+    asking, backend = Asking(), FakeBackend()
+    monkeypatch.setattr("tvsnap.engine.supply.recipes.environment", lambda name: asking)
+    with open_cache(tmp_path, backend, use_cache=where != "without") as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        if where == "private":
+            bash(rollout, BUSY, timeout=2.0)
+            assert rollout.private
+        settle(rollout)
+        state, before = rollout.state, backend.counts["start"] + backend.counts["fork"]
+        for _ in range(2):
+            asking.failures = [failure]
+            with pytest.raises(type(failure), match=str(failure)):
+                rollout.call("read", {"command": "cat f"})
+            assert rollout.state == state
+        assert rollout.call("read", {"command": "cat f"}).output == "1\n"
+        assert bash(rollout, "echo 2 >> f; cat f").output == "1\n2\n"
+        settle(rollout)
+        assert backend.counts["start"] + backend.counts["fork"] == before
+        asking.failures = [failure]
+        with pytest.raises(type(failure)):
+            rollout.call("write", {"command": "echo 3 >> f; cat f"})
+        if where == "without":
+            with pytest.raises(InfrastructureError, match="nothing can rebuild it"):
+                rollout.call("write", {"command": "echo 3 >> f; cat f"})
+        else:
+            assert rollout.call("write", {"command": "echo 3 >> f; cat f"}).output == "1\n2\n3\n"
+    assert not backend.live

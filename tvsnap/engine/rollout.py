@@ -23,7 +23,7 @@ from tvsnap.engine.claiming.hedge import Hedge
 from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.context import Context
-from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.execution.executed import TOOL_ERRORS, Executed
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.uncached import UncachedSandbox
@@ -213,7 +213,7 @@ class RolloutEngine:
         tool = self._tool(call)
         objection = self._objection(tool, call)
         pays = objection is None
-        why = self._why_executed(tool, call, timeout)
+        why = self._why_executed(tool, call, timeout, edge, grading)
         # 2. Of all rollouts that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
         if objection and not stood_at.private:
@@ -235,7 +235,10 @@ class RolloutEngine:
             self._cursor.lead_to(concluding.outcome)
             self._own.free_later(concluding.freed)
         except BaseException as error:
-            self._abandon(claim, untouched=isinstance(error, CallCancelled))
+            untouched = isinstance(error, CallCancelled) or (
+                isinstance(error, TOOL_ERRORS) and self._own.spare(tool, self._cursor.at)
+            )
+            self._abandon(claim, untouched=untouched)
             self._cursor.stand_at(stood_at)
             raise
         seconds = time.perf_counter() - began
@@ -250,13 +253,19 @@ class RolloutEngine:
             self._log(call, f"executed in {sandbox}, as {why}", seconds)
         return executed.result
 
-    def _why_executed(self, tool: Tool, call: ToolCall, timeout: float) -> str:
-        """Returns, for people, why a call is not answered."""
+    def _why_executed(
+        self, tool: Tool, call: ToolCall, timeout: float, edge: Edge | None, grading: Grading | None
+    ) -> str:
+        """Returns, for people, why a call is not answered, not even by its record `edge` where there is one."""
+        if edge is not None:
+            return "answering it would have taken longer than executing it"
         at, context = self._cursor.at, self._context
         if at.private:
             return f"the rollout is private: {at.private}"
         if tool.stochastic or not tool.cacheable:
             return f"calls of {call.name} are never answered"
+        if grading is not None and grading.executions > 1:
+            return "its grade is not settled yet"
         return context.graph.why_unanswered(at.state, call.key, timeout, context.backend.name)
 
     def _log(self, call: ToolCall, words: str, seconds: float) -> None:
@@ -696,7 +705,7 @@ class RolloutEngine:
     def _abandon(self, claim: Claim | None, *, untouched: bool) -> None:
         """Gives up a call that was not executed to its end: the next rollout that wants it executes it.
 
-        If it was not even begun (`untouched`), the sandbox is kept.
+        If it was not even begun, or changed nothing (`untouched`), the sandbox is kept.
         """
         if claim is not None:
             self._context.claims.release(claim)

@@ -40,7 +40,7 @@ SELECT duration, refusals, timed_out AND NOT blocked AND slot IS NULL, reason FR
 WHERE state = ? AND call_key = ? ORDER BY id DESC LIMIT 1
 """
 _WHY = f"""
-SELECT slot, deterministic, reason, duration, timed_out, next_state, refusals, waited, {KEPT} FROM edges e
+SELECT slot, deterministic, reason, duration, timed_out, next_state, refusals, {KEPT} FROM edges e
 WHERE state = ? AND call_key = ? ORDER BY slot IS NULL, id DESC LIMIT 1
 """
 _GRADES = """
@@ -180,7 +180,7 @@ class Answers(GraphPart):
             return "its record cannot be read"
         if row is None:
             return "it was not made in this state before"
-        slot, deterministic, reason, duration, timed_out, next_state, refusals, waited, kept = row
+        slot, deterministic, reason, duration, timed_out, next_state, refusals, kept = row
         if not deterministic:
             return f"it was seen to come to something else: {reason}"
         if slot is None:
@@ -193,9 +193,7 @@ class Answers(GraphPart):
             refused = to_mapping(refusals).get(backend)
             why = f": {refused}" if refused else ", nor is it known to do the same each time"
             return f"the state that it had led to is not kept{why}"
-        if waited:
-            return "something runs by itself there, and it had been made after another time"
-        return "answering it would have taken longer than executing it"
+        return "something runs by itself there, and it had been made after another time, or its record is damaged"
 
     def grades(self, state: str, call_key: str) -> dict[str, int]:
         """Returns how often each grade was given by executions of a call in a state; see `Edge.grade`."""

@@ -55,6 +55,13 @@ class SandboxRefused(InfrastructureError):
     """The sandbox lives, but could not do what was requested, for example because it has too many processes."""
 
 
+class DependencyFailed(InfrastructureError):
+    """Something outside of the sandbox that a tool asks, such as a model, failed; an environment's tools raise this.
+
+    The rollout keeps its sandbox if the tool is read-only.
+    """
+
+
 class NotCheckpointable(InfrastructureError):
     """A snapshot of the sandbox in its present state cannot be taken; the sandbox lives on.
 

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from tvsnap import InfrastructureError, Sandbox, UsageError
+from tvsnap import DependencyFailed, Sandbox, UsageError
 from tvsnap.video.models import Answer, Prompt, Vectors
 
 One = TypeVar("One")
@@ -98,7 +98,7 @@ class _Client:
 
         Args:
             asked: what `ask` is called with, in threads of this client.
-            ask: it raises InfrastructureError.
+            ask: it raises DependencyFailed.
             seconds: after which the answers are of no use any more.
         """
         self.package()  # its lack is a mistake of the caller, whom it is told before anything begins
@@ -134,7 +134,7 @@ class _Client:
             course: of which the request is a part.
 
         Raises:
-            InfrastructureError: it gave none, after as many tries as there may be.
+            DependencyFailed: it gave none, after as many tries as there may be.
         """
         openai = self.package()
         try:
@@ -159,9 +159,9 @@ class _Client:
         return said
 
     def fail(self, reason: str) -> NoReturn:
-        """Raises InfrastructureError with the model, the address and a reason, without the key."""
+        """Raises DependencyFailed with the model, the address and a reason, without the key."""
         told = " ".join((reason.replace(self._key, "(the key)") if self._key else reason).split())
-        raise InfrastructureError(
+        raise DependencyFailed(
             f"the model {self.model!r} at {self.url} failed: {told[:_LONGEST_REASON]}; nothing is recorded, and the "
             "call can be made again"
         ) from None
@@ -263,7 +263,7 @@ class Endpoint:
         the endpoint tells them, and their `usd`.
 
         Raises:
-            InfrastructureError: the endpoint gave no usable answer to one of the prompts.
+            DependencyFailed: the endpoint gave no usable answer to one of the prompts.
             UsageError: the package `openai` is missing.
         """
         return self._client.side_by_side(prompts, self._ask, seconds)
@@ -332,7 +332,7 @@ class EndpointEmbedder:
         """See `Embedder.embed_texts`. The cost is as of `Endpoint.ask`.
 
         Raises:
-            InfrastructureError: the endpoint did not give a vector of each text.
+            DependencyFailed: the endpoint did not give a vector of each text.
             UsageError: the package `openai` is missing.
         """
         batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]

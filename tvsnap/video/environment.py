@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 from tvsnap import (
     CallContext,
+    DependencyFailed,
     InfrastructureError,
     Sandbox,
     TerminalEnvironment,
@@ -266,7 +267,7 @@ class _Call:
         if isinstance(said, dict) and isinstance(said.get("failed"), str):
             raise ToolFailed(said["failed"])
         if isinstance(said, dict) and isinstance(said.get("other_length"), str):
-            raise InfrastructureError(
+            raise DependencyFailed(
                 "the embedder gives vectors of another length than it did when the video was preprocessed; nothing is "
                 "recorded, and the call can be made again"
             )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tvsnap import InfrastructureError, Sandbox, UsageError
+from tvsnap import DependencyFailed, Sandbox, UsageError
 from tvsnap.video.models import Answer, Prompt, Vectors
 
 _PARTS = (".safetensors", ".json", ".txt", ".model", ".jinja")
@@ -74,17 +74,17 @@ class _Loaded:
         try:
             with Image.open(io.BytesIO(picture), formats=("JPEG",)) as found:
                 if math.prod(found.size) > self._most_pixels:
-                    raise InfrastructureError(
+                    raise DependencyFailed(
                         f"the model {self.name!r} was given a picture of {found.width} x {found.height} pixels, and "
                         f"most_pixels is {self._most_pixels}"
                     )
                 return found.convert("RGB")
         except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
-            raise InfrastructureError(f"the model {self.name!r} was given what is no JPEG file: {error}") from None
+            raise DependencyFailed(f"the model {self.name!r} was given what is no JPEG file: {error}") from None
 
     def out_of_time(self) -> None:
-        """Raises InfrastructureError."""
-        raise InfrastructureError(
+        """Raises DependencyFailed."""
+        raise DependencyFailed(
             f"the model {self.name!r} was not done when the call's time was over; nothing is recorded, and the call "
             "can be made again"
         )
@@ -115,7 +115,7 @@ class Clip:
         """See `Embedder.embed_texts`. What is longer than the model can take is cut off.
 
         Raises:
-            InfrastructureError: the time is over.
+            DependencyFailed: the time is over.
             UsageError: the model cannot be loaded.
         """
 
@@ -128,7 +128,7 @@ class Clip:
         """See `PictureEmbedder.embed_pictures`.
 
         Raises:
-            InfrastructureError: a picture is no JPEG file, or too large, or the time is over.
+            DependencyFailed: a picture is no JPEG file, or too large, or the time is over.
             UsageError: the model cannot be loaded.
         """
 
@@ -173,7 +173,7 @@ class Captioner:
         """See `Model.ask`. An answer's cost is its `prompt_tokens` and `completion_tokens`.
 
         Raises:
-            InfrastructureError: a picture is no JPEG file, or too large, an answer is empty, or the time is over.
+            DependencyFailed: a picture is no JPEG file, or too large, an answer is empty, or the time is over.
             UsageError: the model cannot be loaded, or has no template of chats.
         """
         until = time.monotonic() + seconds
@@ -201,7 +201,7 @@ class Captioner:
             self._loaded.out_of_time()  # the answer may be cut off
         text = processor.decode(found, skip_special_tokens=True).strip()
         if not text:
-            raise InfrastructureError(f"the model {self._loaded.name!r} gave an empty answer")
+            raise DependencyFailed(f"the model {self._loaded.name!r} gave an empty answer")
         return Answer(text, {"prompt_tokens": given, "completion_tokens": len(found)})
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tvsnap import InfrastructureError, Sandbox, UsageError
+from tvsnap import DependencyFailed, InfrastructureError, Sandbox, UsageError
 from tvsnap.priors import WordLlamaEmbedder
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -255,19 +255,19 @@ class Asked:
         """Returns a model's answers.
 
         Raises:
-            InfrastructureError: the model failed; nothing of that may be a tool's answer.
+            DependencyFailed: the model failed; nothing of that may be a tool's answer.
         """
         if not prompts:
             return []
         sandbox = self._sandbox if runs_in_sandbox(model) else None
         answers = self._ask(model, lambda: list(model.ask(prompts, sandbox=sandbox, seconds=self.left)))
         if len(answers) != len(prompts) or not all(isinstance(one, Answer) and one.text.strip() for one in answers):
-            raise InfrastructureError(
+            raise DependencyFailed(
                 f"the model {model.identity!r} must give a text for each of {len(prompts)} prompts, and did not"
             )
         for one in answers:
             if "\0" in one.text or _SURROGATE.search(one.text) or len(one.text) > _LONGEST_ANSWER:
-                raise InfrastructureError(
+                raise DependencyFailed(
                     f"the model {model.identity!r} gave no text of at most {_LONGEST_ANSWER} characters: it has "
                     f"{len(one.text)}, or a NUL, or half of a surrogate pair"
                 )
@@ -289,11 +289,11 @@ class Asked:
         try:
             vectors = [numpy.asarray(one, dtype="<f4") for one in said.vectors]
         except (TypeError, ValueError) as error:
-            raise InfrastructureError(f"the embedder {model.identity!r} gave no vectors: {error}") from None
+            raise DependencyFailed(f"the embedder {model.identity!r} gave no vectors: {error}") from None
         shapes = {one.shape for one in vectors}
         finite = all(numpy.isfinite(one).all() for one in vectors)
         if len(vectors) != count or len(shapes) > 1 or not finite or any(len(shape) != 1 for shape in shapes):
-            raise InfrastructureError(
+            raise DependencyFailed(
                 f"the embedder {model.identity!r} must give {count} lists of finite numbers, all of one length"
             )
         self._add(said.cost, model)
@@ -306,7 +306,7 @@ class Asked:
         except (InfrastructureError, UsageError):
             raise
         except Exception as error:
-            raise InfrastructureError(
+            raise DependencyFailed(
                 f"the model {model.identity!r} failed: {type(error).__name__}: {error}; nothing is recorded, and the "
                 "call can be made again"
             ) from error
@@ -316,5 +316,5 @@ class Asked:
     def _add(self, cost: Mapping[str, float], model: Model | Embedder) -> None:
         for unit, number in cost.items():
             if not isinstance(number, (int, float)) or not 0 <= number < math.inf:
-                raise InfrastructureError(f"the model {model.identity!r} gave a cost that is no number: {cost}")
+                raise DependencyFailed(f"the model {model.identity!r} gave a cost that is no number: {cost}")
             self._cost[unit] += number

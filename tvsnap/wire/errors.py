@@ -88,6 +88,7 @@ MEANINGS: dict[str, Meaning] = {
     "InfrastructureError": Meaning(500, "Make the request again; if it fails again, look at the server's log."),
     "MachineLacks": Meaning(501, "Run 'tvsnap doctor' on the server."),
     "NotRestorable": Meaning(501, "Run 'tvsnap doctor' on the server; another host may restore the snapshot."),
+    "DependencyFailed": Meaning(502, "Make the call again, once what the tool asks works; the message names it."),
     "SandboxDied": Meaning(502, "Make the call again."),
     "SandboxRefused": Meaning(503, "Give the sandbox higher limits, or end processes in it."),
     "CheckpointFailed": Meaning(503, "Try again when the server's machine has less to do."),

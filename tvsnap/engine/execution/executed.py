@@ -9,8 +9,11 @@ from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import DependencyFailed, UsageError
 from tvsnap.model.observations import Observation
 
+TOOL_ERRORS = (DependencyFailed, UsageError)
+"""What the code of a tool raises for reasons that do not lie in the sandbox."""
 SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import Future
 
@@ -9,6 +10,7 @@ from tvsnap.engine.context import Context
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments.tools import Tool
 from tvsnap.model.stats import Way
 
 
@@ -127,6 +129,25 @@ class OwnSandbox:
             freed.add_done_callback(lambda done: self._give_away(done.result(), shared))
         else:
             self._give_away(live, shared)
+
+    def spare(self, tool: Tool, at: Position) -> bool:
+        """Keeps it after a call that something outside of it has failed, if the call surely changed nothing.
+
+        Args:
+            tool: the call's.
+            at: where the rollout stood.
+
+        Returns:
+            Whether it is kept.
+        """
+        live = self._live
+        if live is None or not tool.read_only:
+            return False
+        if not at.private and not (live.alone and at.quiet_s == math.inf):  # others may see what ran on meanwhile
+            return False
+        live.sandbox.settle(changed=False)
+        self._context.pool.rest(live)
+        return True
 
     def drop(self) -> None:
         """Ends it."""

@@ -12,6 +12,7 @@ import contextlib
 from concurrent.futures import Future
 
 from tvsnap.engine.context import Context
+from tvsnap.engine.execution.executed import TOOL_ERRORS
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
@@ -54,12 +55,19 @@ class UncachedSandbox:
         """Executes a call in the sandbox that `live` returned.
 
         Raises:
+            DependencyFailed, UsageError: what the tool asks failed; the sandbox lives on if the tool is read-only.
             InfrastructureError: the sandbox failed, and has been ended.
         """
         try:
             if self._looks:
                 live.sandbox.note()
             result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
+        except TOOL_ERRORS:
+            if tool.read_only:
+                live.sandbox.settle(changed=False)
+            else:
+                self.close()
+            raise
         except BaseException:
             self.close()
             raise
