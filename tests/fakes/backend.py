@@ -209,8 +209,8 @@ class FakeBackend:
     def reap(self) -> ReapReport:
         return ReapReport()
 
-    def reclaim(self) -> None:
-        pass
+    def reclaim(self) -> int:
+        return 0
 
     def disk_usage(self) -> Mapping[str, int]:
         snapshots = [machine for machine, _ in list(self.kept.values())]

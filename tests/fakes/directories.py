@@ -150,8 +150,8 @@ class DirectoryBackend:
     def reap(self) -> ReapReport:
         return ReapReport()
 
-    def reclaim(self) -> None:
-        pass
+    def reclaim(self) -> int:
+        return 0
 
     def disk_usage(self) -> Mapping[str, int]:
         return {kind: sum(map(size_of, self.home.glob(f"{kind}*"))) for kind in ("snapshots", "sandbox")}

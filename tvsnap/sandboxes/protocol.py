@@ -469,8 +469,12 @@ class Backend(Protocol):
     def reap(self) -> ReapReport:
         """Removes what dead processes left behind in this data directory, and returns how much that was."""
 
-    def reclaim(self) -> None:
-        """Returns the space of what was deleted to the disk. This may take a minute."""
+    def reclaim(self) -> int:
+        """Returns the space of what was deleted to the disk. This may take a minute.
+
+        Returns:
+            the bytes by which the backend's files became smaller; 0 where what is deleted leaves the disk at once.
+        """
 
     def disk_usage(self) -> Mapping[str, int]:
         """Returns the bytes used on disk, by kind: `snapshots` and `sandboxes`."""
