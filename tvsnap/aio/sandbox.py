@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 from tvsnap.aio.threads import Twin, awaited, in_thread
+from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.images import Image
 from tvsnap.sandboxes.protocol import Sandbox
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _ended_with_its_task(
+    method: Callable[Concatenate[Sandbox, P], T],
+) -> Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]]:
+    """Does what `awaited` does; what the method executes inside is ended if the awaiting task is cancelled."""
+
+    @functools.wraps(method)
+    async def call(self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        cancellation = Cancellation()
+
+        def work() -> T:
+            try:
+                with self._turn, cancellation.executing(self.sandbox):
+                    done: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
+                    return done
+            finally:
+                cancellation.end()
+
+        under_way = self._threads.submit(work)
+        try:
+            return await asyncio.wrap_future(under_way)
+        except asyncio.CancelledError:
+            if not under_way.cancelled():
+                threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
+            raise
+
+    return call
+
 
 class AsyncSandbox(Twin[Sandbox]):
-    """A `Sandbox` whose methods are awaited; each is done by a thread. One at a time may be under way.
+    """A `Sandbox` whose methods are awaited; each is done by a thread, one after the other.
+
+    If a task is cancelled that awaits `run`, `exec`, `exec_all`, `request` or `send_keys`, what these execute is ended
+    as by its timeout; what other methods do is done to its end. Methods that are called meanwhile wait.
 
     What only tvsnap itself does with a sandbox (checkpoints, its end) is left to `sandbox`, the one underneath.
 
@@ -29,6 +67,7 @@ class AsyncSandbox(Twin[Sandbox]):
         """
         self.sandbox = sandbox
         self._threads = threads
+        self._turn = threading.Lock()
 
     @property
     def id(self) -> str:
@@ -44,11 +83,11 @@ class AsyncSandbox(Twin[Sandbox]):
     def _original(self) -> Sandbox:
         return self.sandbox
 
-    run = awaited(Sandbox.run)
+    run = _ended_with_its_task(Sandbox.run)
     """`Sandbox.run`, to be awaited."""
-    exec = awaited(Sandbox.exec)
+    exec = _ended_with_its_task(Sandbox.exec)
     """`Sandbox.exec`, to be awaited."""
-    exec_all = awaited(Sandbox.exec_all)
+    exec_all = _ended_with_its_task(Sandbox.exec_all)
     """`Sandbox.exec_all`, to be awaited."""
     read_file = awaited(Sandbox.read_file)
     """`Sandbox.read_file`, to be awaited."""
@@ -60,9 +99,9 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.put`, to be awaited."""
     get = awaited(Sandbox.get)
     """`Sandbox.get`, to be awaited."""
-    request = awaited(Sandbox.request)
+    request = _ended_with_its_task(Sandbox.request)
     """`Sandbox.request`, to be awaited."""
-    send_keys = awaited(Sandbox.send_keys)
+    send_keys = _ended_with_its_task(Sandbox.send_keys)
     """`Sandbox.send_keys`, to be awaited."""
     terminal = awaited(Sandbox.terminal)
     """`Sandbox.terminal`, to be awaited."""

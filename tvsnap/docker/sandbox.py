@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from tvsnap.docker.inside import list_inside, run_tool
 from tvsnap.docker.layers import flattened
+from tvsnap.guest.actions import exclusive
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.host.load import Load, LoadGauge
 from tvsnap.images.preload import PRELOAD
@@ -156,9 +157,11 @@ class DockerSandbox(Networked, Rewindable):
         connection.settimeout(_START_TIMEOUT)
         return Guest(connection).detach(columns, rows)
 
+    @exclusive
     def shell_state(self) -> Mapping[str, str]:
         return shell_report.shell_items(self.guest().shell_state() or b"")
 
+    @exclusive
     def processes(self) -> list[Process]:
         return list(self.process_table().processes)
 
@@ -188,6 +191,7 @@ class DockerSandbox(Networked, Rewindable):
             raise NotCheckpointable("what the shell holds open cannot be seen")
         return hold
 
+    @exclusive
     def changes(self) -> Mapping[str, FileChange]:
         self.guest()
         before = dict(self._backend.baseline(self.image))
@@ -202,6 +206,7 @@ class DockerSandbox(Networked, Rewindable):
         found.update(dict.fromkeys(before, FileChange("deleted")))
         return found
 
+    @exclusive
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         try:
             with self._looks.one():
@@ -243,6 +248,7 @@ class DockerSandbox(Networked, Rewindable):
             found.append(Unrest(0, "a TCP connection has not ended yet", 0.0))
         return activity.Look(*activity.told(found, time.monotonic()))
 
+    @exclusive
     def digest(self) -> str | None:
         try:
             with self._looks.one():
@@ -284,7 +290,8 @@ class DockerSandbox(Networked, Rewindable):
 
     @contextlib.contextmanager
     def archive(self) -> Iterator[IO[bytes]]:
-        entries = list(list_inside(self.guest(), "/"))
+        with self.in_use:
+            entries = list(list_inside(self.guest(), "/"))
         with self._containers.paused(self.container):
             export = self._containers.export(self.container)
             with flattened(export, entries, self._is_not_archived) as stream:
@@ -307,6 +314,7 @@ class DockerSandbox(Networked, Rewindable):
     def load(self) -> Load:
         return Load() if self._gauge is None else self._gauge.read()
 
+    @exclusive
     def checkpoint(self) -> SnapshotInfo:
         try:
             with self._looks.one():

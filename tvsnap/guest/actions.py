@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shlex
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tvsnap.guest import together, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
@@ -42,6 +44,26 @@ _ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec
 _ANY_EVAL_STDIN = 'command=$(cat); eval "unset command; $command" </dev/null'
 
 
+S = TypeVar("S", bound="GuestActions")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Makes a method of a sandbox wait for those that other threads have begun.
+
+    PID 1 does one thing after the other, and its answers do not tell to which request they belong. Threads meet in a
+    sandbox where the caller of an abandoned call goes on, such as a task that was cancelled while its thread waits.
+    """
+
+    @functools.wraps(method)
+    def wait_and_do(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.in_use:
+            return method(self, *args, **kwargs)
+
+    return wait_and_do
+
+
 class GuestActions(ABC):
     """The actions of a `Sandbox`, for its implementations to inherit.
 
@@ -49,6 +71,7 @@ class GuestActions(ABC):
         id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
         limits: what it may use.
         changes_settled: how many calls have changed its state, according to `settle`.
+        in_use: held by the thread whose request PID 1 is answering; see `exclusive`.
     """
 
     id: str
@@ -58,6 +81,9 @@ class GuestActions(ABC):
     _turn: int = 0
     _more_variables: Mapping[str, str] = MappingProxyType({})
     _guest: Guest | None = None
+
+    def __init__(self) -> None:
+        self.in_use = threading.RLock()
 
     @abstractmethod
     def guest(self) -> Guest:
@@ -81,6 +107,7 @@ class GuestActions(ABC):
         """Gives the next processes the ids after `last`, as far as these are free."""
         self.guest().number_processes(last)
 
+    @exclusive
     def run(self, command: str, *, timeout: float) -> Outcome:
         check_seconds(timeout)
         self.number_processes()
@@ -90,6 +117,7 @@ class GuestActions(ABC):
             message = f"the terminal is in use by `{busy}`; send it keys, or run the command with exec\n"
             return Outcome(message.encode(), None, 0.0)
 
+    @exclusive
     def exec(
         self,
         command: str,
@@ -134,6 +162,7 @@ class GuestActions(ABC):
         except NoSuchUser:
             return Outcome(self._no_user(user), 126, 0.0)
 
+    @exclusive
     def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
         check_seconds(timeout)
         if len(commands) > MOST_COMMANDS:
@@ -212,12 +241,14 @@ class GuestActions(ABC):
             if other is not None:
                 argv, who = entering(other, argv, cwd="/", user=user or None), "root"
             try:
-                return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=who, cwd=cwd)
+                with self.in_use:
+                    return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=who, cwd=cwd)
             except NoSuchUser:
                 raise UsageError(f"no user {user} in the image {self.image.name}") from None
 
         return run, path if other is None else path.removeprefix(other.root) or "/"
 
+    @exclusive
     def request(self, path: str, data: bytes, *, timeout: float, limit: int = 16 * MIB) -> bytes:
         self.number_processes()
         outcome = self._file("ask", path, timeout=timeout, limit=limit, user="root", cwd="/", stdin=data)
@@ -242,7 +273,8 @@ class GuestActions(ABC):
         command = [INIT, tool, path, *more]
         if (other := find_service(self.image, service)) is not None:
             command, user, cwd = entering(other, command, user=user or None), "root", "/"
-        outcome = self.guest().execute(command, timeout=timeout, user=user, cwd=cwd, **options)
+        with self.in_use:
+            outcome = self.guest().execute(command, timeout=timeout, user=user, cwd=cwd, **options)
         if outcome.exit_code != 0:
             number = outcome.exit_code or errno.ETIMEDOUT
             raise OSError(number, os.strerror(number), path)
@@ -264,10 +296,12 @@ class GuestActions(ABC):
     def uninterrupted(self) -> AbstractContextManager[None]:
         return self.guest().uninterrupted()
 
+    @exclusive
     def send_keys(self, data: bytes, *, wait: float) -> None:
         self.number_processes()
         self.guest().keys(data, wait)
 
+    @exclusive
     def terminal(self) -> TerminalBytes:
         return TerminalBytes(*self.guest().terminal())
 

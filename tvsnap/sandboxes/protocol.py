@@ -33,7 +33,7 @@ from tvsnap.model.observations import (
 
 
 class Sandbox(Protocol):
-    """One live container with a persistent shell. It is used by one thread at a time.
+    """One live container with a persistent shell. It does one thing at a time: other threads wait for their turn.
 
     Paths are those inside the sandbox. Every method but `close` raises `SandboxDied` once the sandbox has ended.
     """

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tvsnap.guest.actions import exclusive
 from tvsnap.guest.protocol import CONTROL, Guest, GuestInfo
 from tvsnap.host.libc import closing
 from tvsnap.host.load import Load, LoadGauge
@@ -148,9 +149,11 @@ class LocalSandbox(Networked, Rewindable):
     def attach(self, columns: int, rows: int) -> socket.socket:
         return self._connect().detach(columns, rows)
 
+    @exclusive
     def shell_state(self) -> Mapping[str, str]:
         return shell_report.shell_items(self.guest().shell_state() or b"")
 
+    @exclusive
     def processes(self) -> list[Process]:
         self.guest().info()  # it answers once the shell has been started
         return observe.list_processes(self.cgroup.pids(), self.init)
@@ -168,10 +171,12 @@ class LocalSandbox(Networked, Rewindable):
         except OSError as error:
             raise SandboxDied(f"the shell of sandbox {self.id} is gone ({error.strerror})") from None
 
+    @exclusive
     def changes(self) -> Mapping[str, FileChange]:
         self.guest()
         return observe.file_changes(self.layer / "upper", self._tree)
 
+    @exclusive
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         try:
             with self._looks.one():
@@ -201,6 +206,7 @@ class LocalSandbox(Networked, Rewindable):
             quiet_s=look.quiet_s,
         )
 
+    @exclusive
     def digest(self) -> str | None:
         try:
             with self._looks.one():
@@ -306,6 +312,7 @@ class LocalSandbox(Networked, Rewindable):
     def load(self) -> Load:
         return self._gauge.read()
 
+    @exclusive
     def checkpoint(self) -> SnapshotInfo:
         try:
             with self._looks.one():

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
-from tvsnap.guest.actions import GuestActions
+from tvsnap.guest.actions import GuestActions, exclusive
 from tvsnap.host import native
 from tvsnap.model.errors import SandboxDied
 from tvsnap.sandboxes.looks import Looks
@@ -55,6 +55,7 @@ class Rewindable(GuestActions):
     """The part of a sandbox that verifies its state without trusting its processes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._own = OwnProcesses()
         self._looks = Looks()
 
@@ -62,6 +63,7 @@ class Rewindable(GuestActions):
     def _own_pids(self) -> list[int]:
         """Returns the process ids of PID 1 and of the shell on the host; none if they are out of reach."""
 
+    @exclusive
     def note(self) -> None:
         """See `Sandbox.note`."""
         self._own.note(self._own_pids)
