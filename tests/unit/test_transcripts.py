@@ -225,6 +225,7 @@ def test_a_rollout_whose_process_was_killed_keeps_what_was_written(tmp_path: Pat
         last = cache.graph.steps(found.rollout.id)[-1].edge
         assert last is not None
         (listed,), named = cache.graph.rollouts(), cache.graph.find_rollout(found.rollout.id)
+        assert named is not None
         assert last.next_state == found.rollout.state == listed.state == named.state != found.rollout.root
 
 
