@@ -216,11 +216,10 @@ def test_what_the_policy_refuses_is_refused_at_connect(cache: Cache, terminal_im
     with cache.rollout(terminal_image, salt=salt, network="public") as rollout:
         assert connect(rollout, *(f"tcp:{one}" for one in private)) == ["ECONNREFUSED"] * 5
         assert connect(rollout, *(f"udp:{one}" for one in private)) == ["ECONNREFUSED"] * 5
-        assert connect(rollout, "unconnected:10.0.0.1", "unconnected:fd00::1") == ["sent"] * 2, (
-            "no error, as on any Linux"
-        )
         if own_address() != "127.0.0.1":
             assert f"{own_address()}:7/udp" in asked(cache, rollout.state)
+        loose = connect(rollout, "unconnected:10.0.0.1", "unconnected:fd00::1")
+        assert loose == ["sent", "sent"], "no error, as on any Linux"
     with cache.rollout(terminal_image, salt=salt, network=[SERVER]) as rollout:
         assert connect(rollout, "tcp:192.0.2.1", "udp:192.0.2.1", "tcp:2001:db8::1") == ["ECONNREFUSED"] * 3
         assert connect(rollout, f"tcp:{SERVER}") == ["connected"]
