@@ -233,6 +233,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    def turn(self) -> AbstractContextManager[Any]:
+        """Returns a context manager; in its block, only this thread uses the sandbox, and others wait."""
+        ...
+
     def uninterrupted(self) -> AbstractContextManager[None]:
         """Returns a context manager; `interrupt` does not end what is run or executed in its block.
 
