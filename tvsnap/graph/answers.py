@@ -193,7 +193,7 @@ class Answers(GraphPart):
             refused = to_mapping(refusals).get(backend)
             why = f": {refused}" if refused else ", nor is it known to do the same each time"
             return f"the state that it had led to is not kept{why}"
-        return "something runs by itself there, and it had been made after another time, or its record is damaged"
+        return "something runs by itself there, and it had been made after another wait"
 
     def grades(self, state: str, call_key: str) -> dict[str, int]:
         """Returns how often each grade was given by executions of a call in a state; see `Edge.grade`."""
