@@ -247,6 +247,7 @@ class _Call:
 
     def say(self, text: str) -> None:
         """Sets the output."""
+        text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair
         self._output = text if text.endswith("\n") else f"{text}\n"
 
     def step(self, name: str, request: Mapping[str, Any], *, large: bool = False) -> dict[str, Any]:

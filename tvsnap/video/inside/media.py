@@ -38,23 +38,8 @@ _CUT = 12
 """How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
 _LONGEST_REASON = 300
 _FORMATS = (
-    *("3gp", "apng", "asf", "av1", "avi", "dv", "flv", "gif", "gxf", "h264", "hevc", "ivf", "m4v", "matroska", "mjpeg"),
-    *(
-        "mov",
-        "mp4",
-        "mpeg",
-        "mpegts",
-        "mpegvideo",
-        "mxf",
-        "nut",
-        "obu",
-        "ogg",
-        "rm",
-        "swf",
-        "webm",
-        "wtv",
-        "yuv4mpegpipe",
-    ),
+    "3gp,apng,asf,av1,avi,dv,flv,gif,gxf,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp4,mpeg,mpegts,mpegvideo,mxf,nut,obu,"
+    "ogg,rm,swf,webm,wtv,yuv4mpegpipe"
 )
 """FFmpeg's names of the formats that are taken. Others are lists of files, texts that it would paint, or sounds."""
 _REFUSED = re.compile(r"\[([\w,-]+) @ \w+\] Format not on whitelist")
@@ -122,7 +107,9 @@ def probe(path: str, memory: int) -> Video:
         name = refused[1]
         if name.endswith("_pipe") or "image2" in name.split(","):
             raise Failed(f"{path} is a single picture, no video")
-        raise Failed(f"{path} is not a video that is taken: FFmpeg finds the format {name}, not {', '.join(_FORMATS)}")
+        raise Failed(
+            f"{path} is not a video that is taken: FFmpeg finds the format {name}, not {_FORMATS.replace(',', ', ')}"
+        )
     try:
         told = json.loads(said.stdout)
         streams, container = told["streams"], told["format"]
@@ -230,7 +217,7 @@ def _check_file(path: str) -> None:
 
 def _tool(name: str, *arguments: str) -> list[str]:
     # A file may name others only as files: no address, no device.
-    limits = ("-protocol_whitelist", "file,pipe", "-format_whitelist", ",".join(_FORMATS))
+    limits = ("-protocol_whitelist", "file,pipe", "-format_whitelist", _FORMATS)
     return [name, "-hide_banner", "-v", "error", *limits, *arguments]
 
 

@@ -21,6 +21,8 @@ FILE = FOLDER / "memory.sqlite"
 UNFINISHED = FOLDER / "memory.unfinished.sqlite"
 MOST_ROWS = 200
 _LONGEST_RESULT = 100_000
+_LONGEST_TEXT = 100_000
+"""Characters, as many as a model's answer may have."""
 DAMAGED = "the memory of the video is damaged: load and preprocess the video again"
 _STRANGE = (
     *(sqlite3.Error, sqlite3.Warning, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
@@ -103,9 +105,11 @@ def loaded(memory: sqlite3.Connection) -> Video:
 def count(memory: sqlite3.Connection) -> int:
     """Returns the number of segments; raises Failed unless the video was preprocessed."""
     known = described(memory)
-    if not known.get("preprocessed"):
+    if known["preprocessed"] is not True:
         raise Failed("the video is not preprocessed: call preprocess first")
-    return int(known["segments"])
+    if type(known["segments"]) is not int:
+        raise ValueError(known)
+    return known["segments"]
 
 
 def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str, Any]]:
@@ -114,7 +118,10 @@ def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str
     rows = memory.execute(
         f"SELECT {', '.join(names)} FROM Segments WHERE segment_id BETWEEN ? AND ? ORDER BY segment_id", (first, last)
     )
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    if any(len(one[name]) > _LONGEST_TEXT for one in found for name in names[1:]):
+        raise ValueError("a text that no tool has written")
+    return found
 
 
 def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int) -> list[int]:
@@ -147,6 +154,8 @@ def objects(memory: sqlite3.Connection) -> list[dict[str, Any]]:
     )
     found: dict[int, dict[str, Any]] = {}
     for number, category, segment in rows:
+        if len(category) > _LONGEST_TEXT:
+            raise ValueError("a category that no tool has written")
         one = found.setdefault(number, {"object_id": number, "category": category, "segments": []})
         one["segments"].append(segment)
     return list(found.values())
