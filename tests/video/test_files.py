@@ -105,24 +105,7 @@ def test_a_picture_that_unpacks_to_gigabytes_is_refused(rollout: Rollout) -> Non
 
 
 def test_usual_formats_are_taken(rollout: Rollout) -> None:
-    names = [
-        "mp4",
-        "mov",
-        "m4v",
-        "3gp",
-        "mkv",
-        "webm",
-        "avi",
-        "ts",
-        "mpg",
-        "flv",
-        "wmv",
-        "ogv",
-        "mxf",
-        "nut",
-        "gif",
-        "y4m",
-    ]
+    names = ["mp4", "mov", "m4v", "mkv", "webm", "avi", "ts", "mpg", "flv", "wmv", "ogv", "mxf", "nut", "gif"]
     made = "; ".join(f"{FFMPEG}-f lavfi -i testsrc=s=160x96:r=25:d=2 a.{name}" for name in names)
     rollout.call("exec", {"command": made}, timeout=120)
     for name in names:
@@ -185,7 +168,7 @@ def test_each_segment_has_a_frame(rollout: Rollout) -> None:
 
 
 def test_no_segment_is_listed_beyond_the_last_picture(rollout: Rollout) -> None:
-    for pictures, total in ((0.04, 1), (2, 1), (2.5, 2), (4, 2)):
+    for pictures, total in ((0.04, 1), (1, 1), (2.5, 2), (3, 2)):
         sources = f"-f lavfi -i testsrc=s=160x90:r=25:d={pictures} -f lavfi -i sine=d=11"
         assert rollout.call("exec", {"command": f"{FFMPEG}{sources} long.mkv"}, timeout=120).exit_code == 0
         assert "6 segments" in load(rollout, "long.mkv").output
