@@ -29,6 +29,9 @@ def gc(
     That is what killed processes left behind, snapshots that the graph does not know, rows of snapshots that are gone,
     and files that were put into sandboxes or fetched by calls that are forgotten. Recorded results always stay.
 
+    It also returns to the disk the space of what was deleted before, such as snapshots that a budget had deleted: a
+    dry run cannot tell how much that is.
+
     With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit. Where
     nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was
     kept by hand, and what running rollouts stand on, stays.
@@ -83,6 +86,11 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
         lines.append(f"{count(plan.contents, 'content')} that no recorded call names, {size(plan.contents_bytes)}")
     if plan.packages and plan.packages_bytes:
         lines.append(f"downloaded packages, {size(plan.packages_bytes)}")
+    returned = report.returned_bytes if report is not None else 0
+    if returned and not lines:
+        lines.append(f"the space of what was deleted before, {size(returned)}")
+    elif returned:
+        lines.append(f"of the pool's file, {size(returned)} went back to the disk")
     if not lines:
         console.print(f"nothing to free; snapshots take {size(plan.kept_bytes)}")
         _print_rest(plan)
@@ -123,4 +131,5 @@ def _data(plan: GcPlan, report: GcReport | None) -> dict[str, Any]:
         "packages_bytes": plan.packages_bytes,
         "reaped": asdict(report.reaped) if report is not None else None,
         "leases": report.leases if report is not None else None,
+        "returned_bytes": report.returned_bytes if report is not None else None,
     }

@@ -63,6 +63,11 @@ def show(
       tvsnap show 0b51c9d3f8a2e467      what a rollout did (tvsnap rollouts)
       tvsnap show best --output         with all that its calls printed
     """
+    if not name:
+        raise UsageError(
+            "the name is empty: give a state, or a rollout's id or label (rollouts without a label: "
+            "tvsnap rollouts --label '')"
+        )
     with context.any_graph() as graph:
         rollout = _rollout_named(graph, name)
         if rollout is not None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tvsnap.graph import Tally
 
 BAR = 30
+LONGEST = 30
+"""Cells of a name at most, as in the table of `tvsnap rollouts`."""
 NAME = 24
 """Cells that names have at least, where they are that long."""
 LESS_NEEDED = ("processor", "failing", "took", "reward", "rollouts")
@@ -162,7 +164,7 @@ def _print_tallies(by: str | None, tallies: list[Tally]) -> None:
         }
         for one in tallies
     ]
-    names = [one_line(one.key or ("none" if by else "all")) for one in tallies]
+    names = [cut(one_line(one.key or ("none" if by else "all")), LONGEST) for one in tallies]
     left_out = []
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) + 2 for name in rows[0]}
     longest = max(cell_len(name) for name in (by or "", *names))

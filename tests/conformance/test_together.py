@@ -51,6 +51,8 @@ def test_several_run_side_by_side(sandbox: Sandbox) -> None:
     assert (second.output, second.errors, second.exit_code) == (b"", b"second\n", 4)
     assert (third.output, third.exit_code) == (b"all the way\n", 0)
     assert sandbox.exec_all([], timeout=20) == []
+    (nothing,) = sandbox.exec_all([Command("")], timeout=20)
+    assert (nothing.output, nothing.exit_code) == (b"", 0)
     with pytest.raises(UsageError, match="at most 256"):
         sandbox.exec_all([Command("true")] * 257, timeout=20)
     assert [each.output for each in sandbox.exec_all([Command(f"echo {n}") for n in range(256)], timeout=60)] == [

@@ -81,6 +81,24 @@ def test_a_task_is_cancelled_while_another_has_its_turn(sandbox: Sandbox) -> Non
         assert asyncio.run(use()) == (b"first\n", False)
 
 
+def test_a_task_is_cancelled_while_a_file_is_written(sandbox: Sandbox) -> None:
+    """Only what the task itself awaited is ended."""
+
+    async def use() -> bytes:
+        awaitable = AsyncSandbox(sandbox, threads)
+        for _ in range(4):
+            writing = asyncio.create_task(awaitable.write_file("/tmp/large", b"x" * 15_000_000))
+            await asyncio.sleep(0.005)
+            waiting = asyncio.create_task(awaitable.exec("echo never", timeout=SOON))
+            await asyncio.sleep(0.005)
+            waiting.cancel()
+            await writing
+        return (await awaitable.exec("wc -c < /tmp/large", timeout=SOON)).output
+
+    with ThreadPoolExecutor(4) as threads:
+        assert asyncio.run(use()) == b"15000000\n"
+
+
 def test_a_file_is_written_whole_by_a_cancelled_task(sandbox: Sandbox) -> None:
     async def use() -> bytes:
         awaitable = AsyncSandbox(sandbox, threads)

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import ssl
+import stat
 import subprocess
 import sys
 import threading
@@ -438,10 +439,16 @@ def test_a_dockerfile_in_a_compose_file(tmp_path: Path, store: ImageStore, base:
             "task.yaml": "instruction: x\n",
             "docker-compose.yaml": "services:\n  client:\n    build:\n      args: {WHO: agent}\n"
             f"      dockerfile_inline: |\n        FROM {BASE}\n        ARG WHO=nobody\n"
-            '        RUN echo "hello $$WHO" > /greeting\n        COPY note /srv/note\n',
+            '        RUN echo "hello $$WHO" > /greeting\n        COPY note /srv/note\n'
+            "    secrets: [word, {source: word, target: mine, mode: 0400, uid: '1000'}]\n"
+            "secrets: {word: {environment: WORD}}\n",
+            ".env": "WORD=said\n",
         },
     )
     image = store.build(folder)
+    for name, mode, owner in (("word", 0o444, 0), ("mine", 0o400, 1000)):
+        about = (image.rootfs / "run/secrets" / name).stat()
+        assert (stat.S_IMODE(about.st_mode), about.st_uid - UID_BASE, about.st_gid - UID_BASE) == (mode, owner, 0)
     assert (image.rootfs / "greeting").read_text() == "hello agent\n"
     assert (image.rootfs / "srv/note").read_text() == "a note\n"
 

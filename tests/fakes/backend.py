@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.fakes.machine import Machine, Run, Shell, ShellEnded, TimedOut, image_files
 from tests.fakes.script import NotScripted
@@ -209,8 +209,8 @@ class FakeBackend:
     def reap(self) -> ReapReport:
         return ReapReport()
 
-    def reclaim(self) -> None:
-        pass
+    def reclaim(self) -> int:
+        return 0
 
     def disk_usage(self) -> Mapping[str, int]:
         snapshots = [machine for machine, _ in list(self.kept.values())]
@@ -318,6 +318,9 @@ class FakeSandbox:
     def interrupt(self) -> None:
         """What a fake runs ends at once as it is, but for hooks, which may look at `interrupted`."""
         self.interrupted.set()
+
+    def turn(self) -> contextlib.AbstractContextManager[Any]:
+        return self._lock
 
     def uninterrupted(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

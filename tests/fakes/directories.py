@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from tests.fakes.backend import EVERYTHING, cut, fingerprint
 from tests.fakes.script import NotScripted
@@ -150,8 +150,8 @@ class DirectoryBackend:
     def reap(self) -> ReapReport:
         return ReapReport()
 
-    def reclaim(self) -> None:
-        pass
+    def reclaim(self) -> int:
+        return 0
 
     def disk_usage(self) -> Mapping[str, int]:
         return {kind: sum(map(size_of, self.home.glob(f"{kind}*"))) for kind in ("snapshots", "sandbox")}
@@ -285,6 +285,9 @@ class DirectorySandbox:
 
     def traffic(self) -> Traffic:
         return Traffic()
+
+    def turn(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
 
     def uninterrupted(self) -> contextlib.AbstractContextManager[None]:
         raise AssertionError("no sandbox of these has a service")

@@ -190,6 +190,19 @@ def test_what_is_deleted_goes_back_to_the_disk(
     assert time.monotonic() - began < 20
 
 
+def test_what_the_disk_gets_back_is_told(tmp_path: Path, terminal_image: Image) -> None:
+    (tmp_path / "images").symlink_to(terminal_image.rootfs.parents[1])
+    with Cache(tmp_path, policy="never", budget=Budget(parked=0)) as cache:
+        pool = tmp_path / POOL_FILE
+        with cache.rollout(terminal_image) as rollout:
+            rollout.call("bash", {"command": "head -c 100M /dev/urandom > /root/big; sync"})
+        eventually(lambda: cache.backend.disk_usage()["sandboxes"] < 1 << 20, timeout=30)
+        full = pool.stat().st_blocks * 512
+        returned = cache.backend.reclaim()
+        assert 80 << 20 < returned == full - pool.stat().st_blocks * 512
+        assert cache.backend.reclaim() < 2 << 20
+
+
 def test_a_rollout_that_fills_the_disk(tmp_path: Path, terminal_image: Image) -> None:
     told = run_on_a_small_disk(PROGRAM, tmp_path, terminal_image)
     assert 256 << 20 < told["pool"] < 450 << 20

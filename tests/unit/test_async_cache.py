@@ -393,6 +393,7 @@ OURS = frozenset(
         "note",
         "read_tree",
         "settle",
+        "turn",
         "redate",
         "traffic",
         "machine_fault",

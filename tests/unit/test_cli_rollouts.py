@@ -154,6 +154,26 @@ def test_stats_by_epoch_task_and_label(line: CommandLine, cache: Cache) -> None:
     assert 'no rollouts of task "no" are known' in line.error("stats", "--task", "no", status=3)
 
 
+def test_a_long_label_is_cut(line: CommandLine, cache: Cache) -> None:
+    for label in ("x" * 10_000, "short"):
+        with cache.rollout("terminal", "t", label=label) as rollout:
+            bash(rollout, "true")
+            settle(rollout)
+    cache.close()
+    head, *rows = line("stats", "--by", "label").stdout.splitlines()[:3]
+    assert head.startswith("label")
+    assert all(len(row) < 130 for row in (head, *rows))
+    assert any("x" * 29 + "…" in row for row in rows)
+    assert line.json("stats", "--by", "label")["groups"][0]["key"] == "x" * 10_000
+
+
+def test_an_empty_name_is_no_rollouts(line: CommandLine, cache: Cache) -> None:
+    fill(cache)
+    said = line.error("show", "", status=2)
+    assert "the name is empty" in said
+    assert "tvsnap rollouts --label ''" in said
+
+
 @pytest.mark.parametrize(("width", "left_out"), [(200, ""), (80, "processor, failing, took"), (40, "reward, rollouts")])
 def test_figures_fit_into_a_terminal(monkeypatch: pytest.MonkeyPatch, width: int, left_out: str) -> None:
     written = io.StringIO()

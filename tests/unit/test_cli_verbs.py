@@ -506,6 +506,18 @@ class TestGc:
         tvsnap.rollout("echo x > f")
         assert tvsnap("gc").stdout.startswith("nothing to free; snapshots take ")
 
+    def test_what_the_disk_got_back(self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+        tvsnap.rollout("echo x > f")
+        monkeypatch.setattr(type(tvsnap.backend), "reclaim", lambda self: 5 << 20)
+        assert tvsnap.json("gc", "--dry-run")["returned_bytes"] is None
+        assert tvsnap.json("gc")["returned_bytes"] == 5 << 20
+        freed, what, left = tvsnap("gc").stdout.splitlines()[:3]
+        assert (freed, what) == ("freed:", "  the space of what was deleted before, 5.0 MiB")
+        assert left.startswith("snapshots now take ")
+        shown = tvsnap("gc", "--keep-bytes", "0").stdout
+        assert " to keep within the limit, " in shown
+        assert "of the pool's file, 5.0 MiB went back to the disk" in shown
+
     def test_rows_and_files_that_do_not_match(self, tvsnap: CommandLine) -> None:
         state = tvsnap.rollout("echo x > f", "echo y > f")[0]["state"]
         with tvsnap.graph() as graph:

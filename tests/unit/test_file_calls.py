@@ -263,3 +263,6 @@ def test_several_commands_are_one_call(cache: Cache) -> None:
         assert (apart.stderr, apart.source) == ("", "hit")
         with pytest.raises(UsageError, match="exec_all"):
             second.call("exec_all", {"commands": [{"command": "true", "user": "root"}]})
+        assert [(each.output, each.exit_code) for each in second.exec_all(["", "echo 1"])] == [("", 0), ("1\n", 0)]
+        with pytest.raises(UsageError, match=r"\"commands\"\[1\]\['command'\] must not hold a NUL character$"):
+            second.exec_all(["true", "a\0"])

@@ -123,6 +123,18 @@ def test_all_digits_of_floats_where_the_program_gives_them(system: SQLite, monke
         ("sqlite", "SELECT * FROM generate_series(1, 3)", "no such table: generate_series", "generate_series belongs"),
         ("sqlite", "SELECT sha3(a) FROM t", "no such function: sha3", "sha3 belongs to the"),
         ("sqlite", "... COLLATE decimal", "no such collation sequence: decimal", "decimal belongs to the"),
+        (
+            "sqlite",
+            "SELECT base64(a) FROM t",
+            "no such function: base64",
+            "base64 belongs to the program sqlite3 (from",
+        ),
+        (
+            "sqlite",
+            "CREATE VIRTUAL TABLE v USING csv(x)",
+            "no such module: csv",
+            "csv is an extension of SQLite, which",
+        ),
         ("sqlite", "SELECT * FROM t", "no such table: t", ""),
         ("postgres", "SELECT 1;\n\\dt+ public.*", "syntax error", "\\dt+ is a command of the program psql"),
         ("postgres", "SELECT ' \\d' FROM", "syntax error", ""),

@@ -217,6 +217,34 @@ mem_limit: 1g
         assert "secrets: not there" in spec.notes
         assert not any(note.startswith("configs") for note in spec.notes)
 
+    def test_the_modes_of_secrets_and_configs(self, tmp_path: Path) -> None:
+        compose = """
+            services:
+              client:
+                build: .
+                secrets:
+                  - word
+                  - {source: word, target: mine, mode: 0400, uid: "1000", gid: 1001}
+                  - {source: word, target: quoted, mode: "0440"}
+                  - {source: key, mode: 0400, uid: "1000"}
+                configs: [{source: page, mode: 0o555}]
+            secrets: {key: {file: key.txt}, word: {environment: WORD}}
+            configs: {page: {content: hello}}
+            """
+        spec = terminal_bench(tmp_path, compose, **{"key.txt": "k", ".env": "WORD=said\n"})
+        assert [(file.dest, file.mode, file.owner) for file in spec.files] == [
+            ("/run/secrets/word", 0o444, "0:0"),
+            ("/run/secrets/mine", 0o400, "1000:1001"),
+            ("/run/secrets/quoted", 0o440, "0:0"),
+            ("/run/secrets/key", None, "root"),
+            ("/page", 0o555, "0:0"),
+        ]
+        assert "secrets: key: mode, uid: not used: its file keeps its own, as with Compose" in spec.notes
+        with pytest.raises(
+            ImageSpecError, match="secrets: word: mode must be octal digits as 0440, uid and gid numbers"
+        ):
+            terminal_bench(tmp_path, compose.replace("mode: 0400", "mode: u=r"), **{"key.txt": "k", ".env": "WORD=x\n"})
+
     def test_a_variable_that_must_be_there(self, tmp_path: Path) -> None:
         text = "environment: {A: '${WORD:?say it}', B: '${EMPTY?said}'}"
         assert service(tmp_path, text, **{".env": "WORD=x\nEMPTY=\n"}).env == {"A": "x", "B": ""}
@@ -408,6 +436,35 @@ class TestHarbor:
         spec = self.task(tmp_path, text, **{"environment/docker-compose.yaml": compose})
         assert spec.base == DockerfileBase(tmp_path / "environment/Dockerfile", tmp_path / "environment/.")
         assert (spec.env, spec.limits) == ({"A": "b"}, ImageLimits(memory=1024 * MIB, cpus=1.0))
+
+    def test_variables_are_replaced_only_as_wholes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("X", "of this machine")
+        spec = self.task(
+            tmp_path,
+            """
+            [environment.env]
+            WORD = "a$word $$ ${"
+            EMBEDDED = "see ${X}"
+            TWO = "${X} ${X}"
+            DEFAULT = "${T:-def $q}"
+            BRACES = "${T:-${X}}"
+            EMPTY = "${T:-}"
+            OTHER = "${T-def}"
+            TAKEN = "${X}"
+            """,
+        )
+        assert spec.env == {
+            "WORD": "a$word $$ ${",
+            "EMBEDDED": "see ${X}",
+            "TWO": "${X} ${X}",
+            "DEFAULT": "def $q",
+            "BRACES": "${X}",
+            "EMPTY": "",
+        }
+        assert spec.notes == (
+            "environment.env.OTHER: $T-def is not taken from this machine's environment",
+            "environment.env.TAKEN: $X is not taken from this machine's environment",
+        )
 
     def test_variables_that_harbor_sets_for_compose_files(self, tmp_path: Path) -> None:
         folder = tmp_path / "variables"

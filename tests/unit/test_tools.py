@@ -79,8 +79,8 @@ def test_a_schema_is_derived() -> None:
         ({"number": True}, 'argument "number" must be a number, not boolean'),
         ({"number": 2**70}, "is too large a number"),
         ({"kind": "c"}, "argument \"kind\" must be one of 'a', 'b', not 'c'"),
-        ({"pair": ["x"]}, 'argument "pair", its item 0, must be an integer, not string'),
-        ({"table": {"x": 1}}, "argument \"table\", its item 'x', must be a boolean, not number"),
+        ({"pair": ["x"]}, 'argument "pair"[0] must be an integer, not string'),
+        ({"table": {"x": 1}}, "argument \"table\"['x'] must be a boolean, not number"),
         ({"count": 0}, 'argument "count" must be at least 1, not 0'),
         ({"either": None}, 'argument "either"'),
         ({"nothing": None}, 'argument "nothing" must be a string, not null'),
@@ -93,6 +93,39 @@ def test_what_it_does_not_take(change: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as refused:
         everything.check({**GOOD, **change})
     assert words in str(refused.value)
+
+
+_ROWS = {
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+}
+
+
+@tool
+def nested(rows: Annotated[list, _ROWS]) -> str:  # type: ignore[type-arg]
+    """Takes objects."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"name": 1}], "argument \"rows\"[0]['name'] must be a string, not number"),
+        ([{"name": "a"}, {}], 'argument "rows"[1]: "name" is missing'),
+        ([{"name": "a", "age": 1}], 'argument "rows"[0]: unknown "age"; have: name'),
+        ([{"name": "a\0"}], "argument \"rows\"[0]['name'] must not hold a NUL character"),
+        ([{"a\0": "a"}], "argument \"rows\"[0]: the name 'a\\x00' must not hold a NUL character"),
+    ],
+)
+def test_what_it_does_not_take_within_an_argument(rows: list[Any], words: str) -> None:
+    nested.check({"rows": [{"name": "a"}]})
+    with pytest.raises(UsageError) as refused:
+        nested.check({"rows": rows})
+    assert str(refused.value) == f"nested: {words}" + ("" if "NUL" in words else "; nested takes rows")
 
 
 def test_what_is_missing() -> None:

@@ -222,6 +222,11 @@ def test_a_rollout_whose_process_was_killed_keeps_what_was_written(tmp_path: Pat
         assert (found.ended, found.calls) == ("process died", 2)
         assert told(cache.graph.steps(found.rollout.id)) == [("x=1", "started", 0), ("y=2", "executed", 0)]
         assert [one.rollout.id for one in cache.graph.summaries(failed=True)] == [found.rollout.id]
+        last = cache.graph.steps(found.rollout.id)[-1].edge
+        assert last is not None
+        (listed,), named = cache.graph.rollouts(), cache.graph.find_rollout(found.rollout.id)
+        assert named is not None
+        assert last.next_state == found.rollout.state == listed.state == named.state != found.rollout.root
 
 
 def test_a_damaged_reason_keeps_no_call_from_being_made(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def _ended_with_its_task(
 
         def work() -> T:
             try:
-                with self._turn, cancellation.executing(self.sandbox):
+                with self.sandbox.turn(), cancellation.executing(self.sandbox):
                     done: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
                     return done
             finally:
@@ -67,7 +67,6 @@ class AsyncSandbox(Twin[Sandbox]):
         """
         self.sandbox = sandbox
         self._threads = threads
-        self._turn = threading.Lock()
 
     @property
     def id(self) -> str:

@@ -254,8 +254,8 @@ class DockerBackend:
     def _is_alive(self, owner: str) -> bool:
         return owner == self._owner or is_alive(self._home, owner)
 
-    def reclaim(self) -> None:
-        pass  # an engine deletes at once
+    def reclaim(self) -> int:
+        return 0  # an engine deletes at once
 
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": self.containers.disk_usage()}

@@ -290,7 +290,7 @@ class DockerSandbox(Networked, Rewindable):
 
     @contextlib.contextmanager
     def archive(self) -> Iterator[IO[bytes]]:
-        with self.in_use:
+        with self.turn():
             entries = list(list_inside(self.guest(), "/"))
         with self._containers.paused(self.container):
             export = self._containers.export(self.container)

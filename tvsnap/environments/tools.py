@@ -316,23 +316,24 @@ def _check_storable(value: object, subject: str) -> None:
         raise UsageError(f"{subject} is too large a number: {LARGEST} is the largest")
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            check_text(key, f"{subject}, the name {key!r},")
-            _check_storable(item, f"{subject}, its item {key!r},")
+            check_text(key, f"{subject}: the name {key!r}")
+            _check_storable(item, f"{subject}[{key!r}]")
     elif isinstance(value, (list, tuple)):
         for number, item in enumerate(value):
-            _check_storable(item, f"{subject}, its item {number},")
+            _check_storable(item, f"{subject}[{number}]")
 
 
 def _explained(error: Any) -> str:
     """Converts an error of a schema's validator into words."""
     path = list(error.absolute_path)
-    subject = f'argument "{path[0]}"' + "".join(f", its item {step!r}," for step in path[1:]) if path else "arguments"
-    if error.validator == "required" and not path:
+    subject = f'argument "{path[0]}"' + "".join(f"[{step!r}]" for step in path[1:]) if path else "arguments"
+    if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
-        return f'argument "{missing}" is missing'
-    if error.validator == "additionalProperties" and not path:
-        unknown = next(name for name in error.instance if name not in error.schema.get("properties", {}))
-        return f'unknown argument "{unknown}"'
+        return f'{subject}: "{missing}" is missing' if path else f'argument "{missing}" is missing'
+    if error.validator == "additionalProperties":
+        known = error.schema.get("properties", {})
+        unknown = next(name for name in error.instance if name not in known)
+        return f'{subject}: unknown "{unknown}"; have: {", ".join(known)}' if path else f'unknown argument "{unknown}"'
     if error.validator == "type" and isinstance(error.validator_value, str):
         wanted = error.validator_value
         article = "an" if wanted[0] in "aeiou" else "a"

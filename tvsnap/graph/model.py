@@ -258,7 +258,7 @@ class RolloutRecord(Displayed):
         owner: the process that runs it.
         started: when it began.
         finished: when it ended; None while it runs, or if its owner died.
-        state: where it ended; its root until then.
+        state: where it ended; while it runs, or if its owner died, where its last recorded call led to.
         epoch: of the training run that it belongs to; None for none.
         reward: the latest that was recorded; None for none.
         outcome: the error that ended it, in words; None where none did.

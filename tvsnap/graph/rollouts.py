@@ -22,6 +22,12 @@ from tvsnap.model.errors import NotFound, TvsnapError, UsageError
 
 _COLUMNS = ", ".join(field.name for field in fields(RolloutRecord))
 _WIDTH = len(fields(RolloutRecord))
+_STANDS_AT = """
+CASE WHEN r.finished IS NOT NULL THEN r.state ELSE coalesce(
+    (SELECT coalesce(e.next_state, e.state) FROM steps t JOIN edges e ON e.id = t.edge
+     WHERE t.rollout = r.number ORDER BY t.place DESC LIMIT 1), r.start, r.state) END
+"""
+_RECORD = ", ".join(_STANDS_AT if field.name == "state" else f"r.{field.name}" for field in fields(RolloutRecord))
 SHORTEST_PREFIX = 4
 NAMED = 5
 """How many rollouts an error names."""
@@ -35,7 +41,7 @@ AND (:since IS NULL OR r.started >= :since) AND (:id IS NULL OR r.id = :id)
 AND (NOT :failed OR r.outcome IS NOT NULL OR r.reward <= 0 OR {_DEAD})
 """
 _SUMMARIES = f"""
-SELECT {", ".join(f"r.{field.name}" for field in fields(RolloutRecord))},
+SELECT {_RECORD},
     count(s.place), coalesce(sum(s.source < {ANSWERED}), 0), coalesce(sum({_FAILING}), 0),
     coalesce(sum(s.seconds), 0.0), coalesce(o.limits, ''), coalesce(o.network, 'none'), coalesce(o.salt, '')
 FROM (SELECT * FROM rollouts r WHERE {_CHOSEN} ORDER BY r.number DESC LIMIT :limit) r
@@ -114,9 +120,9 @@ class Rollouts(GraphPart):
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
         """Returns all rollouts, or those of one task, oldest first."""
         tasks = () if task is None else (check_text(task, "task"),)
-        condition = "WHERE task = ?" if tasks else ""
+        condition = "WHERE r.task = ?" if tasks else ""
         return list(
-            map(_to_rollout, self._rows(f"SELECT {_COLUMNS} FROM rollouts {condition} ORDER BY started", tasks))
+            map(_to_rollout, self._rows(f"SELECT {_RECORD} FROM rollouts r {condition} ORDER BY r.started", tasks))
         )
 
     def summaries(
@@ -183,7 +189,7 @@ class Rollouts(GraphPart):
             NotFound: the prefix fits several; the error names some.
         """
         check_text(name, "a rollout's name")
-        columns = f"SELECT {_COLUMNS} FROM rollouts"
+        columns = f"SELECT {_RECORD} FROM rollouts r"
         row = self._row(f"{columns} WHERE id = ?", (name,))
         row = row or self._row(f"{columns} WHERE label = ? AND label <> '' ORDER BY number DESC LIMIT 1", (name,))
         if row is not None:

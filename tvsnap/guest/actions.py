@@ -58,7 +58,7 @@ def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
 
     @functools.wraps(method)
     def wait_and_do(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.in_use:
+        with self.turn():
             return method(self, *args, **kwargs)
 
     return wait_and_do
@@ -71,7 +71,6 @@ class GuestActions(ABC):
         id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
         limits: what it may use.
         changes_settled: how many calls have changed its state, according to `settle`.
-        in_use: held by the thread whose request PID 1 is answering; see `exclusive`.
     """
 
     id: str
@@ -83,7 +82,7 @@ class GuestActions(ABC):
     _guest: Guest | None = None
 
     def __init__(self) -> None:
-        self.in_use = threading.RLock()
+        self._turn_lock = threading.RLock()  # held by the thread whose request PID 1 is answering
 
     @abstractmethod
     def guest(self) -> Guest:
@@ -241,7 +240,7 @@ class GuestActions(ABC):
             if other is not None:
                 argv, who = entering(other, argv, cwd="/", user=user or None), "root"
             try:
-                with self.in_use:
+                with self.turn():
                     return self.guest().execute(argv, stdin=stdin, limit=limit, timeout=timeout, user=who, cwd=cwd)
             except NoSuchUser:
                 raise UsageError(f"no user {user} in the image {self.image.name}") from None
@@ -273,7 +272,7 @@ class GuestActions(ABC):
         command = [INIT, tool, path, *more]
         if (other := find_service(self.image, service)) is not None:
             command, user, cwd = entering(other, command, user=user or None), "root", "/"
-        with self.in_use:
+        with self.turn():
             outcome = self.guest().execute(command, timeout=timeout, user=user, cwd=cwd, **options)
         if outcome.exit_code != 0:
             number = outcome.exit_code or errno.ETIMEDOUT
@@ -292,6 +291,9 @@ class GuestActions(ABC):
     def interrupt(self) -> None:
         if self._guest is not None:
             self._guest.interrupt()
+
+    def turn(self) -> AbstractContextManager[Any]:
+        return self._turn_lock
 
     def uninterrupted(self) -> AbstractContextManager[None]:
         return self.guest().uninterrupted()

@@ -24,7 +24,7 @@ def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> M
         if not isinstance(one, Command):
             raise UsageError(f"commands[{place}] must be a text or a tvsnap.Command, not {each!r}")
         facts = {"command": one.command, "cwd": one.cwd, "env": dict(one.env), "separate": one.separate}
-        told.append({name: value for name, value in facts.items() if value})
+        told.append({name: value for name, value in facts.items() if value or name == "command"})
     return {"commands": told, **({"user": user} if user is not None else {})}
 
 

@@ -233,6 +233,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    def turn(self) -> AbstractContextManager[Any]:
+        """Returns a context manager; in its block, only this thread uses the sandbox, and others wait."""
+        ...
+
     def uninterrupted(self) -> AbstractContextManager[None]:
         """Returns a context manager; `interrupt` does not end what is run or executed in its block.
 
@@ -469,8 +473,12 @@ class Backend(Protocol):
     def reap(self) -> ReapReport:
         """Removes what dead processes left behind in this data directory, and returns how much that was."""
 
-    def reclaim(self) -> None:
-        """Returns the space of what was deleted to the disk. This may take a minute."""
+    def reclaim(self) -> int:
+        """Returns the space of what was deleted to the disk. This may take a minute.
+
+        Returns:
+            the bytes by which the backend's files became smaller; 0 where what is deleted leaves the disk at once.
+        """
 
     def disk_usage(self) -> Mapping[str, int]:
         """Returns the bytes used on disk, by kind: `snapshots` and `sandboxes`."""

@@ -53,6 +53,7 @@ class GcReport:
     plan: GcPlan  # what was planned
     reaped: ReapReport  # what dead processes had left
     leases: int  # leases of dead processes
+    returned_bytes: int  # what the disk got back from the pool, also of what was deleted before
 
 
 def plan_gc(
@@ -97,8 +98,7 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     ImageStore(home).sweep()
     if plan.packages:
         ImageStore(home).drop_packages()
-    backend.reclaim()
-    return GcReport(plan, reaped, leases)
+    return GcReport(plan, reaped, leases, backend.reclaim())
 
 
 def _choose_evicted(

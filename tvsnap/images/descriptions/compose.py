@@ -136,11 +136,13 @@ class _Build(DockerfilePart):
 
 
 class _Volume(values.Loose):
-    """A mount; with `content`, a file of that text (the key is ours: see `_with_lent`)."""
+    """A mount; with `content`, a file of that text (it and the keys after it are ours: see `_with_lent`)."""
 
     source: values.Scalar = ""
     target: values.InsidePath = Field()
     content: values.Text | None = None
+    mode: int | None = None
+    owner: str = "root"
 
     @model_validator(mode="before")
     @classmethod
@@ -260,7 +262,7 @@ class Service(values.Loose):
         for volume in self.volumes:
             source, target = volume.source, volume.target
             if volume.content is not None:
-                files.append(FileCopy(None, volume.content, str(PurePosixPath(target))))
+                files.append(FileCopy(None, volume.content, str(PurePosixPath(target)), volume.mode, volume.owner))
                 continue
             ours = source.startswith(("./", "../", "/", "~")) or source in (".", "..")
             path = (place.here / source).resolve()
@@ -303,10 +305,12 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     missing: list[str] = []
     known = {**read_env_file(path.parent / ".env"), **harness}
     document = read_compose(path, spec.folder, known, missing.append)
-    document = _with_lent(document, path.parent, known)
+    notes: list[str] = []
+    document = _with_lent(document, path, known, notes)
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
     place = values.Place(spec.folder, path, variables=known)
+    place.notes.extend(notes)
     spec, service, others = _services(spec, path, document, place)
     base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
     copied, directories = service.mounts(place)
@@ -341,18 +345,25 @@ _LENT = {"secrets": "/run/secrets", "configs": "/"}
 """Kinds of files that Compose lends to services, and where."""
 
 
-def _with_lent(document: Any, here: Path, known: Mapping[str, str]) -> Any:
+_READABLE = 0o444
+
+
+def _with_lent(document: Any, path: Path, known: Mapping[str, str], notes: list[str]) -> Any:
     """Returns a document in which services mount the secrets and configs that name a file, a text or a variable.
 
-    What else there is of them, as of other kinds, stays where it is.
+    What else there is of them, as of other kinds, stays where it is. As Compose does, `mode`, `uid` and `gid` are taken
+    for texts and variables, but not for files, which are mounted as they are.
     """
     services = document.get("services") if isinstance(document, dict) else None
     if not isinstance(services, dict):
         return document
-    return {**document, "services": {name: _lent_to(one, document, here, known) for name, one in services.items()}}
+    return {
+        **document,
+        "services": {name: _lent_to(one, document, path, known, notes) for name, one in services.items()},
+    }
 
 
-def _lent_to(service: Any, document: dict[str, Any], here: Path, known: Mapping[str, str]) -> Any:
+def _lent_to(service: Any, document: dict[str, Any], path: Path, known: Mapping[str, str], notes: list[str]) -> Any:
     if not isinstance(service, dict) or not isinstance(service.get("volumes") or [], list):
         return service
     result, volumes = dict(service), list(service.get("volumes") or [])
@@ -363,14 +374,33 @@ def _lent_to(service: Any, document: dict[str, Any], here: Path, known: Mapping[
         for entry in result.get(kind) or [] if isinstance(result.get(kind), list) else []:
             said = entry if isinstance(entry, dict) else {"source": entry}
             source = str(said.get("source"))
-            mount = _mount_of(about.get(source), here, known)
+            mount = _mount_of(about.get(source), path.parent, known)
             if mount is None:
                 left.append(entry)
-            else:
-                volumes.append({**mount, "target": str(PurePosixPath(place, str(said.get("target") or source)))})
+                continue
+            if "content" in mount:
+                mount |= _access(said, f"{path}: {kind}: {source}")
+            elif unused := [key for key in ("mode", "uid", "gid") if said.get(key) is not None]:
+                notes.append(
+                    f"{kind}: {source}: {', '.join(unused)}: not used: its file keeps its own, as with Compose"
+                )
+            volumes.append({**mount, "target": str(PurePosixPath(place, str(said.get("target") or source)))})
         if isinstance(result.get(kind), list):
             result[kind] = left
     return {**result, "volumes": volumes} if volumes else result
+
+
+def _access(said: dict[str, Any], where: str) -> dict[str, Any]:
+    """Returns the mode and the owner that a service's entry says of a file; `where` it is, for messages."""
+    try:
+        mode = said.get("mode", _READABLE)
+        mode = mode if isinstance(mode, int) else int(mode, 8)
+        owner = [int(said.get(key) or 0) for key in ("uid", "gid")]
+        if not 0 <= mode <= 0o7777 or min(owner) < 0:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ImageSpecError(f"{where}: mode must be octal digits as 0440, uid and gid numbers") from None
+    return {"mode": mode, "owner": f"{owner[0]}:{owner[1]}"}
 
 
 def _mount_of(about: Any, here: Path, known: Mapping[str, str]) -> dict[str, str] | None:

@@ -21,7 +21,6 @@ from tvsnap.images.descriptions.spec import (
     ImageSpec,
     name_from,
 )
-from tvsnap.images.descriptions.variables import VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
@@ -44,6 +43,7 @@ _LOGS = {"VERIFIER_LOGS": "/logs/verifier", "AGENT_LOGS": "/logs/agent", "ARTIFA
 """Empty directories that the harness mounts into every container, by their names in the variables for Compose."""
 _STEP = re.compile(r'[^<>:"/\\|?*\x00-\x1f\x7f]+')
 _UNSAID_NETWORK = Network(public=True)
+_TEMPLATE = re.compile(r"[$][{](?P<name>[^:}]+)(:-(?P<default>.*))?[}]")
 
 
 def _linux(system: str) -> str:
@@ -254,15 +254,14 @@ def _network(path: Path, environment: _Environment) -> Network:
 
 
 def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:
+    """Returns the variables. Harbor replaces only a value that is one `${NAME}` or `${NAME:-default}` as a whole."""
     env = {}
     for name, value in said.items():
-        missing: list[str] = []
-        try:
-            text = expand(value, {}, missing.append)
-        except VariableMissing as error:
-            raise VariableMissing(f"environment.env.{name}: {error}; no variable of this machine is taken") from None
-        if missing:
-            notes.append(f"environment.env.{name}: ${missing[0]} is not taken from this machine's environment")
+        asked = _TEMPLATE.fullmatch(value)
+        if asked is None:
+            env[name] = value
+        elif asked["default"] is not None:
+            env[name] = asked["default"]
         else:
-            env[name] = text
+            notes.append(f"environment.env.{name}: ${asked['name']} is not taken from this machine's environment")
     return env

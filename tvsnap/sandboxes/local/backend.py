@@ -481,8 +481,8 @@ class LocalBackend:
     def _is_left(self, name: str) -> bool:
         return not name.startswith(f"{self._owner}.") and not has_live_owner(self._home, name)
 
-    def reclaim(self) -> None:
-        self._storage.reclaim(_CLEARED_AFTER)
+    def reclaim(self) -> int:
+        return self._storage.reclaim(_CLEARED_AFTER)
 
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": 0}

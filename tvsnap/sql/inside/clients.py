@@ -21,7 +21,7 @@ _CLIENTS: Dict[str, _Client] = {
         re.compile(r"^\s*(\.[a-z]+)\b", re.MULTILINE),
         re.compile(
             r"no such (?:function|table|module): (generate_series|sha3\w*|readfile|writefile|fsdir|lsmode|"
-            r"ieee754\w*|base64|base85|edit|completion|zipfile|csv|shathree|usleep)$"
+            r"ieee754\w*|base64|base85|edit|completion|zipfile|csv|usleep)$"
             r"|no such collation sequence: (decimal|uint)$"
         ),
     ),
@@ -37,6 +37,14 @@ _CLIENTS: Dict[str, _Client] = {
 }
 
 
+_SINCE = {"base64": "3.41", "base85": "3.41"}
+"""Versions of sqlite3 from which on it has a function."""
+_CSV = (
+    "csv is an extension of SQLite, which neither this tool nor the program sqlite3 has: `sqlite3 FILE.db "
+    "'.import --csv FILE.csv TABLE'` in the terminal loads a file"
+)
+
+
 def advice(system: str, query: str, error: str) -> str:
     """Returns a message about a query that failed; "" if it is not the client's business.
 
@@ -49,7 +57,10 @@ def advice(system: str, query: str, error: str) -> str:
     missing, command = client.missing.search(error), client.commands.search(query)
     if missing:
         name = next(filter(None, missing.groups()))
-        return f"{name} belongs to the program {client.name}: use that in the terminal, or write it in SQL"
+        if name == "csv":
+            return _CSV
+        since = f" (from version {_SINCE[name]} on)" if name in _SINCE else ""
+        return f"{name} belongs to the program {client.name}{since}: use that in the terminal, or write it in SQL"
     if command:
         named = next(filter(None, command.groups()))
         where = "use that in the terminal, or the tool schema"

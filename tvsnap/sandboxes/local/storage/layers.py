@@ -86,8 +86,9 @@ class CopyStorage:
         # Directories may be nested deeper than Python can recurse.
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
-    def reclaim(self, timeout: float) -> None:
-        """Returns freed space to the disk; waits `timeout` seconds at most."""
+    def reclaim(self, timeout: float) -> int:
+        """Returns freed space to the disk, and how many bytes that is; waits `timeout` seconds at most."""
+        return 0
 
     def close(self) -> None:
         """Closes the storage."""
@@ -187,9 +188,8 @@ class BtrfsStorage(CopyStorage):
                 if not self._quotas.remove(number):
                     self._left.append(number)
 
-    def reclaim(self, timeout: float) -> None:
-        if self._pool:
-            self._pool.reclaim(timeout)
+    def reclaim(self, timeout: float) -> int:
+        return self._pool.reclaim(timeout) if self._pool else 0
 
     def close(self) -> None:
         if self._pool:

@@ -97,10 +97,15 @@ class PoolFile:
         """Schedules returning freed space to the disk."""
         self._reclaimer.soon()
 
-    def reclaim(self, timeout: float) -> None:
-        """Returns unused space to the disk; waits `timeout` seconds at most for the kernel to free it."""
-        self._reclaimer.now(timeout)
+    def reclaim(self, timeout: float) -> int:
+        """Returns unused space to the disk; waits `timeout` seconds at most for the kernel to free it.
+
+        Returns:
+            the bytes by which the pool's file became smaller.
+        """
+        returned = self._reclaimer.now(timeout)
         self._fit()
+        return returned
 
     def close(self) -> None:
         """Releases the pool, which stays mounted while others use it."""

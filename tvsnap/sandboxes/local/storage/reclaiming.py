@@ -46,11 +46,17 @@ class Reclaimer:
                 self._thread = threading.Thread(target=self._later, name="tvsnap-reclaim", daemon=True)
                 self._thread.start()
 
-    def now(self, timeout: float) -> None:
-        """Waits until the kernel has freed what was deleted, `timeout` seconds at most, and discards it all."""
+    def now(self, timeout: float) -> int:
+        """Waits until the kernel has freed what was deleted, `timeout` seconds at most, and discards it all.
+
+        Returns:
+            the bytes by which the file became smaller.
+        """
+        before = self._taken()
         with contextlib.suppress(OSError):  # the file system became read-only, or cannot punch holes
             self._clear_away(timeout)
             self._trim(_SMALLEST_PIECE, _LEAST_EXCESS)
+        return max(before - self._taken(), 0)
 
     def close(self) -> None:
         """Ends the background work after the current slice."""
@@ -85,12 +91,16 @@ class Reclaimer:
             if self._closing.wait(_POLL):
                 return
 
+    def _taken(self) -> int:
+        """Returns the bytes that the file takes on the disk."""
+        return self._file.stat().st_blocks * 512
+
     def _excess(self) -> int:
         """Returns roughly how many bytes the file takes beyond what the pool needs."""
         inside = os.statvfs(self._mount)
         used = (inside.f_blocks - inside.f_bfree) * inside.f_frsize
         trees = sum(region.length for region in btrfs.regions(self._directory) if region.holds_trees)
-        return self._file.stat().st_blocks * 512 - used - trees
+        return self._taken() - used - trees
 
     def _trim(self, least: int, worth_it: int) -> None:
         """Discards free pieces of at least `least` bytes if the file is more than `worth_it` bytes too large."""
