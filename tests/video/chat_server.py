@@ -32,7 +32,7 @@ class Reply:
     cut: bool = False
 
 
-def chat(text: str | None, finish: str = "stop", **message: Any) -> Reply:
+def chat(text: str | None, finish: Any = "stop", **message: Any) -> Reply:
     """Returns an answer of 100 tokens to a prompt of 1,000 tokens."""
     usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
     choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}

@@ -52,6 +52,51 @@ def test_answers_are_in_the_order_of_the_prompts(server: ChatServer) -> None:
     assert [one.text for one in answers] == [text.upper() for text in texts]
 
 
+@pytest.mark.parametrize("finish", ["stop", "length", None, "absent"])
+def test_an_answer_has_come_to_its_end_or_to_its_most_tokens(server: ChatServer, finish: str | None) -> None:
+    reply = chat("a red", finish)
+    if finish == "absent":
+        del reply.body["choices"][0]["finish_reason"]
+    reply.body["error"] = None
+    server.answer = lambda request: reply
+    assert endpoint(server).ask([PROMPT], seconds=TIME)[0].text == "a red"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>It may be red.</think>\n\nA circle.", "A circle."),
+        (" \n<think></think>A circle.", "A circle."),
+        ("It may be red.</think>A circle.", "A circle."),
+        ("The text <think> is shown.", "The text <think> is shown."),
+        ("It shows <think>x</think>.", "It shows <think>x</think>."),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(server: ChatServer, text: str, answer: str) -> None:
+    server.answer = lambda request: chat(text)
+    assert endpoint(server).ask([PROMPT], seconds=TIME)[0].text == answer
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        ({"prompt_tokens": 10**400, "completion_tokens": 1}, {"requests": 1, "completion_tokens": 1}),
+        ({"prompt_tokens": 1, "completion_tokens": 10**400}, {"requests": 1, "prompt_tokens": 1}),
+        ({"prompt_tokens": True, "completion_tokens": -1}, {"requests": 1}),
+        ({"prompt_tokens": "7", "completion_tokens": 1.5}, {"requests": 1}),
+        ({"prompt_tokens": 3}, {"requests": 1, "prompt_tokens": 3, "usd": 3.0}),
+        ([], {"requests": 1}),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_usage_that_makes_no_sense_is_left_out(server: ChatServer, usage: Any, cost: dict[str, float]) -> None:
+    server.answer = lambda request: Reply({**chat("a red circle").body, "usage": usage})
+    (said,) = endpoint(server, prices=(1e6, 1e6)).ask([PROMPT], seconds=TIME)
+    assert said.cost == cost
+    (said,) = endpoint(server, prices=(1e300, 1e300)).ask([PROMPT], seconds=TIME)
+    assert "usd" not in said.cost
+
+
 def test_no_prompts_are_no_requests(server: ChatServer) -> None:
     assert endpoint(server).ask([], seconds=TIME) == []
     assert server.requests == []
@@ -110,7 +155,19 @@ USELESS = {
     "half JSON": (Reply(b'{"choices": ['), "no JSON", 1),
     "nothing": (Reply(b""), "no JSON", 1),
     "no object": (Reply(["a red circle"]), "no JSON object", 1),
-    "an error with status 200": (Reply({"error": {"message": "overloaded"}}), "no choices.*overloaded", 1),
+    "an error with status 200": (Reply({"error": {"message": "overloaded"}}), "answered an error: overloaded", 1),
+    "an error beside choices": (
+        Reply({**chat("a red").body, "error": {"code": 502, "message": "lost"}}),
+        "answered an error: lost",
+        1,
+    ),
+    "ended by an error": (chat("a red", "error"), 'finish_reason "error"', 1),
+    "aborted": (chat("a red", "abort"), 'finish_reason "abort"', 1),
+    "a call of a tool": (chat("a red", "tool_calls"), 'finish_reason "tool_calls"', 1),
+    "another end": (chat("a red", ["stop"]), "did not come to the end", 1),
+    "thoughts": (chat("<think>It may be red.</think>\n"), "thought, and did not answer", 1),
+    "half a thought": (chat("<think>It may be", "length"), "did not answer .finish_reason 'length'", 1),
+    "the rest of a thought": (chat("It may be red.\n</think>\n\n"), "did not answer", 1),
     "no choices": (Reply({"choices": []}), "no choices", 1),
     "no message": (Reply({"choices": [{"message": "a red circle"}]}), "no choices", 1),
     "empty": (chat(" \n"), "empty", 1),
@@ -131,6 +188,7 @@ def test_what_is_no_answer_is_an_error(server: ChatServer, monkeypatch: pytest.M
     assert "'tiny'" in str(raised.value)
     assert server.url in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert str(raised.value).endswith("nothing is recorded, and the call can be made again")
     assert SECRET not in str(raised.value)
     assert len(server.requests) == requests
 

@@ -25,6 +25,11 @@ def load(rollout: Rollout, name: str) -> ToolResult:
     return rollout.call("load_video_into_sandbox", {"video_name": name}, timeout=120)
 
 
+def kept(rollout: Rollout) -> int:
+    """Returns how many frames are kept of the video."""
+    return int(rollout.call("exec", {"command": "ls /var/lib/tvsnap-video/frames | wc -l"}).output)
+
+
 def bomb(width: int, height: int) -> bytes:
     """Returns a PNG file of a few kilobytes whose picture takes gigabytes."""
 
@@ -48,7 +53,20 @@ def bomb(width: int, height: int) -> bytes:
         ("echo hello > text.mp4", "text.mp4", "is not a video that FFmpeg can read"),
         ("head -c 300000 /dev/zero > zeros.mp4", "zeros.mp4", "is not a video that FFmpeg can read"),
         ("head -c 3000 $SAMPLE > cut.mp4", "cut.mp4", "is not a video that FFmpeg can read"),
-        (FFMPEG + "-f lavfi -i sine=d=2 sound.mp3", "sound.mp3", "has no pictures"),
+        (FFMPEG + "-f lavfi -i sine=d=2 sound.mp3", "sound.mp3", "FFmpeg finds the format mp3, not 3gp, "),
+        (FFMPEG + "-f lavfi -i sine=d=2 sound.m4a", "sound.m4a", "has no pictures"),
+        ("seq 1000 > a.txt", "a.txt", "FFmpeg finds the format tty, not 3gp, "),
+        ("seq 1000 > a.xbin", "a.xbin", "is not a video"),
+        ("head -c 100000 /dev/zero > a.yuv", "a.yuv", "is not a video"),
+        (FFMPEG + "-f lavfi -i color=d=1:r=5 %d.png; cp 1.png 'a%d.png'", "%d.png", "No such file"),
+        (FFMPEG + "-f lavfi -i color=d=1:r=5 %d.png; cp 1.png 'a%d.png'", "a%d.png", "is a single picture"),
+        (FFMPEG + "-f lavfi -i color=d=4:r=5 -f hls list.mp4", "list.mp4", "FFmpeg finds the format hls"),
+        (FFMPEG + "-f lavfi -i color=d=4:r=5 -f dash dash.mpd", "dash.mpd", "FFmpeg finds the format dash"),
+        (
+            "printf \"ffconcat version 1.0\\nfile '$SAMPLE'\\n\" > l.mp4",
+            "l.mp4",
+            "FFmpeg finds the format concat",
+        ),
         (FFMPEG + "-f lavfi -i color=d=1 -frames:v 1 one.png", "one.png", "is a single picture"),
         (FFMPEG + "-f lavfi -i color=s=16x16:r=1:d=20000 -preset ultrafast long.mp4", "long.mp4", "is 20000 s long"),
         ("printf '#EXTM3U\\n#EXTINF:5,\\nhttp://127.0.0.1:1/a.ts\\n' > list.m3u8", "list.m3u8", "is not a video"),
@@ -56,7 +74,10 @@ def bomb(width: int, height: int) -> bytes:
         ("true", "http://127.0.0.1:9/x.mp4", "cannot be fetched"),
         ("true", "https://", "cannot be fetched"),
         ("true", "http://[", "cannot be fetched: Invalid"),
-        ("true", "https://user:pw@x/a.mp4", "cannot be fetched: nonnumeric port"),
+        ("true", "http://x:port/a.mp4", "cannot be fetched: nonnumeric port"),
+        ("true", "https://user:pw@x/a.mp4", "with a user or a password is not fetched"),
+        ("true", "HTTP://:pw@[", "with a user or a password is not fetched"),
+        ("true", "https:user:pw@x/a.mp4", "with a user or a password is not fetched"),
         ("touch -- '-y.mp4'; echo text > ./-y.mp4", "-y.mp4", "is not a video"),
     ],
 )
@@ -66,6 +87,7 @@ def test_what_is_no_video_is_told(rollout: Rollout, videos: Videos, made: str, n
     said = load(rollout, name)
     assert said.exit_code == 1
     assert reason in said.output
+    assert "pw" not in said.output
     assert "0x" not in said.output  # an address of FFmpeg's memory would differ each time
     assert rollout.call("preprocess", {}).output == "no video is loaded: call load_video_into_sandbox first\n"
 
@@ -80,6 +102,26 @@ def test_a_picture_that_unpacks_to_gigabytes_is_refused(rollout: Rollout) -> Non
         1,
         "/videos/large.mkv has frames of 8192 x 8192 pixels; at most 35389440 are decoded\n",
     )
+
+
+def test_usual_formats_are_taken(rollout: Rollout) -> None:
+    names = ["mp4", "mov", "m4v", "mkv", "webm", "avi", "ts", "mpg", "flv", "wmv", "ogv", "mxf", "nut", "gif"]
+    made = "; ".join(f"{FFMPEG}-f lavfi -i testsrc=s=160x96:r=25:d=2 a.{name}" for name in names)
+    rollout.call("exec", {"command": made}, timeout=120)
+    for name in names:
+        assert "x 96 pixels, 1 segment" in load(rollout, f"a.{name}").output, name
+
+
+def test_a_turned_video_has_the_size_that_is_shown(rollout: Rollout) -> None:
+    asked = "python3 -c \"from PIL import Image; print(*Image.open('/var/lib/tvsnap-video/frames/000000.jpg').size)\""
+    source = f"{FFMPEG}-f lavfi -i testsrc=s=160x90:r=25:d=2 plain.mp4"
+    assert rollout.call("exec", {"command": source}, timeout=120).exit_code == 0
+    for degrees, shown in ((90, "90 x 160"), (180, "160 x 90"), (270, "90 x 160")):
+        turned = f"{FFMPEG}-i plain.mp4 -c copy -metadata:s:v:0 rotate={degrees} turned.mp4"
+        assert rollout.call("exec", {"command": turned}).exit_code == 0
+        assert f"{shown} pixels" in load(rollout, "turned.mp4").output
+        assert rollout.call("preprocess", {}, timeout=600).exit_code == 0
+        assert rollout.call("exec", {"command": asked}).output.strip().replace(" ", " x ") == shown
 
 
 def test_frames_that_cannot_be_decoded_are_told(rollout: Rollout, videos: Videos) -> None:
@@ -104,6 +146,38 @@ def test_a_file_that_says_that_it_is_longer_than_its_pictures_can_be_preprocesse
     for _ in range(2):
         said = rollout.call("preprocess", {}, timeout=600)
         assert (said.exit_code, said.output) == (0, "Preprocessing completed: 2 segments, 0 objects\n")
+
+
+def test_each_segment_has_a_frame(rollout: Rollout) -> None:
+    for seconds, name in (
+        (0.04, "a.mp4"),
+        (0.04, "a.mkv"),
+        (0.5, "a.mp4"),
+        (2.08, "a.mp4"),
+        (2.12, "a.mp4"),
+        (2.24, "a.mkv"),
+    ):
+        source = f"{FFMPEG}-f lavfi -i testsrc=s=160x90:r=25:d={seconds} {name}"
+        assert rollout.call("exec", {"command": source}, timeout=120).exit_code == 0
+        total = 2 if seconds > 2.1 else 1
+        assert f", {total} segment" in load(rollout, name).output
+        assert rollout.call("preprocess", {}, timeout=600).output.startswith(
+            f"Preprocessing completed: {total} segment"
+        )
+        assert -(-kept(rollout) // 4) == total
+
+
+def test_no_segment_is_listed_beyond_the_last_picture(rollout: Rollout) -> None:
+    for pictures, total in ((0.04, 1), (1, 1), (2.5, 2), (3, 2)):
+        sources = f"-f lavfi -i testsrc=s=160x90:r=25:d={pictures} -f lavfi -i sine=d=11"
+        assert rollout.call("exec", {"command": f"{FFMPEG}{sources} long.mkv"}, timeout=120).exit_code == 0
+        assert "6 segments" in load(rollout, "long.mkv").output
+        assert rollout.call("preprocess", {}, timeout=600).exit_code == 0
+        assert -(-kept(rollout) // 4) == total
+        told = rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 9}).output
+        assert told.startswith(f"There are {total} segments in total")
+        assert f"{total - 1}: " in told
+        assert f"{total}: " not in told
 
 
 def test_a_file_that_was_replaced_after_it_was_loaded_is_told(rollout: Rollout, videos: Videos) -> None:

@@ -122,6 +122,18 @@ def test_a_second_rollout_is_answered_and_saves_what_the_first_paid(
         paid = len(server.requests)
 
 
+def test_no_model_is_paid_before_the_video_is_preprocessed(
+    server: ChatServer, video_home: Path, video_image: Image
+) -> None:
+    with Cache(video_home, environments=[models(server)]) as cache, cache.rollout(video_image) as rollout:
+        for steps in ((), (MAKE, LOAD)):
+            play(rollout, *steps)
+            for name, arguments in QUESTIONS:
+                said = rollout.call(name, arguments)
+                assert (said.exit_code, dict(said.cost)) == (1, {})
+        assert server.requests == []
+
+
 FAILURES = {
     "refused": Reply({"error": {"message": "who are you?"}}, 401),
     "busy": Reply({"error": {"message": "busy"}}, 429),

@@ -87,6 +87,15 @@ def test_stories_have_one_right_answer(seed: int) -> None:
         ("caption_retrieval", "(0, 10)", {"start_segment_ID": 0, "end_segment_ID": 10}),
         ("visual_question_answering", "('what?', 5)", {"question": "what?", "segment_ID": 5}),
         ("visual_question_answering", "('what?', '5')", {"question": "what?", "segment_ID": 5}),
+        ("visual_question_answering", "('what?', 5)\n", {"question": "what?", "segment_ID": 5}),
+        ("load_video_into_sandbox", "'a.mp4'", {"video_name": "a.mp4"}),
+        ("load_video_into_sandbox", " a.mp4\n", {"video_name": "a.mp4"}),
+        ("load_video_into_sandbox", '"a.mp4"\n', {"video_name": "a.mp4"}),
+        ("segment_localization", "'the man's \\'red\\' door'", {"description": "the man's \\'red\\' door"}),
+        ("segment_localization", "'the \\'red\\' door'", {"description": "the 'red' door"}),
+        ("segment_localization", "'a' or 'b'", {"description": "'a' or 'b'"}),
+        ("segment_localization", "it's a door'", {"description": "it's a door'"}),
+        ("preprocess", "a.mp4", {}),
     ],
 )
 def test_calls_of_the_published_agent(tool: str, inputs: str, arguments: dict[str, Any]) -> None:
@@ -103,8 +112,18 @@ def test_calls_of_the_published_agent(tool: str, inputs: str, arguments: dict[st
         ("caption_retrieval", "('a', 2)", "start_segment_ID must be a whole number, not 'a'"),
         ("caption_retrieval", "(1.5, 2)", "must be a whole number"),
         ("visual_question_answering", "__import__('os')", "takes"),
+        ("visual_question_answering", "(None, 5)", "question must be a text in quotes, not None"),
+        ("visual_question_answering", "(b'what', 5)", "question must be a text in quotes, not b'what'"),
+        ("visual_question_answering", "(('what',), 5)", "question must be a text in quotes"),
+        ("visual_question_answering", "('what', None)", "segment_ID must be a whole number, not None"),
+        ("visual_question_answering", f"('what', '{'9' * 5000}')", "segment_ID must be a whole number"),
+        ("segment_localization", None, "inputs must be one text, such as the agent writes, not None"),
+        ("segment_localization", b"a door", "inputs must be one text"),
+        ("visual_question_answering", ("what", 5), "inputs must be one text"),
+        (None, "", "unknown tool None"),
+        ([], "", "unknown tool"),
     ],
 )
-def test_what_is_no_call_is_told(tool: str, inputs: str, reason: str) -> None:
+def test_what_is_no_call_is_told(tool: Any, inputs: Any, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         call_of(tool, inputs)

@@ -18,6 +18,7 @@ from tvsnap.environments.base import Environment
 from tvsnap.testing import EnvironmentConformance
 from tvsnap.video import Answer, InSandbox, Models, Prompt, VideoEnvironment, WordLlama
 
+DAMAGED = "the memory of the video is damaged: load and preprocess the video again\n"
 LOAD, PREPROCESS = "load_video_into_sandbox", "preprocess"
 READS: list[tuple[str, dict[str, Any]]] = [
     ("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1}),
@@ -128,16 +129,116 @@ def test_a_memory_that_was_damaged_is_told(cache: Cache, videos: Videos) -> None
         rollout.call("exec", {"command": "printf damaged > /var/lib/tvsnap-video/memory.sqlite"})
         said = rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1})
         assert said.exit_code == 1
-        assert said.output.endswith("load and preprocess the video again\n")
+        assert said.output == DAMAGED
         rollout.call("exec", {"command": "cd /var/lib/tvsnap-video; rm memory.sqlite; mkfifo memory.sqlite"})
         said = rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1})
-        assert said.exit_code == 1
-        assert "it is no file" in said.output
+        assert (said.exit_code, said.output) == (1, DAMAGED)
         rollout.call("exec", {"command": "rm -r /var/lib/tvsnap-video"})
         said = rollout.call(PREPROCESS, {})
         assert (said.exit_code, said.output) == (1, "no video is loaded: call load_video_into_sandbox first\n")
         loaded(rollout, videos)  # and then it is sound again
         assert rollout.call("caption_retrieval", {"start_segment_ID": 0, "end_segment_ID": 1}).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "rm memory.sqlite; mkdir -p memory.sqlite/x",
+        "mkdir -p memory.unfinished.sqlite/x answer.json/x request.json/x work/x",
+        "rm -r frames; mkdir frames; mkdir frames/000000.jpg",
+        "rm -r frames; touch frames",
+        "rm -r frames; ln -s /etc frames",
+        "cd ..; rm -r tvsnap-video; touch tvsnap-video",
+        "rm memory.sqlite; ln -s nowhere memory.sqlite",
+    ],
+)
+def test_load_makes_a_memory_anew(cache: Cache, videos: Videos, damage: str) -> None:
+    with cache.rollout(videos.image) as rollout:
+        loaded(rollout, videos)
+        assert rollout.call("exec", {"command": f"cd /var/lib/tvsnap-video; {damage}"}).exit_code == 0
+        for name, arguments in READS:
+            said = rollout.call(name, arguments)
+            assert said.exit_code in (0, 1)
+            assert "Error" not in said.output
+        loaded(rollout, videos)
+        assert rollout.call("exec", {"command": "ls /var/lib/tvsnap-video /etc/passwd"}).output.split() == [
+            "/etc/passwd",
+            "/var/lib/tvsnap-video:",
+            "frames",
+            "memory.sqlite",
+        ]
+        assert [rollout.call(name, arguments).exit_code for name, arguments in READS] == [0] * len(READS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE Segments SET caption = zeroblob(9)",
+        "UPDATE Segments SET caption = hex(zeroblob(15000000))",
+        "DELETE FROM Video",
+        "DROP TABLE Segments",
+        "UPDATE Video SET value = 'x'",
+        "UPDATE Video SET value = 7",
+        "UPDATE Video SET value = NULL",
+        "UPDATE Video SET value = '[[7]]'",
+        "UPDATE Video SET value = '1e999' WHERE name = 'segments'",
+        "UPDATE Video SET value = '0' WHERE name = 'segments'",
+        "UPDATE Video SET value = '\"x\"' WHERE name = 'frames'",
+    ],
+)
+def test_rows_that_were_changed_are_told_in_words(cache: Cache, videos: Videos, change: str) -> None:
+    with cache.rollout(videos.image) as rollout:
+        loaded(rollout, videos)
+        script = (
+            "import sqlite3; memory = sqlite3.connect('/var/lib/tvsnap-video/memory.sqlite'); "
+            f"memory.execute({change!r}); memory.commit()"
+        )
+        rollout.call("write_file", {"path": "/tmp/change.py", "content": script})
+        assert rollout.call("exec", {"command": "python3 /tmp/change.py"}).exit_code == 0
+        said = rollout.call(*READS[0])
+        allowed = [DAMAGED] + ["the video is not preprocessed: call preprocess first\n"] * ("Video" in change)
+        assert said.exit_code == 1
+        assert said.output in allowed
+        if "Video" in change and "WHERE" not in change:
+            again = rollout.call(PREPROCESS, {}, timeout=600)
+            assert (again.exit_code, again.output) == (1, DAMAGED)
+
+
+def test_vectors_and_objects_that_were_changed_are_told_in_words(cache: Cache, videos: Videos) -> None:
+    changes = (
+        ("segment_localization", {"description": "x"}, "UPDATE Vectors SET vector = 'x'"),
+        ("segment_localization", {"description": "x"}, "UPDATE Vectors SET segment_id = segment_id + 100"),
+        ("object_memory_querying", {"question": "x"}, "UPDATE Objects SET category = zeroblob(3)"),
+        ("object_memory_querying", {"question": "x"}, "UPDATE Objects SET category = hex(zeroblob(15000000))"),
+    )
+    for name, arguments, change in changes:
+        with cache.rollout(videos.image) as rollout:
+            loaded(rollout, videos)
+            script = (
+                "import sqlite3; memory = sqlite3.connect('/var/lib/tvsnap-video/memory.sqlite'); "
+                f"memory.execute({change!r}); memory.commit()"
+            )
+            rollout.call("write_file", {"path": "/tmp/change.py", "content": script})
+            assert rollout.call("exec", {"command": "python3 /tmp/change.py"}).exit_code == 0
+            said = rollout.call(name, arguments)
+            assert (said.exit_code, said.output) == (1, DAMAGED), change
+
+
+def test_a_program_that_ends_without_an_answer_is_told_in_words(cache: Cache, videos: Videos) -> None:
+    for body, of_load in (
+        ("exit 0", "the program of the video tools gave no answer\n"),
+        ("echo 'TypeError: x' >&2; exit 3", "the program of the video tools ended with status 3\n"),
+        ('echo \'{"failed": "\\ud800"}\'', "?\n"),
+    ):
+        with cache.rollout(videos.image) as rollout:
+            loaded(rollout, videos)
+            rollout.call("write_file", {"path": "/tmp/x", "content": f"#!/bin/bash\n{body}\n"})
+            rollout.call("exec", {"command": "chmod +x /tmp/x; rm /usr/bin/python3; cp /tmp/x /usr/bin/python3"})
+            for name, arguments in ((PREPROCESS, {}), *READS):
+                said = rollout.call(name, arguments)
+                assert said.exit_code == 1
+                assert said.output == (DAMAGED if body == "exit 0" else of_load)
+            assert rollout.call(LOAD, {"video_name": videos.questions[0].video_name}).output == of_load
 
 
 @pytest.mark.parametrize(
@@ -164,7 +265,7 @@ def test_what_an_agent_answers_in_place_of_the_program_is_no_error_of_the_host(
         for name, arguments in READS:
             said = rollout.call(name, arguments)
             assert said.exit_code == 1
-            assert said.output == "the memory of the video is damaged: load and preprocess the video again\n"
+            assert said.output == DAMAGED
 
 
 def test_a_call_that_takes_too_long_is_cut(cache: Cache, videos: Videos) -> None:

@@ -15,8 +15,8 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from tvsnap import DependencyFailed, Sandbox, UsageError
-from tvsnap.video.models import Answer, Prompt, Vectors
+from tvsnap import Sandbox, UsageError
+from tvsnap.video.models import MOST_COST, Answer, Prompt, Vectors, failure
 
 One = TypeVar("One")
 Said = TypeVar("Said")
@@ -26,6 +26,10 @@ _MINUTE = 60.0
 _BATCH = 128
 """Texts of one request for embeddings; OpenAI's own limit is 2,048, those of other servers are lower."""
 _LONGEST_REASON = 300
+_ENDS = ("stop", "length", None)
+"""Values of `finish_reason` with which a text is an answer, be it cut off at its most tokens."""
+_THOUGHT, _THOUGHT_ENDS = "<think>", "</think>"
+"""What models that reason put around their thoughts, unless their server takes these out."""
 
 
 class _Course:
@@ -156,15 +160,14 @@ class _Client:
             self.fail(f"what it answered is no JSON: {response.text[:80]!r}")
         if not isinstance(said, dict):
             self.fail(f"what it answered is no JSON object: {response.text[:80]!r}")
+        if said.get("error"):  # beside whatever there is of an answer
+            self.fail(f"it answered an error: {_message(said['error'])}")
         return said
 
     def fail(self, reason: str) -> NoReturn:
         """Raises DependencyFailed with the model, the address and a reason, without the key."""
         told = " ".join((reason.replace(self._key, "(the key)") if self._key else reason).split())
-        raise DependencyFailed(
-            f"the model {self.model!r} at {self.url} failed: {told[:_LONGEST_REASON]}; nothing is recorded, and the "
-            "call can be made again"
-        ) from None
+        raise failure(self.model, f"at {self.url} failed: {told[:_LONGEST_REASON]}") from None
 
     def package(self) -> Any:
         """Returns the package; raises UsageError if it is missing."""
@@ -259,8 +262,9 @@ class Endpoint:
         self.identity = _identity("endpoint", self._client, settings)
 
     def ask(self, prompts: Sequence[Prompt], *, sandbox: Sandbox | None = None, seconds: float) -> list[Answer]:
-        """See `Model.ask`. An answer's cost is one of `requests`, its `prompt_tokens` and `completion_tokens` as far as
-        the endpoint tells them, and their `usd`.
+        """See `Model.ask`. What a model thinks first, between `<think>` and `</think>`, is no part of its answer; an
+        answer that is cut off at its most tokens is given as far as it came. An answer's cost is one of `requests`, its
+        `prompt_tokens` and `completion_tokens` as far as the endpoint tells them, and their `usd`.
 
         Raises:
             DependencyFailed: the endpoint gave no usable answer to one of the prompts.
@@ -286,9 +290,14 @@ class Endpoint:
             self._client.fail(f"it refused: {refusal}")
         if finish == "content_filter":
             self._client.fail("its content filter stopped the answer")
+        if finish not in _ENDS:
+            self._client.fail(f"it did not come to the end of an answer (finish_reason {json.dumps(finish)})")
         if not isinstance(text, str) or not text.strip():
             self._client.fail(f"its answer is empty (finish_reason {finish!r})")
-        return Answer(text, _cost(said, self._prices))
+        answer = _without_thoughts(text)
+        if not answer:
+            self._client.fail(f"it thought, and did not answer (finish_reason {finish!r})")
+        return Answer(answer, _cost(said, self._prices))
 
 
 class EndpointEmbedder:
@@ -376,12 +385,23 @@ def _cost(said: Mapping[str, Any], prices: tuple[float, float] | None) -> dict[s
         return cost
     for unit in ("prompt_tokens", "completion_tokens"):
         number = usage.get(unit)
-        if isinstance(number, int) and number >= 0:
+        if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MOST_COST:
             cost[unit] = number
-    if prices is not None and "prompt_tokens" in cost:
+    told = all(unit in cost or usage.get(unit) is None for unit in ("prompt_tokens", "completion_tokens"))
+    if prices is not None and told and "prompt_tokens" in cost:
         spent = prices[0] * cost["prompt_tokens"] + prices[1] * cost.get("completion_tokens", 0)
-        cost["usd"] = spent / 1e6
+        if spent / 1e6 <= MOST_COST:
+            cost["usd"] = spent / 1e6
     return cost
+
+
+def _without_thoughts(text: str) -> str:
+    """Returns an answer without the thoughts that it begins with; "" if there is nothing else."""
+    before, end, after = text.partition(_THOUGHT_ENDS)
+    begins = before.lstrip().startswith(_THOUGHT)
+    if end and (begins or _THOUGHT not in before):  # some templates of chats have put the first mark into the prompt
+        return after.strip()
+    return "" if begins else text
 
 
 def _identity(kind: str, client: _Client, settings: Mapping[str, Any]) -> str:
@@ -392,10 +412,13 @@ def _identity(kind: str, client: _Client, settings: Mapping[str, Any]) -> str:
 def _reason(response: Any) -> str:
     """Returns what an endpoint says of an error; OpenAI's has an object `error` with a `message`."""
     try:
-        error = response.json()["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
+        return _message(response.json()["error"])
     except (KeyError, TypeError, ValueError):
         return str(response.text) or "no reason given"
+
+
+def _message(error: Any) -> str:
+    return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
 def _raw_response(openai: Any) -> Any:

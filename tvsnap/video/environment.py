@@ -8,6 +8,7 @@ sandbox. The other four read that memory.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import shlex
@@ -20,7 +21,6 @@ from typing import Annotated, Any
 
 from tvsnap import (
     CallContext,
-    DependencyFailed,
     InfrastructureError,
     Sandbox,
     TerminalEnvironment,
@@ -31,7 +31,7 @@ from tvsnap import (
 )
 from tvsnap.guest.packing import packed
 from tvsnap.video import prompts
-from tvsnap.video.models import Asked, Model, Models, runs_in_sandbox
+from tvsnap.video.models import Asked, Model, Models, failure, runs_in_sandbox
 
 FOLDER = "/var/lib/tvsnap-video"
 """The directory of a video's memory, inside."""
@@ -39,7 +39,7 @@ MOST_CAPTIONS = 15
 """Captions that one call returns, as in VideoAgent."""
 CANDIDATES = 5
 """Segments that `segment_localization` returns, as in VideoAgent."""
-_VERSION = "1"
+_VERSION = "2"
 _FRAMES = 4
 """Frames of a segment, and of three segments that a question is about."""
 _PROGRAM = "/run/tvsnap/video.pyz"
@@ -49,6 +49,7 @@ _LARGEST_ANSWER = 64 << 20
 _LARGEST_FRAME = 4 << 20
 _LEAST_MEMORY = 1 << 30
 """Bytes of addresses that a decoder may take, at least; else three quarters of the sandbox's memory."""
+_DAMAGED = "the memory of the video is damaged: load and preprocess the video again"
 _BATCH = 32
 """Segments whose frames are in this process at once."""
 
@@ -59,7 +60,7 @@ _ANSWERS: Mapping[str, Any] = {
     "preprocess": {"segments": [_SEGMENT], "frames": _COUNT},
     "finish": {"segments": _COUNT, "objects": _ID},
     "captions": {"total": _COUNT, "frames": _COUNT, "segments": [_SEGMENT]},
-    "search": {"total": _COUNT, "segments": [_SEGMENT]},
+    "search": {"total": _COUNT, "segments": [_SEGMENT], "other_length": str},
     "things": {"total": _COUNT, "objects": [{"object_id": _ID, "category": str, "segments": [_ID]}]},
     "query": {},
 }
@@ -162,6 +163,7 @@ class VideoEnvironment(TerminalEnvironment):
     ) -> ToolResult:
         """Returns the five segments that are most relevant to a textual description, with their captions."""
         with _Call(context) as call:
+            call.step("captions", {"first": 0, "last": -1})  # models are paid for a video that is preprocessed only
             found = call.search(self._models, description, CANDIDATES)
             listed = {one["segment_id"]: one["caption"] for one in found["segments"]}
             call.say(f"{_range(found['total'])} The most relevant segments are: {listed}.")
@@ -231,7 +233,11 @@ class _Call:
         elif isinstance(error, ToolFailed):  # models may have been paid before
             self.say(str(error))
             self._exit_code = 1
-        return isinstance(error, (_OutOfTime, ToolFailed))
+        elif isinstance(error, OSError):  # of a file in the sandbox; those of models are failures of theirs
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self.say("there is no space left for the memory of the video" if full else _DAMAGED)
+            self._exit_code = 1
+        return isinstance(error, (_OutOfTime, ToolFailed, OSError))
 
     @property
     def result(self) -> ToolResult:
@@ -241,6 +247,7 @@ class _Call:
 
     def say(self, text: str) -> None:
         """Sets the output."""
+        text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair
         self._output = text if text.endswith("\n") else f"{text}\n"
 
     def step(self, name: str, request: Mapping[str, Any], *, large: bool = False) -> dict[str, Any]:
@@ -255,9 +262,8 @@ class _Call:
         outcome = sandbox.exec(command, timeout=self.asked.left, separate=True)
         if outcome.timed_out:
             raise _OutOfTime
-        if outcome.exit_code != 0 or outcome.truncated:
-            lines = (outcome.errors or b"").decode("utf-8", "replace").strip().splitlines() or ["no reason"]
-            raise ToolFailed(f"the program of the video tools ended with status {outcome.exit_code}: {lines[-1]}")
+        if outcome.exit_code != 0:  # it was ended from outside, or an agent has changed what Python runs
+            raise ToolFailed(f"the program of the video tools ended with status {outcome.exit_code}")
         in_file = "answer" in request and not outcome.output.strip()
         answer = sandbox.read_file(_ANSWER, limit=_LARGEST_ANSWER) if in_file else outcome.output
         try:
@@ -266,13 +272,8 @@ class _Call:
             said = None
         if isinstance(said, dict) and isinstance(said.get("failed"), str):
             raise ToolFailed(said["failed"])
-        if isinstance(said, dict) and isinstance(said.get("other_length"), str):
-            raise DependencyFailed(
-                "the embedder gives vectors of another length than it did when the video was preprocessed; nothing is "
-                "recorded, and the call can be made again"
-            )
         if not _has_shape(said, _ANSWERS[name]):  # an agent has changed the memory, or what Python runs
-            raise ToolFailed("the memory of the video is damaged: load and preprocess the video again")
+            raise ToolFailed("the program of the video tools gave no answer" if name == "load" else _DAMAGED)
         return dict(said)
 
     def search(self, models: Models, description: str, most: int) -> dict[str, Any]:
@@ -280,9 +281,16 @@ class _Call:
         vectors = {"text": self.asked.text_vectors(models.embedder, [description])}
         if models.pictures is not None:
             vectors["pictures"] = self.asked.text_vectors(models.pictures, [description])
-        return self.step(
+        said = self.step(
             "search", {"vectors": {space: _encoded(one)[0] for space, one in vectors.items()}, "most": most}
         )
+        if said["other_length"]:
+            model = models.pictures if said["other_length"] == "pictures" else None
+            raise failure(
+                (model or models.embedder).identity,
+                "gives vectors of another length than it did when the video was preprocessed",
+            )
+        return said
 
     def frames(self, first: int, last: int, total: int) -> list[bytes]:
         """Returns the frames of some segments as JPEG files: of `total` ones that there are, the last at least."""

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tvsnap import DependencyFailed, Sandbox, UsageError
-from tvsnap.video.models import Answer, Prompt, Vectors
+from tvsnap import Sandbox, UsageError
+from tvsnap.video.models import Answer, Prompt, Vectors, failure
 
 _PARTS = (".safetensors", ".json", ".txt", ".model", ".jinja")
 """What a model consists of; pickles (`.bin`) are not loaded, as they may be programs."""
@@ -74,20 +74,18 @@ class _Loaded:
         try:
             with Image.open(io.BytesIO(picture), formats=("JPEG",)) as found:
                 if math.prod(found.size) > self._most_pixels:
-                    raise DependencyFailed(
-                        f"the model {self.name!r} was given a picture of {found.width} x {found.height} pixels, and "
-                        f"most_pixels is {self._most_pixels}"
+                    raise failure(
+                        self.name,
+                        f"was given a picture of {found.width} x {found.height} pixels, and most_pixels is "
+                        f"{self._most_pixels}",
                     )
                 return found.convert("RGB")
         except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
-            raise DependencyFailed(f"the model {self.name!r} was given what is no JPEG file: {error}") from None
+            raise failure(self.name, f"was given what is no JPEG file: {error}") from None
 
     def out_of_time(self) -> None:
         """Raises DependencyFailed."""
-        raise DependencyFailed(
-            f"the model {self.name!r} was not done when the call's time was over; nothing is recorded, and the call "
-            "can be made again"
-        )
+        raise failure(self.name, "was not done when the call's time was over")
 
 
 class Clip:
@@ -201,7 +199,7 @@ class Captioner:
             self._loaded.out_of_time()  # the answer may be cut off
         text = processor.decode(found, skip_special_tokens=True).strip()
         if not text:
-            raise DependencyFailed(f"the model {self._loaded.name!r} gave an empty answer")
+            raise failure(self._loaded.name, "gave an empty answer")
         return Answer(text, {"prompt_tokens": given, "completion_tokens": len(found)})
 
 

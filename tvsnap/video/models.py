@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections import defaultdict
@@ -18,6 +17,9 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LONGEST_ANSWER = 100_000
 """Characters."""
 _KINDS = {"ask": "Model", "embed_texts": "Embedder", "embed_pictures": "PictureEmbedder"}
+MOST_COST = 2.0**53
+"""A number of a cost, at most: the largest below which a float tells whole numbers apart."""
+_AGAIN = "nothing is recorded, and the call can be made again"
 _CLEARING = 30.0
 """Seconds."""
 _REQUEST = "/tmp/.tvsnap-prompts.json"
@@ -181,6 +183,16 @@ class InSandbox:
         return [Answer(one) for one in answers]
 
 
+def failure(identity: str, reason: str) -> DependencyFailed:
+    """Returns the error that says that a model failed.
+
+    Args:
+        identity: which model it is.
+        reason: what follows its name, such as "gave an empty answer".
+    """
+    return DependencyFailed(f"the model {identity!r} {reason}; {_AGAIN}")
+
+
 def runs_in_sandbox(model: Model | None) -> bool:
     """Returns whether a model is given the sandbox, and so may change it."""
     return bool(getattr(model, "in_sandbox", False))
@@ -261,60 +273,70 @@ class Asked:
             return []
         sandbox = self._sandbox if runs_in_sandbox(model) else None
         answers = self._ask(model, lambda: list(model.ask(prompts, sandbox=sandbox, seconds=self.left)))
-        if len(answers) != len(prompts) or not all(isinstance(one, Answer) and one.text.strip() for one in answers):
-            raise DependencyFailed(
-                f"the model {model.identity!r} must give a text for each of {len(prompts)} prompts, and did not"
-            )
+        texts = [one.text for one in answers if isinstance(one, Answer) and isinstance(one.text, str)]
+        if not len(answers) == len(texts) == len(prompts) or not all(text.strip() for text in texts):
+            raise failure(model.identity, f"must give a text for each of {len(prompts)} prompts, and did not")
         for one in answers:
             if "\0" in one.text or _SURROGATE.search(one.text) or len(one.text) > _LONGEST_ANSWER:
-                raise DependencyFailed(
-                    f"the model {model.identity!r} gave no text of at most {_LONGEST_ANSWER} characters: it has "
-                    f"{len(one.text)}, or a NUL, or half of a surrogate pair"
+                raise failure(
+                    model.identity,
+                    f"gave no text of at most {_LONGEST_ANSWER} characters: it has {len(one.text)}, or a NUL, or half "
+                    "of a surrogate pair",
                 )
             self._add(one.cost, model)
         return [one.text.strip() for one in answers]
 
     def text_vectors(self, model: Embedder, texts: Sequence[str]) -> list[bytes]:
-        """Returns vectors of texts, packed as 32-bit numbers; raises what `texts` does."""
-        return self._packed(model, len(texts), lambda: model.embed_texts(texts, seconds=self.left))
+        """Returns vectors of texts, of length 1, packed as 32-bit numbers; raises what `texts` does.
+
+        Only of a text without any character may the vector be zero.
+        """
+        return self._packed(model, texts, lambda: model.embed_texts(texts, seconds=self.left))
 
     def picture_vectors(self, model: PictureEmbedder, pictures: Sequence[bytes]) -> list[bytes]:
-        """Returns vectors of pictures, packed as 32-bit numbers; raises what `texts` does."""
-        return self._packed(model, len(pictures), lambda: model.embed_pictures(pictures, seconds=self.left))
+        """Returns vectors of pictures, of length 1, packed as 32-bit numbers; raises what `texts` does."""
+        return self._packed(model, pictures, lambda: model.embed_pictures(pictures, seconds=self.left))
 
-    def _packed(self, model: Embedder, count: int, ask: Any) -> list[bytes]:
+    def _packed(self, model: Embedder, given: Sequence[str] | Sequence[bytes], ask: Any) -> list[bytes]:
         import numpy
 
         said = self._ask(model, ask)
         try:
-            vectors = [numpy.asarray(one, dtype="<f4") for one in said.vectors]
-        except (TypeError, ValueError) as error:
-            raise DependencyFailed(f"the embedder {model.identity!r} gave no vectors: {error}") from None
+            vectors = [numpy.asarray(one, dtype=float) for one in said.vectors]
+        except (AttributeError, OverflowError, TypeError, ValueError) as error:
+            raise failure(model.identity, f"gave no vectors: {error}") from None
         shapes = {one.shape for one in vectors}
         finite = all(numpy.isfinite(one).all() for one in vectors)
-        if len(vectors) != count or len(shapes) > 1 or not finite or any(len(shape) != 1 for shape in shapes):
-            raise DependencyFailed(
-                f"the embedder {model.identity!r} must give {count} lists of finite numbers, all of one length"
-            )
+        if len(vectors) != len(given) or len(shapes) > 1 or not finite or any(len(shape) != 1 for shape in shapes):
+            raise failure(model.identity, f"must give {len(given)} lists of finite numbers, all of one length")
+        if any(one and not vector.any() for one, vector in zip(given, vectors, strict=True)):
+            raise failure(model.identity, "gave a vector of zeros, which is similar to nothing")
         self._add(said.cost, model)
-        return [one.tobytes() for one in vectors]
+        # Only directions are compared. First the largest number becomes 1: a square of the numbers may be no float.
+        scaled = [one / numpy.abs(one).max() if one.any() else one for one in vectors]
+        return [(one / (numpy.linalg.norm(one) or 1.0)).astype("<f4").tobytes() for one in scaled]
 
     def _ask(self, model: Model | Embedder, ask: Any) -> Any:
         began = time.monotonic()
         try:
             return ask()
+        except DependencyFailed as error:
+            if str(error).endswith(_AGAIN):
+                raise
+            raise failure(model.identity, f"failed: {error}") from error
         except (InfrastructureError, UsageError):
             raise
         except Exception as error:
-            raise DependencyFailed(
-                f"the model {model.identity!r} failed: {type(error).__name__}: {error}; nothing is recorded, and the "
-                "call can be made again"
-            ) from error
+            raise failure(model.identity, f"failed: {type(error).__name__}: {error}") from error
         finally:
             self._cost["model_s"] += round(time.monotonic() - began, 3)
 
     def _add(self, cost: Mapping[str, float], model: Model | Embedder) -> None:
+        known = isinstance(cost, Mapping) and all(
+            isinstance(unit, str) and isinstance(number, (int, float)) and 0 <= number <= MOST_COST
+            for unit, number in cost.items()
+        )
+        if not known:
+            raise failure(model.identity, f"gave a cost that is no number from 0 to 2^53: {str(cost)[:80]}")
         for unit, number in cost.items():
-            if not isinstance(number, (int, float)) or not 0 <= number < math.inf:
-                raise DependencyFailed(f"the model {model.identity!r} gave a cost that is no number: {cost}")
             self._cost[unit] += number

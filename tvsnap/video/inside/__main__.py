@@ -25,13 +25,19 @@ def main() -> int:
     try:
         step = getattr(importlib.import_module(f".{_MODULES.get(name, 'reading')}", __package__), name)
         answer: dict[str, Any] = step(request)
+        if "answer" in request:
+            Path(request["answer"]).write_text(json.dumps(answer))
+            return 0
     except Failed as failure:
         answer = {"failed": str(failure)}
-    written = json.dumps(answer)
-    if "answer" in request and "failed" not in answer:
-        Path(request["answer"]).write_text(written)
-    else:
-        print(written)
+    except OSError as error:
+        answer = {"failed": f"the memory of the video cannot be read or written: {error.strerror or 'no reason given'}"}
+    except MemoryError:
+        answer = {"failed": "the sandbox has not enough memory for the video"}
+    try:
+        print(json.dumps(answer))
+    except (TypeError, ValueError):  # of a memory whose rows were changed: it is no answer
+        print("{}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import stat
 import subprocess
@@ -36,6 +37,12 @@ _NARROWEST = 0.1
 _CUT = 12
 """How much of 100 two frames must differ for a cut; 10 is FFmpeg's own value, which soft changes reach too."""
 _LONGEST_REASON = 300
+_FORMATS = (
+    "3gp,apng,asf,av1,avi,dv,flv,gif,gxf,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp4,mpeg,mpegts,mpegvideo,mxf,nut,obu,"
+    "ogg,rm,swf,webm,wtv,yuv4mpegpipe"
+)
+"""FFmpeg's names of the formats that are taken. Others are lists of files, texts that it would paint, or sounds."""
+_REFUSED = re.compile(r"\[([\w,-]+) @ \w+\] Format not on whitelist")
 _WANTS = ("Cannot allocate memory", "Resource temporarily unavailable", "No space left on device")
 """What FFmpeg says where a limit of the sandbox stops it, before it complains of what follows from that."""
 
@@ -80,10 +87,10 @@ def run(arguments: list[str], memory: int, **options: Any) -> subprocess.Complet
 
 
 def checked(arguments: list[str], memory: int, **options: Any) -> bytes:
-    """Returns what a program printed, like `run`; raises RuntimeError if it fails, which is no video's fault."""
+    """Returns what a program printed, like `run`; raises Failed if it fails."""
     done = run(arguments, memory, **options)
     if done.returncode:
-        raise RuntimeError(f"{arguments[0]} ended with status {done.returncode}: {done.stderr[-_LONGEST_REASON:]!r}")
+        raise Failed(f"{arguments[0]} ended with status {done.returncode}: {_reason(done.stderr, '')}")
     return done.stdout
 
 
@@ -92,8 +99,17 @@ def probe(path: str, memory: int) -> Video:
     _check_file(path)
     entries = (
         "format=format_name,duration,start_time:stream=codec_type,width,height,duration:stream_disposition=attached_pic"
+        ":stream_side_data=rotation"
     )
     said = run(_tool("ffprobe", "-show_entries", entries, "-of", "json", f"file:{path}"), memory)
+    refused = _REFUSED.search(said.stderr.decode("utf-8", "replace"))
+    if refused:
+        name = refused[1]
+        if name.endswith("_pipe") or "image2" in name.split(","):
+            raise Failed(f"{path} is a single picture, no video")
+        raise Failed(
+            f"{path} is not a video that is taken: FFmpeg finds the format {name}, not {_FORMATS.replace(',', ', ')}"
+        )
     try:
         told = json.loads(said.stdout)
         streams, container = told["streams"], told["format"]
@@ -104,10 +120,11 @@ def probe(path: str, memory: int) -> Video:
     if not pictures:
         raise Failed(f"{path} has no pictures: it is no video")
     names = str(container.get("format_name", ""))
-    if names.endswith("_pipe") or "image2" in names.split(","):
-        raise Failed(f"{path} is a single picture, no video")
     first = pictures[0]
     width, height = int(first["width"]), int(first["height"])
+    turns = [_number(one.get("rotation")) for one in first.get("side_data_list", [])]
+    if any(round(degrees / 90) % 2 for degrees in turns):  # frames are decoded as they are to be shown
+        width, height = height, width
     if width * height > MOST_PIXELS:
         raise Failed(f"{path} has frames of {width} x {height} pixels; at most {MOST_PIXELS} are decoded")
     if not _NARROWEST <= width / height <= 1 / _NARROWEST:
@@ -142,7 +159,7 @@ def decode(video: Video, folder: Path, cuts: Path, memory: int) -> Iterator[nump
     most = video.segments * FRAMES_PER_SEGMENT
     height = video.small_height
     graph = (
-        f"[0:v:0]scdet=threshold={_CUT},metadata=mode=print:key=lavfi.scd.time:file={cuts},fps={RATE:g}:round=near,"
+        f"[0:v:0]scdet=threshold={_CUT},metadata=mode=print:key=lavfi.scd.time:file={cuts},fps={RATE:g}:round=near:eof_action=pass,"
         f"split=2[kept][small];[kept]scale='min({WIDTH},iw)':-2,format=yuvj420p[frames];"
         f"[small]scale={SMALL_WIDTH}:{height}:flags=area,format=rgb24[raw]"
     )
@@ -199,8 +216,9 @@ def _check_file(path: str) -> None:
 
 
 def _tool(name: str, *arguments: str) -> list[str]:
-    # A file that is a list of others may name files only: no address, no device.
-    return [name, "-hide_banner", "-v", "error", "-protocol_whitelist", "file,pipe", *arguments]
+    # A file may name others only as files: no address, no device.
+    limits = ("-protocol_whitelist", "file,pipe", "-format_whitelist", _FORMATS)
+    return [name, "-hide_banner", "-v", "error", *limits, *arguments]
 
 
 def _length(path: str, memory: int) -> float:

@@ -6,6 +6,7 @@ The tables of objects are those of VideoAgent, so that a program written for one
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -19,6 +20,15 @@ FRAMES = FOLDER / "frames"
 FILE = FOLDER / "memory.sqlite"
 UNFINISHED = FOLDER / "memory.unfinished.sqlite"
 MOST_ROWS = 200
+_LONGEST_RESULT = 100_000
+_LONGEST_TEXT = 100_000
+"""Characters, as many as a model's answer may have."""
+DAMAGED = "the memory of the video is damaged: load and preprocess the video again"
+_STRANGE = (
+    *(sqlite3.Error, sqlite3.Warning, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError),
+    ValueError,
+)
+"""What is raised where a memory has rows that are not as they were written."""
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE Video (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -41,22 +51,26 @@ class OtherLength(Exception):
 
 @contextmanager
 def opened(path: Path = FILE, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """A block in which a memory is open; raises Failed if there is none, or if something else has damaged it."""
+    """A block in which a memory is open, and nothing but it is read or written; raises Failed if there is none, if
+    something else has damaged it, or if there is no space left.
+    """
     if not path.exists():
         raise Failed("no video is loaded: call load_video_into_sandbox first")
     if not path.is_file():  # SQLite would wait for who writes into a pipe
-        raise Failed("the memory of the video is damaged (it is no file): load and preprocess the video again")
+        raise Failed(DAMAGED)
     mode = "rw" if write else "ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"file:{path}?mode={mode}", uri=True)) as memory, memory:
             yield memory
-    except sqlite3.DatabaseError as error:
-        raise Failed(f"the memory of the video is damaged ({error}): load and preprocess the video again") from None
+    except _STRANGE as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            raise Failed("there is no space left for the memory of the video") from None
+        raise Failed(DAMAGED) from None
 
 
 def created(path: Path, video: Video) -> None:
     """Makes an empty memory of a video."""
-    path.unlink(missing_ok=True)
+    cleared(path)
     with closing(sqlite3.connect(path)) as memory, memory:
         # One file only, always whole: it is written beside the one in use, and takes its place.
         memory.executescript(f"PRAGMA journal_mode = OFF; PRAGMA user_version = {_VERSION}; {_SCHEMA}")
@@ -64,6 +78,14 @@ def created(path: Path, video: Video) -> None:
         memory.executemany(
             "INSERT INTO Video VALUES (?, ?)", [(key, json.dumps(value)) for key, value in facts.items()]
         )
+
+
+def cleared(path: Path) -> None:
+    """Removes what there is, a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def described(memory: sqlite3.Connection) -> dict[str, Any]:
@@ -74,15 +96,20 @@ def described(memory: sqlite3.Connection) -> dict[str, Any]:
 def loaded(memory: sqlite3.Connection) -> Video:
     """Returns the video of a memory."""
     known = described(memory)
-    return Video(known["path"], known["seconds"], known["width"], known["height"], known["sound"])
+    facts = [known[name] for name in ("path", "seconds", "width", "height", "sound")]
+    if [type(fact) for fact in facts] != [str, float, int, int, bool]:
+        raise ValueError(facts)
+    return Video(*facts)
 
 
 def count(memory: sqlite3.Connection) -> int:
     """Returns the number of segments; raises Failed unless the video was preprocessed."""
     known = described(memory)
-    if not known.get("preprocessed"):
+    if known["preprocessed"] is not True:
         raise Failed("the video is not preprocessed: call preprocess first")
-    return int(known["segments"])
+    if type(known["segments"]) is not int:
+        raise ValueError(known)
+    return known["segments"]
 
 
 def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str, Any]]:
@@ -91,7 +118,10 @@ def segments(memory: sqlite3.Connection, first: int, last: int) -> list[dict[str
     rows = memory.execute(
         f"SELECT {', '.join(names)} FROM Segments WHERE segment_id BETWEEN ? AND ? ORDER BY segment_id", (first, last)
     )
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    if any(len(one[name]) > _LONGEST_TEXT for one in found for name in names[1:]):
+        raise ValueError("a text that no tool has written")
+    return found
 
 
 def nearest(memory: sqlite3.Connection, queries: Mapping[str, bytes], most: int) -> list[int]:
@@ -124,6 +154,8 @@ def objects(memory: sqlite3.Connection) -> list[dict[str, Any]]:
     )
     found: dict[int, dict[str, Any]] = {}
     for number, category, segment in rows:
+        if len(category) > _LONGEST_TEXT:
+            raise ValueError("a category that no tool has written")
         one = found.setdefault(number, {"object_id": number, "category": category, "segments": []})
         one["segments"].append(segment)
     return list(found.values())
@@ -146,6 +178,8 @@ def query(memory: sqlite3.Connection, program: str) -> dict[str, Any]:
     except (sqlite3.Error, sqlite3.Warning) as error:
         return {"error": str(error)}
     told = [[field.hex() if isinstance(field, bytes) else field for field in row] for row in rows[:MOST_ROWS]]
+    if len(json.dumps(told)) > _LONGEST_RESULT:
+        return {"error": f"the rows have more than {_LONGEST_RESULT} characters"}
     return {"rows": told, "more": len(rows) > MOST_ROWS}
 
 

@@ -50,8 +50,12 @@ def search(request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             found = memory.nearest(known, queries, request["most"])
         except memory.OtherLength as other:
-            return {"other_length": str(other)}
-        return {"total": total, "segments": [memory.segments(known, one, one)[0] for one in found]}
+            return {"total": total, "segments": [], "other_length": str(other)}
+        return {
+            "total": total,
+            "segments": [memory.segments(known, one, one)[0] for one in found],
+            "other_length": "",
+        }
 
 
 def things(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
+import re
 import sqlite3
 import tempfile
 import urllib.error
@@ -24,6 +24,7 @@ from .media import Failed, Video
 _BLOCK = 1 << 20
 _DIFFERS = 12.0
 """Levels of 255 by which a part of a frame must differ from another frame for its text to be read anew."""
+_WITH_PASSWORD = re.compile(r"[^/]*/*[^/?#]*@")
 _PARTS = 8
 """Rows and columns of parts in which frames are compared."""
 
@@ -33,8 +34,11 @@ def load(request: Mapping[str, Any]) -> dict[str, Any]:
     name = request["video"]
     path = _downloaded(name) if name.lower().startswith(("http:", "https:")) else os.path.abspath(name)
     video = media.probe(path, request["memory"])
-    memory.FOLDER.mkdir(parents=True, exist_ok=True)
-    _clear(memory.FRAMES)
+    if not memory.FOLDER.is_dir():
+        memory.cleared(memory.FOLDER)
+        memory.FOLDER.mkdir(parents=True)
+    for each in memory.FOLDER.iterdir():
+        memory.cleared(each)
     memory.created(memory.UNFINISHED, video)
     memory.UNFINISHED.replace(memory.FILE)
     return {**vars(video), "segments": video.segments}
@@ -49,7 +53,7 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
         raise Failed(f"{video.path} is another video than the one that was loaded: load it again")
     work = memory.FOLDER / "work"
     for folder in (memory.FRAMES, work):  # a call that was cut may have left them
-        _clear(folder)
+        memory.cleared(folder)
         folder.mkdir()
     try:
         tracker, changed, cuts = _watched(video, work, request["memory"])
@@ -58,10 +62,10 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
         wav = work / "sound.wav"
         heard = words.spoken(wav, request["memory"]) if media.sound(video, wav, request["memory"]) else {}
     finally:
-        _clear(work)
+        memory.cleared(work)
     shown = dict(zip(changed, read, strict=True))
-    # The file may say that it is longer than its pictures are.
-    seen = replace(video, seconds=min(video.seconds, round(len(frames) / media.RATE + 0.5, 3)))
+    # The file may say that it is longer than its pictures are: no segment is without a frame.
+    seen = replace(video, seconds=min(video.seconds, len(frames) / media.RATE))
     memory.created(memory.UNFINISHED, seen)
     with memory.opened(memory.UNFINISHED, write=True) as made:
         _kept(made, seen, tracker, shown, heard, cuts)
@@ -123,6 +127,8 @@ def _differs(frame: numpy.ndarray, other: numpy.ndarray) -> bool:
 
 def _downloaded(address: str) -> str:
     """Returns the path of a file with what is at an address; a file of its name is replaced once all has come."""
+    if _WITH_PASSWORD.match(address):
+        raise Failed("an address with a user or a password is not fetched, as calls are kept: fetch it with a program")
     try:
         name = os.path.basename(unquote(urlsplit(address).path)).replace("\0", "") or "video"
     except ValueError as error:
@@ -140,10 +146,3 @@ def _downloaded(address: str) -> str:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Failed(f"{address} cannot be fetched: {reason}") from None
     return os.path.abspath(name)
-
-
-def _clear(folder: Path) -> None:
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
