@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy
@@ -49,7 +50,7 @@ def no_warnings() -> Iterator[None]:
 
 
 def unpacked(packed: bytes) -> list[float]:
-    return numpy.frombuffer(packed, "<f4").tolist()
+    return [float(number) for number in numpy.frombuffer(packed, "<f4")]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,12 @@ def unpacked(packed: bytes) -> list[float]:
 )
 def test_vectors_that_cannot_be_compared_are_a_failure(vectors: Any, reason: str) -> None:
     embedder = Given(vectors)
-    for ask in (
-        lambda: Asked(None, 9).text_vectors(embedder, ["a", "b"]),
-        lambda: Asked(None, 9).picture_vectors(embedder, [b"a", b"b"]),
-    ):
+    asked = Asked(None, 9)
+    ways: list[Callable[[], object]] = [
+        partial(asked.text_vectors, embedder, ["a", "b"]),
+        partial(asked.picture_vectors, embedder, [b"a", b"b"]),
+    ]
+    for ask in ways:
         with pytest.raises(DependencyFailed, match=reason) as raised:
             ask()
         assert str(raised.value).startswith("the model 'given' ")
