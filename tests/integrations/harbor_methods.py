@@ -149,6 +149,14 @@ async def main() -> None:
     assert ate.return_code != 0, "more memory than Harbor said"
     await limited.stop(delete=True)
 
+    cancelled = environment("cancelled")
+    await cancelled.start(force_build=False)
+    waiting = asyncio.create_task(cancelled.exec("touch /tmp/begun; sleep 600"))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await cancelled.stop(delete=True)
+
     unlimited = environment("unlimited", override_memory_mb=100, memory_enforcement_policy=ResourceMode.IGNORE)
     await unlimited.start(force_build=False)
     assert (await unlimited.exec("python3 -c 'len(bytearray(200 << 20))'")).return_code == 0

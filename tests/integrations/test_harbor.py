@@ -341,6 +341,10 @@ def test_each_method_of_an_environment(
         r"stdout='all the way\n' stderr=None return_code=0",
     ]
     assert answers[-1] == "attached", "the shell in the place of Harbor"
+    if where == "here":
+        with Graph(Path(harbor.home) / "tvsnap.db") as graph:
+            (found,) = (one for one in graph.summaries() if one.rollout.label == "cancelled__env")
+        assert found.ended == "cancelled"
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,7 @@ class TvsnapEnvironment(BaseEnvironment):
         self._sources = {"hit": 0, "coalesced": 0, "executed": 0}
         self._tool_time = 0.0
         self._strained: list[str] = []
+        self._outcome: str | None = None  # what ended the trial, in words; None where it goes on
         self._warned = False
         self._stopped: set[str] = set()
         super().__init__(*args, **kwargs)
@@ -208,7 +209,8 @@ class TvsnapEnvironment(BaseEnvironment):
                 upload = self.upload_dir if Path(mount["source"]).is_dir() else self.upload_file
                 await upload(mount["source"], mount["target"])
             await self._upload_environment_dir_after_start()
-        except BaseException:
+        except BaseException as error:
+            self._outcome = _outcome(error)
             await self.stop(delete=True)
             raise
 
@@ -227,7 +229,7 @@ class TvsnapEnvironment(BaseEnvironment):
             await self._write_report(rollout)
         finally:
             self._rollout = None
-            await rollout.close()
+            await rollout.close(self._outcome)
 
     async def _fetch_service_logs(self) -> None:
         if self._image is None or not any(self._sources.values()):
@@ -381,7 +383,12 @@ class TvsnapEnvironment(BaseEnvironment):
             made = rollout.exec(**arguments, timeout=timeout_sec)
         else:
             made = rollout.call("exec", arguments, timeout_sec, grade=grade)
-        result = self._counted(await made)
+        try:
+            result = self._counted(await made)
+        except BaseException as error:
+            self._outcome = _outcome(error)
+            raise
+        self._outcome = None  # a trial may go on after its agent was cancelled
         if grade is not None and result.strain:
             self._strained.append(result.strain)
             self.logger.warning(
@@ -683,6 +690,11 @@ def _reward(text: Path, data: Path) -> float | None:
                 if math.isfinite(reward):
                     return reward
     return None
+
+
+def _outcome(error: BaseException) -> str:
+    """Returns in words what ended a trial."""
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else f"{type(error).__name__}: {error}"
 
 
 def _network(policy: NetworkPolicy) -> Network:
