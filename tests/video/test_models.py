@@ -45,7 +45,7 @@ class Given:
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", RuntimeWarning)
         yield
 
 
