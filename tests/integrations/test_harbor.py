@@ -344,7 +344,7 @@ def test_each_method_of_an_environment(
     if where == "here":
         with Graph(Path(harbor.home) / "tvsnap.db") as graph:
             (found,) = (one for one in graph.summaries() if one.rollout.label == "cancelled__env")
-        assert found.ended == "cancelled"
+        assert found.ended == "CancelledError"
 
 
 @pytest.fixture(scope="module")

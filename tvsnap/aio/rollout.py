@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import awaited, begin, in_thread
+from tvsnap.aio.threads import awaited, begin, in_thread, with_its_task
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.forks import Forks
@@ -145,11 +144,10 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
         under_way = self._threads.submit(make)
         try:
-            return await asyncio.wrap_future(under_way)
+            return await with_its_task(under_way, cancellation)
         except asyncio.CancelledError:
-            if not under_way.cancelled():  # a thread makes it; ours are all for calls
+            if not under_way.cancelled():
                 self._ending = under_way
-                threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
             raise
 
     async def exec_all(

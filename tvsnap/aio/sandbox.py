@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
-from tvsnap.aio.threads import Twin, awaited, in_thread
+from tvsnap.aio.threads import Twin, awaited, in_thread, with_its_task
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.images import Image
 from tvsnap.sandboxes.protocol import Sandbox
@@ -36,13 +34,7 @@ def _ended_with_its_task(
             finally:
                 cancellation.end()
 
-        under_way = self._threads.submit(work)
-        try:
-            return await asyncio.wrap_future(under_way)
-        except asyncio.CancelledError:
-            if not under_way.cancelled():
-                threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
-            raise
+        return await with_its_task(self._threads.submit(work), cancellation)
 
     return call
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import UsageError
 
 S = TypeVar("S")
@@ -61,6 +63,16 @@ async def until_done(under_way: Future[Any]) -> None:
 
     under_way.add_done_callback(tell)
     await ended.wait()
+
+
+async def with_its_task(under_way: Future[T], cancellation: Cancellation) -> T:
+    """Returns what a call that a thread makes returns; if the awaiting task is cancelled meanwhile, so is the call."""
+    try:
+        return await asyncio.wrap_future(under_way)
+    except asyncio.CancelledError:
+        if not under_way.cancelled():  # a thread makes it; ours are all for calls
+            threading.Thread(target=cancellation.cancel, name="tvsnap-cancel", daemon=True).start()
+        raise
 
 
 async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callable[[T], None]) -> T:

@@ -25,6 +25,7 @@ from tvsnap.images.errors import ImageSpecError
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.integrations.clues import Numbered, lacking_network, reads_agent_logs
 from tvsnap.integrations.stopping import stop_command
+from tvsnap.model.arguments import outcome_of
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
 from tvsnap.model.limits import MIB, Limits
@@ -210,7 +211,7 @@ class TvsnapEnvironment(BaseEnvironment):
                 await upload(mount["source"], mount["target"])
             await self._upload_environment_dir_after_start()
         except BaseException as error:
-            self._outcome = _outcome(error)
+            self._outcome = outcome_of(error)
             await self.stop(delete=True)
             raise
 
@@ -386,7 +387,7 @@ class TvsnapEnvironment(BaseEnvironment):
         try:
             result = self._counted(await made)
         except BaseException as error:
-            self._outcome = _outcome(error)
+            self._outcome = outcome_of(error)
             raise
         self._outcome = None  # a trial may go on after its agent was cancelled
         if grade is not None and result.strain:
@@ -690,11 +691,6 @@ def _reward(text: Path, data: Path) -> float | None:
                 if math.isfinite(reward):
                     return reward
     return None
-
-
-def _outcome(error: BaseException) -> str:
-    """Returns in words what ended a trial."""
-    return "cancelled" if isinstance(error, asyncio.CancelledError) else f"{type(error).__name__}: {error}"
 
 
 def _network(policy: NetworkPolicy) -> Network:
