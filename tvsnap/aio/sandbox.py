@@ -17,24 +17,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _ended_with_its_task(
+def _executed(
     method: Callable[Concatenate[Sandbox, P], T],
 ) -> Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]]:
-    """Does what `awaited` does; what the method executes inside is ended if the awaiting task is cancelled."""
+    """Does what `awaited` does, for a method that executes something inside: `AsyncSandbox._execute` makes the call."""
 
     @functools.wraps(method)
     async def call(self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        cancellation = Cancellation()
-
         def work() -> T:
-            try:
-                with self.sandbox.turn(), cancellation.executing(self.sandbox):
-                    done: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
-                    return done
-            finally:
-                cancellation.end()
+            done: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
+            return done
 
-        return await with_its_task(self._threads.submit(work), cancellation)
+        return await self._execute(work)
 
     return call
 
@@ -74,11 +68,11 @@ class AsyncSandbox(Twin[Sandbox]):
     def _original(self) -> Sandbox:
         return self.sandbox
 
-    run = _ended_with_its_task(Sandbox.run)
+    run = _executed(Sandbox.run)
     """`Sandbox.run`, to be awaited."""
-    exec = _ended_with_its_task(Sandbox.exec)
+    exec = _executed(Sandbox.exec)
     """`Sandbox.exec`, to be awaited."""
-    exec_all = _ended_with_its_task(Sandbox.exec_all)
+    exec_all = _executed(Sandbox.exec_all)
     """`Sandbox.exec_all`, to be awaited."""
     read_file = awaited(Sandbox.read_file)
     """`Sandbox.read_file`, to be awaited."""
@@ -90,9 +84,9 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.put`, to be awaited."""
     get = awaited(Sandbox.get)
     """`Sandbox.get`, to be awaited."""
-    request = _ended_with_its_task(Sandbox.request)
+    request = _executed(Sandbox.request)
     """`Sandbox.request`, to be awaited."""
-    send_keys = _ended_with_its_task(Sandbox.send_keys)
+    send_keys = _executed(Sandbox.send_keys)
     """`Sandbox.send_keys`, to be awaited."""
     terminal = awaited(Sandbox.terminal)
     """`Sandbox.terminal`, to be awaited."""
@@ -108,6 +102,19 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.digest`, to be awaited."""
     memory = awaited(Sandbox.memory)
     """`Sandbox.memory`, to be awaited."""
+
+    async def _execute(self, work: Callable[[], T]) -> T:
+        """Returns what `work` returns, which executes something inside; that is ended with the awaiting task."""
+        cancellation = Cancellation()
+
+        def in_turn() -> T:
+            try:
+                with self.sandbox.turn(), cancellation.executing(self.sandbox):
+                    return work()
+            finally:
+                cancellation.end()
+
+        return await with_its_task(self._threads.submit(in_turn), cancellation)
 
     @contextlib.asynccontextmanager
     async def archive(self) -> AsyncIterator[IO[bytes]]:

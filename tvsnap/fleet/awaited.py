@@ -117,7 +117,7 @@ class AsyncFleet(Twin[Fleet]):
 
         sandbox = await begin(self._threads, block.__enter__, leave)
         try:
-            yield AsyncSandbox(cast("Sandbox", sandbox), self._threads)
+            yield AsyncFleetSandbox(cast("Sandbox", sandbox), self._threads)
         finally:
             await asyncio.shield(in_thread_at_last(self._threads, lambda: leave(sandbox)))
 
@@ -151,7 +151,8 @@ class AsyncFleet(Twin[Fleet]):
             begun = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), FleetForks.close)
             return AsyncForks(begun, [AsyncFleetRollout.of(one, threads) for one in begun], threads)
         made = await begin(threads, lambda: self.cache.fork(state, n), lambda forks: forks.close())
-        return AsyncForks(made, [AsyncSandbox(cast("Sandbox", one), threads) for one in made], threads)
+        sandboxes: list[AsyncSandbox] = [AsyncFleetSandbox(cast("Sandbox", one), threads) for one in made]
+        return AsyncForks(made, sandboxes, threads)
 
     @property
     def images(self) -> AsyncFleetImages:
@@ -185,6 +186,16 @@ class AsyncFleet(Twin[Fleet]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class AsyncFleetSandbox(AsyncSandbox):
+    """A sandbox of a fleet's server whose methods are awaited.
+
+    The server makes methods take turns. What a cancelled task awaited is done to its end there, as with `AsyncClient`.
+    """
+
+    async def _execute(self, work: Callable[[], V]) -> V:
+        return await in_thread(self._threads, work)
 
 
 class AsyncFleetImages(Twin[FleetImages]):
@@ -267,7 +278,7 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns its own sandbox; see `FleetRollout.sandbox`."""
-        return AsyncSandbox(cast("Sandbox", await self._made(lambda rollout: rollout.sandbox())), self._threads)
+        return AsyncFleetSandbox(cast("Sandbox", await self._made(lambda rollout: rollout.sandbox())), self._threads)
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncForks[AsyncFleetRollout]:
