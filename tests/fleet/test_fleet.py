@@ -405,6 +405,19 @@ def test_commands_that_are_none_are_refused(fleet: Fleet) -> None:
         rollout.exec_all(["true", {"command": "true"}])  # type: ignore[list-item]
 
 
+def test_a_state_at_a_server_that_was_lost_for_a_moment_is_found(three: list[Server]) -> None:
+    with Fleet([server.url for server in three]) as fleet:
+        with fleet.rollout("terminal", salt="a moment") as rollout:
+            bash(rollout, "echo kept > /tmp/f")
+            state = rollout.state
+        nodes = fleet._nodes
+        nodes.mark_lost(nodes.knowing(state), TimeoutError("too late"))
+        with fleet.materialise(state) as sandbox:
+            assert sandbox.run("cat /tmp/f", timeout=10).output == b"kept\n"
+        with pytest.raises(NotFound):
+            nodes.knowing("f" * 64)
+
+
 def test_a_server_that_was_lost_is_tried_once(
     server_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

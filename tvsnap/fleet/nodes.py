@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -196,8 +196,10 @@ class Nodes:
     def first(self, look: Callable[[Client], T], at_first: str | None = None) -> tuple[Node, T]:
         """Asks one node after the other, the one with the address `at_first` first, until one knows what is asked for.
 
+        Nodes that were lost come last: whether they can be reached again is found out where no other node knows it.
+
         Raises:
-            NotFound: none does.
+            NotFound: none that can be reached does.
             Unreachable: none can be reached.
         """
 
@@ -208,7 +210,7 @@ class Nodes:
                 return error
 
         missing: NotFound | None = None
-        for node in sorted(self.reachable(), key=lambda node: node.url != at_first):
+        for node in self._one_after_the_other(at_first):
             answer = self._ask(node, known)
             if answer is None:
                 continue
@@ -216,6 +218,15 @@ class Nodes:
                 return node, answer[0]
             missing = missing or answer[0]
         raise missing or Unreachable("no server of the fleet can be reached")
+
+    def _one_after_the_other(self, at_first: str | None) -> Iterator[Node]:
+        """Yields the nodes in the order of `first`."""
+        reachable = sorted(self.reachable(), key=lambda node: node.url != at_first)
+        yield from reachable
+        with self._lock:
+            lost = [node for node in self._nodes.values() if node not in reachable]
+        side_by_side(self._look_again, lost)
+        yield from (node for node in lost if node.lost is None)
 
     def _ask(self, node: Node, look: Callable[[Client], T]) -> tuple[T] | None:
         """Asks a node; None if it is lost."""
