@@ -17,7 +17,6 @@ from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
 from tvsnap.engine.keeping import repeats, worth
-from tvsnap.engine.keeping.policy import costs
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
@@ -174,9 +173,10 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def all_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the default policy record all calls, though calls of tests are short, and what records them is busy."""
-    monkeypatch.setattr(worth, "TRIAL_EACH", 1e6)
+    monkeypatch.setattr(worth.Worth, "_trial_s", lambda _: 1e6)
+    monkeypatch.setattr(worth, "BUSY", 2.0)
+    monkeypatch.setattr(worth, "CROWDED", 1e6)
     monkeypatch.setattr(repeats, "ENOUGH", 1_000_000)
-    monkeypatch.setattr(costs, "BUSY", 2.0)
 
 
 @pytest.fixture

@@ -223,7 +223,7 @@ class Cache:
         self._costs = Costs(
             self.backend.name,
             self._totals,
-            busy=lambda: self._worth.busy if self._worth.weighs else 0.0,
+            held_up=lambda: self._worth.is_held_up,
             tuning=lambda: self.tuning,
         )
         self._meter = Meter()

@@ -15,6 +15,7 @@ from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Balance, BreakEven
 from tvsnap.engine.keeping.policy.costs import DEFAULTS
+from tvsnap.engine.keeping.policy.snapshotting import RecordAll
 from tvsnap.engine.keeping.worth import (
     BESIDE,
     COURSES_REMEMBERED,
@@ -24,7 +25,6 @@ from tvsnap.engine.keeping.worth import (
     MEMORY_OF_CALLS,
     REMEMBERED,
     STEADY,
-    TRIAL_EACH,
     UNPROFITABLE,
     Worth,
 )
@@ -113,19 +113,32 @@ def test_what_costs_no_more_than_it_brings_is_recorded() -> None:
     assert policy.should_record(Balance(cost_s=1.0, trial_s=1.0)), "it is still tried"
 
 
-def test_a_trial_is_longer_where_many_calls_are_made_at_once() -> None:
-    machine = Machine()
+def test_a_trial_is_shorter_where_many_calls_are_made_at_once() -> None:
+    machine, whole = Machine(), DEFAULT_TUNING.trial_s
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == DEFAULT_TUNING.trial_s + TRIAL_EACH
+        assert its.balance("image").trial_s == whole
     with machine.calls(8) as its:
-        assert its.balance("image").trial_s == DEFAULT_TUNING.trial_s + 8 * TRIAL_EACH
+        assert its.balance("image").trial_s == whole / 8
     with machine.calls(1) as its:
-        assert (
-            DEFAULT_TUNING.trial_s + TRIAL_EACH < its.balance("image").trial_s < DEFAULT_TUNING.trial_s + 8 * TRIAL_EACH
-        ), "these were there just now"
+        assert whole / 8 < its.balance("image").trial_s < whole, "these were there just now"
     machine.go_on(10 * MEMORY)
     with machine.calls(1) as its:
-        assert its.balance("image").trial_s == DEFAULT_TUNING.trial_s + TRIAL_EACH
+        assert its.balance("image").trial_s == whole
+
+
+def test_who_is_held_up_at_once_and_after_a_while() -> None:
+    many = PROCESSORS + 1
+    machine = Machine(used=1.0)
+    assert not machine.its.is_held_up
+    with machine.calls(4 * many) as its:
+        assert its.is_held_up, "the processors have been busy"
+    for crowding, calls, held_up in ((4.0, many, True), (4.0, PROCESSORS, False), (1.0, many, False)):
+        machine = Machine(crowding=crowding)
+        for _ in range(calls):
+            machine.its.call_begins()
+        machine.go_on(STEADY / 5)
+        assert machine.its.is_held_up is held_up
+    assert not Worth(RecordAll(), crowding=lambda: 9.0).is_held_up
 
 
 def test_who_waits_where_processors_are_idle_is_held_up() -> None:

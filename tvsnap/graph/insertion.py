@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 from tvsnap.graph.model import STEP_SOURCES, RootInfo, StepRow
@@ -59,6 +59,48 @@ def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> in
     return id
 
 
+def insert_calls(
+    cursor: sqlite3.Cursor, calls: Iterable[tuple[EdgeRow, str | None, str, StepRow | None]]
+) -> list[StepRow]:
+    """Adds many calls, and the states that they lead to, with few statements; returns their steps with their edges.
+
+    A call whose state was deleted is left out.
+
+    Args:
+        cursor: of the transaction.
+        calls: each with why the branch from its next state on is private, its task, and its step of a rollout.
+
+    Raises:
+        UsageError: another call made one of the next states.
+    """
+    made: dict[bytes, Row] = {}  # states that are not inserted yet
+    tasks: dict[str, int] = {}
+    states: list[Row] = []
+    visits: list[Row] = []
+    steps: list[StepRow] = []
+    for row, private, task, step in calls:
+        try:
+            above = made.get(row.state) or state_above(cursor, row.state)
+        except NotFound:
+            continue
+        edge = cursor.execute(_INSERT_EDGE, row).lastrowid
+        assert edge is not None
+        if row.next_state is not None:
+            states.append(_state_values(edge, row, above, private))
+            made[row.next_state] = _as_above(states[-1])
+        if task not in tasks:
+            tasks[task] = task_number(cursor, task)
+        visits.append((edge, tasks[task]))
+        if step is not None:
+            steps.append(step._replace(edge=edge))
+    if states:
+        cursor.executemany(INSERT_STATE, states)
+        if cursor.rowcount < len(states):
+            raise UsageError("a state has another origin than the call that is to lead to it")
+    cursor.executemany("INSERT INTO visits (edge, task) VALUES (?, ?)", visits)
+    return steps
+
+
 def state_above(cursor: sqlite3.Cursor, state: bytes) -> Row:
     """Returns root, depth and privacy of the state that a call was made in; raises `NotFound` if it was deleted."""
     above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
@@ -71,11 +113,21 @@ def insert_state(cursor: sqlite3.Cursor, edge: int, row: EdgeRow, above: Row, pr
     """Adds the state that an edge leads to, if it is another one; raises `UsageError` if another call made it."""
     if row.next_state is None:
         return
-    root, depth, private_above = above
-    values = (row.next_state, root, row.state, edge, depth + 1, private_above or private or "", row.created)
-    cursor.execute(INSERT_STATE, values)
+    cursor.execute(INSERT_STATE, _state_values(edge, row, above, private))
     if cursor.rowcount == 0:
         raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
+
+
+def _state_values(edge: int, row: EdgeRow, above: Row, private: str | None) -> Row:
+    """Returns the values of `INSERT_STATE` for the state that an edge leads to."""
+    root, depth, private_above = above
+    return (row.next_state, root, row.state, edge, depth + 1, private_above or private or "", row.created)
+
+
+def _as_above(values: Row) -> Row:
+    """Returns what `state_above` will return for a state, from the values of `INSERT_STATE`."""
+    _, root, _, _, depth, private, _ = values
+    return (root, depth, private)
 
 
 def task_number(cursor: sqlite3.Cursor, task: str) -> int:

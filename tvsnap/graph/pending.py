@@ -8,10 +8,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from tvsnap.graph.insertion import insert_call, insert_steps, task_number
+from tvsnap.graph.insertion import insert_calls, insert_steps, task_number
 from tvsnap.graph.model import StepRow
 from tvsnap.graph.rows import EdgeRow
-from tvsnap.model.errors import NotFound
 
 FLUSH_AFTER_COUNTS = 2000
 FLUSH_AFTER_SECONDS = 5.0
@@ -132,13 +131,7 @@ class Pending:
 
     def write(self, cursor: sqlite3.Cursor) -> None:
         """Writes everything in the transaction of `cursor`, except for what another process has deleted meanwhile."""
-        steps = list(self._steps)
-        for row, private, task, step in self._calls:
-            with contextlib.suppress(NotFound):
-                edge = insert_call(cursor, row, private)
-                cursor.execute("INSERT INTO visits (edge, task) VALUES (?, ?)", (edge, task_number(cursor, task)))
-                if step is not None:
-                    steps.append(step._replace(edge=edge))
+        steps = [*self._steps, *insert_calls(cursor, self._calls)]
         if steps:
             insert_steps(cursor, steps)
         if self._hits:

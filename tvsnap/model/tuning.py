@@ -36,7 +36,8 @@ class Tuning:
         unproven_share: a state that is not known to be reproducible is kept if a checkpoint takes less than this share
             of the time of the calls since the last snapshot.
         record_share: of the time that rollouts last: the cache may cost that much beyond what it saves.
-        trial_s: seconds that the cache may cost at the start, before it is known whether it pays.
+        trial_s: seconds that the cache may cost at the start, before it is known whether it pays; divided by the number
+            of calls that are made at once.
         unproven_s: seconds of replay that are added to a snapshot's worth where nothing else leads to its state.
         youth_s: seconds; a younger snapshot is not considered as seldom used.
         half_life_s: seconds after which the need for a sandbox that was made ahead counts half.
@@ -49,7 +50,7 @@ class Tuning:
 
     break_even: float = 1.0
     unproven_share: float = 0.15
-    record_share: float = 0.05
+    record_share: float = 0.02
     trial_s: float = 0.75
     unproven_s: float = 1.0
     youth_s: float = 600.0

@@ -26,9 +26,10 @@ REMEMBERED = 1000  # images
 COURSES_REMEMBERED = 10_000  # long calls that were not recorded
 LONG = 0.2  # seconds of a call whose answer surely saves more than the record of it and of some calls before it costs
 MEMORY = 60.0  # seconds after which what was counts for the part 1/e
-TRIAL_EACH = 0.25  # seconds that the cache may cost at the start for each of the calls that are made at once
 BESIDE = 2.7  # processor time of a fork, a start or a checkpoint, with the removal of a sandbox, for each second of it
 LOOK_AGAIN = 0.05  # seconds after which it is looked at again how busy the machine is
+BUSY = 0.5  # how much others are held up, from which on only what pays is done for a rollout
+CROWDED = 1.5  # threads that want each processor, from which on that is so, too
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
 MEMORY_OF_CALLS = 10.0  # seconds of calls after which what they computed counts for the part 1/e
 LATEST = 0.1  # weight of the latest start of a sandbox in their average
@@ -132,6 +133,18 @@ class Worth:
         return self._used * min(1.0, self._others)
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether what is computed for one rollout holds up others so much that only what pays is done.
+
+        That is so where the processors have been busy, and at once where threads want them for more calls than there
+        are processors. It is never so where all is recorded, whatever that costs.
+        """
+        if not self.weighs:
+            return False
+        self._look()
+        return self.busy > BUSY or (self._under_way > self._processors and self._crowded >= CROWDED)
+
+    @property
     def _others(self) -> float:
         """How many other calls want each processor."""
         return max(0.0, self._usually - 1.0) / self._processors
@@ -217,9 +230,14 @@ class Worth:
         self._look()
         with self._lock:
             sums = self._faded(image)
-            tuning = self._tuning()
-            trial_s = tuning.trial_s + TRIAL_EACH * self._most
-            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, trial_s, tuning.record_share)
+            return Balance(sums.cost_s, sums.spared_s, sums.lasted_s, self._trial_s(), self._tuning().record_share)
+
+    def _trial_s(self) -> float:
+        """Returns how many seconds the cache may cost until it is known whether it pays.
+
+        The more calls are made at once, the sooner that is known.
+        """
+        return self._tuning().trial_s / max(1.0, self._most)
 
     def add(
         self,

@@ -18,7 +18,6 @@ WINDOW = 101  # samples of which the median is taken
 ENOUGH = 5  # samples after which the defaults are no longer used
 OUTLIER = 10.0  # in medians: the longest duration that is reported to other processes
 SAVED = 0.01  # of the time of calls: goes to checkpoints that are not worth it by themselves
-BUSY = 0.5  # from which part of the processors on no such time is available
 BURST = 1.0  # seconds of such time that are available at the start, and that are saved up at most
 
 
@@ -33,17 +32,17 @@ class Costs:
         backend: str,
         counters: Mapping[str, float] | None = None,
         *,
-        busy: Callable[[], float] = lambda: 0.0,
+        held_up: Callable[[], bool] = lambda: False,
         tuning: Callable[[], Tuning] = default_tuning,
     ) -> None:
         """
         Args:
             backend: the backend's name: backends differ in their costs.
             counters: the graph's counters.
-            busy: tells how much rollouts are held up by what is computed for others, 0 to 1.
+            held_up: tells whether rollouts are held up by what is computed for others.
             tuning: tells the cache's parameters; by default those that were chosen by hand.
         """
-        self._busy = busy
+        self._held_up = held_up
         self._tuning = tuning
         counters = counters or {}
         self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
@@ -85,7 +84,7 @@ class Costs:
         out. It allows a few short rollouts to be kept completely, as people who try the cache out expect. There is none
         while many rollouts want the processors, unless the policy records everything.
         """
-        return 0.0 if self._busy() > BUSY else self._allowance_s
+        return 0.0 if self._held_up() else self._allowance_s
 
     def worked(self, seconds: float) -> None:
         """Notes that a call was executed.
