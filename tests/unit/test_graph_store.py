@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.caches import eventually
 from tests.unit.graph_helpers import add_root, call, claim, disorder, look, result, snapshot_of, step, walk
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, pending
 from tvsnap.model.calls import Part, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 
@@ -183,7 +184,24 @@ def test_long_outputs_are_compressed(graph: Graph, tmp_path: Path) -> None:
     assert (tmp_path / "tvsnap.db").stat().st_size < 400_000
 
 
-def test_hits_forks_and_counters_are_written_by_flush(graph: Graph, tmp_path: Path) -> None:
+def test_what_is_kept_in_memory_is_written_after_a_while(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "FLUSH_AFTER_SECONDS", 0.05)
+    edge = step(graph, add_root(graph), "make")
+    with Graph(tmp_path / "tvsnap.db") as other:
+        for _ in range(2):
+            before = other.edge(edge.id).hits
+            graph.touch_hit(edge, "task")
+            eventually(lambda: other.edge(edge.id).hits > before)
+        graph.record_later(edge.next_state, call("ls"), result("f"), next_state=edge.next_state, reason="private")
+        eventually(lambda: [found.reason for found in other.out_edges(edge.next_state)] == ["private"])
+
+
+def test_hits_forks_and_counters_are_written_by_flush(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "FLUSH_AFTER_SECONDS", 1e6)
     root = add_root(graph)
     edge = step(graph, root, "make")
     graph.add_snapshot(snapshot_of(root))

@@ -6,26 +6,33 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tvsnap.graph.insertion import insert_calls, insert_steps, task_number
 from tvsnap.graph.model import StepRow
 from tvsnap.graph.rows import EdgeRow
 
 FLUSH_AFTER_COUNTS = 2000
-FLUSH_AFTER_SECONDS = 5.0
+FLUSH_AFTER_SECONDS = 1.0
 
 
 class Pending:
     """Calls that answer nobody, hits, steps, visits, forks, counters, ends: on their way to the database. Thread-safe.
 
-    Lost if the process is killed: they inform people and policies, and no answer depends on them.
+    The latest second of them is lost if the process is killed: they inform people and policies, and no answer depends
+    on them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[], object] | None = None) -> None:
+        """
+        Args:
+            write: writes what is kept; a thread calls it a second after something was kept first. It must not raise.
+        """
         self._lock = threading.Lock()
         self._writing = threading.RLock()
         self._are_calls_written = False
+        self._write_late = write
+        self._timer: threading.Timer | None = None
         self._clear()
 
     def __bool__(self) -> bool:
@@ -45,17 +52,34 @@ class Pending:
         self._forks: dict[tuple[bytes, str], tuple[int, float, float | None]] = {}
         self._counters: dict[str, float] = {}
         self._ends: dict[str, tuple[float, bytes, str | None]] = {}
-        self._since = time.monotonic()
+
+    def _set_timer(self) -> None:
+        """Has a thread write what is kept, soon, unless one is about to; called with the lock held."""
+        if self._timer is None and self._write_late is not None:
+            timer = threading.Timer(FLUSH_AFTER_SECONDS, self._ring)
+            timer.name, timer.daemon = "tvsnap-flush", True
+            with contextlib.suppress(RuntimeError):  # the interpreter ends, or there are too many threads
+                timer.start()
+                self._timer = timer
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self and self._write_late is not None:
+            self._write_late()
 
     def call(self, row: EdgeRow, private: str | None, task: str, step: StepRow | None) -> None:
         """Keeps a call of a task; `private` says why the branch from its next state on is not shared."""
         with self._lock:
             self._calls.append((row, private, task, step))
+            if self._timer is None:
+                self._set_timer()
 
     def step(self, step: StepRow) -> None:
         """Keeps a call of a rollout that is recorded already, or is not to be."""
         with self._lock:
             self._steps.append(step)
+            if self._timer is None:
+                self._set_timer()
 
     def hit(self, edge: int, task: str, step: StepRow | None) -> None:
         """Counts a hit on an edge by a task, which was a call of a rollout."""
@@ -64,6 +88,8 @@ class Pending:
                 self._steps.append(step)
             self._hits[edge] = self._hits.get(edge, 0) + 1
             self._visits.add((edge, task))
+            if self._timer is None:
+                self._set_timer()
 
     def hits_of(self, edge: int) -> int:
         """Returns how many hits on an edge are not written yet."""
@@ -74,11 +100,15 @@ class Pending:
         with self._lock:
             count, _, before = self._forks.get((state, backend), (0, 0.0, None))
             self._forks[state, backend] = (count + 1, time.time(), before if seconds is None else seconds)
+            if self._timer is None:
+                self._set_timer()
 
     def end(self, rollout: str, state: bytes, outcome: str | None) -> None:
         """Notes that a rollout has ended now, in a state; `outcome` is the error that ended it."""
         with self._lock:
             self._ends[rollout] = (time.time(), state, outcome)
+            if self._timer is None:
+                self._set_timer()
 
     def add(self, counters: Mapping[str, float]) -> None:
         """Adds to counters."""
@@ -87,10 +117,8 @@ class Pending:
                 self._counters[name] = self._counters.get(name, 0.0) + value
 
     def due(self) -> bool:
-        """Returns whether it is time to write."""
-        return len(self._visits) + len(self._calls) + len(self._steps) > FLUSH_AFTER_COUNTS or (
-            bool(self) and time.monotonic() - self._since > FLUSH_AFTER_SECONDS
-        )
+        """Returns whether there is so much that it is to be written at once."""
+        return len(self._visits) + len(self._calls) + len(self._steps) > FLUSH_AFTER_COUNTS
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[Pending]:

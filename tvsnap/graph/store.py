@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +18,7 @@ from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
 from tvsnap.host.database import Database
+from tvsnap.model.errors import TvsnapError
 
 G = TypeVar("G", bound="Graph")
 
@@ -44,7 +47,8 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
         self.owner = owner
         self.gives_timeouts = gives_timeouts
         self._database = Database(path, FORMAT)
-        self._pending = Pending()
+        graph = weakref.ref(self)
+        self._pending = Pending(lambda: _flush(graph()))
 
     def close(self) -> None:
         """Writes what is pending and closes the file; safe to repeat."""
@@ -70,3 +74,10 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
     def touch_hit(self, edge: Edge, task: str = "", step: StepRow | None = None) -> None:
         """Counts that an edge answered a call of this task, a step of a rollout; in memory, until `flush`."""
         self._pending.hit(edge.id, task, step)
+
+
+def _flush(graph: Graph | None) -> None:
+    """Writes what is pending in a graph that is still in use; if that fails, it is tried again later."""
+    if graph is not None:
+        with contextlib.suppress(TvsnapError):
+            graph.flush()
