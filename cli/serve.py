@@ -49,6 +49,9 @@ def serve(
     tvcache: bool = Option(False, "--tvcache", help="Answer TVCache's own clients, too."),
     max_environments: int = Option(50, metavar="N", min=1, help="Environments of a task that those keep."),
     grace: float = options.seconds(10.0, "--grace", "Time for requests under way when it is stopped.", least=0.0),
+    worker_patience: float = options.seconds(
+        120.0, "--worker-patience", "End and start again a process of several that does nothing any more.", least=3.0
+    ),
     log_format: str = Option("text", metavar="NAME", help="json: a line for each request; text: messages only."),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
@@ -117,6 +120,7 @@ def serve(
         tvcache=tvcache,
         store=store,
         grace=grace,
+        worker_patience=worker_patience,
         log_format=log_format,
     )
     server_context(settings)  # whatever is wrong with the files is said before anything starts

@@ -117,6 +117,30 @@ def test_a_call_whose_worker_dies_says_so_and_is_not_made_again(several: Server)
             assert other.call("bash", {"command": "echo on"}).output == "on\n"
 
 
+def test_a_worker_that_is_frozen_is_started_again(home: Path, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        server = start(home, "--workers", "2", "--worker-patience", "3", log=log)
+    try:
+        begun = {
+            ask(server, "POST", "/v1/rollouts", {"image": "terminal", "salt": key}, idempotency_key=key)[1]["id"]: key
+            for key in ("a", "b", "c", "d")
+        }
+        frozen, lives = workers_of(server)
+        os.kill(frozen, signal.SIGSTOP)
+        eventually(lambda: frozen not in workers_of(server))
+        eventually(lambda: len(workers_of(server)) == 2)
+        assert lives in workers_of(server)
+        call = {"name": "bash", "arguments": {"command": "echo on"}}
+        said = {id: ask(server, "POST", f"/v1/rollouts/{id}/calls", call) for id in begun}
+        assert {id.split("-")[0] for id, (status, _) in said.items() if status == 200} == {"w1"}
+        assert {answer["error"]["type"] for status, answer in said.values() if status != 200} == {"WorkerDied"}
+        for key in begun.values():  # the one that was started again serves
+            assert ask(server, "POST", "/v1/rollouts", {"image": "terminal"}, idempotency_key=f"{key} again")[0] == 201
+        assert "has done nothing for" in (tmp_path / "log").read_text()
+    finally:
+        assert server.stop() == 0
+
+
 CLIENT = """
 import secrets, sys, tvsnap
 with tvsnap.connect(sys.argv[1]) as client:

@@ -70,7 +70,12 @@ async def serve(
         ready()
     server = _Server(config, service)
     connections = server.server_state.connections
-    await server.serve(sockets)
+    beating = None if worker is None else asyncio.ensure_future(worker.pulse.beat())
+    try:
+        await server.serve(sockets)
+    finally:
+        if beating is not None:
+            beating.cancel()
 
 
 class _Server(StoppedBySignals):

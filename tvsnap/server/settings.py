@@ -13,6 +13,8 @@ from tvsnap.server.tenants import Tenant
 
 DEFAULT_PORT = 8420
 MIB = 1024 * 1024
+LEAST_WORKER_PATIENCE = 3.0
+"""Seconds: a process shows each second that it is at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class ServerSettings:
         tvcache: whether it answers TVCache's clients, too.
         store: the address of an object store in which tasks are kept (`tvsnap.registry.StoredTasks`); None for none.
         grace: seconds that requests under way are given when the server is stopped.
+        worker_patience: seconds after which one of several processes that does nothing any more is killed, and started
+            again.
         log_format: `json` for a line of JSON for each request; `text` for none.
 
     Raises:
@@ -70,6 +74,7 @@ class ServerSettings:
     tvcache: bool = False
     store: str | None = None
     grace: float = 10.0
+    worker_patience: float = 120.0
     log_format: str = "text"
 
     def __post_init__(self) -> None:
@@ -80,6 +85,7 @@ class ServerSettings:
         check_seconds(self.ttl, "ttl")
         check_seconds(self.patience, "patience")
         check_seconds(self.grace, "grace", least=0.0)
+        check_seconds(self.worker_patience, "worker_patience", least=LEAST_WORKER_PATIENCE)
         if self.log_format not in ("text", "json"):
             raise UsageError(f"the format of the log must be text or json, not {self.log_format!r} (--log-format)")
         if self.host is None and self.socket is None:

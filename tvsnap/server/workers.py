@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import hashlib
 import logging
+import mmap
 import os
 import secrets
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -25,13 +28,35 @@ START_PATIENCE = 60.0
 """Seconds within which the first workers are to be ready."""
 LOOK_AGAIN = 1.0
 """Seconds between two looks whether all workers live."""
+BETWEEN_BEATS = 1.0
+"""Seconds between two signs of a worker that it is at work."""
 PAUSE = 1.0
 """Seconds between two starts of a worker that keeps dying."""
 KILL_AFTER = 20.0
 """Seconds beyond the time for requests under way after which a worker that does not stop is killed."""
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_COUNT = struct.Struct("Q")
 
 logger = logging.getLogger("tvsnap.server")
+
+
+class Pulse:
+    """A count in memory that a worker shares with the process that has started it, which sees whether it goes up."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _COUNT.size)
+
+    @property
+    def count(self) -> int:
+        """How often it has beaten; 0 until it does so for the first time."""
+        count: int = _COUNT.unpack(self._memory)[0]
+        return count
+
+    async def beat(self) -> None:
+        """Counts up each second, as long as the event loop does its work."""
+        while True:
+            self._memory[:] = _COUNT.pack(self.count + 1)
+            await asyncio.sleep(BETWEEN_BEATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +68,14 @@ class Worker:
         generation: how often it was started before.
         names: of the Unix sockets at which the workers listen for each other, by number; they have no files.
         secret: what workers show each other.
+        pulse: by which it shows that it is at work.
     """
 
     number: int
     generation: int
     names: tuple[bytes, ...]
     secret: str
+    pulse: Pulse
 
     @property
     def server(self) -> str:
@@ -126,6 +153,8 @@ class _Workers:
         self._running: dict[int, Worker] = {}
         self._due: dict[int, tuple[float, Worker]] = {}
         self._started: dict[int, float] = {}
+        self._still: dict[int, tuple[int, float]] = {}  # by process: its pulse, and for how long that has been so
+        self._looked = time.monotonic()
         self._stopping = self._told_to_end = False
         self.handlers: dict[signal.Signals, Any] = {}  # of this process before, which are those of workers
 
@@ -135,7 +164,9 @@ class _Workers:
 
     def start_all(self) -> None:
         """Starts all workers, and waits until they are ready."""
-        pipes = [self._start(Worker(number, 0, self._names, self._secret)) for number in range(len(self._between))]
+        pipes = [
+            self._start(Worker(number, 0, self._names, self._secret, Pulse())) for number in range(len(self._between))
+        ]
         until = time.monotonic() + START_PATIENCE
         for pipe in pipes:
             with contextlib.closing(pipe):
@@ -157,6 +188,7 @@ class _Workers:
             if told is not None and told.si_signo != signal.SIGCHLD:
                 return
             self._reap()
+            self._kill_frozen()
             for number, (due, worker) in list(self._due.items()):
                 if due <= time.monotonic():
                     del self._due[number]
@@ -184,8 +216,26 @@ class _Workers:
                 del self._running[pid]
                 if not self._stopping:
                     logger.error("worker %d (process %d) has died; it is started again", worker.number, pid)
-                again = replace(worker, generation=worker.generation + 1)
+                self._still.pop(pid, None)
+                again = replace(worker, generation=worker.generation + 1, pulse=Pulse())
                 self._due[worker.number] = (self._started[worker.number] + PAUSE, again)
+
+    def _kill_frozen(self) -> None:
+        """Kills workers that have shown for too long that they are not at work.
+
+        A look counts for a second at most, so that time in which this process was frozen, too, does not count.
+        """
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, LOOK_AGAIN), now
+        for pid, worker in self._running.items():
+            count, before = worker.pulse.count, self._still.get(pid, (0, 0.0))
+            still = before[1] + passed if count and count == before[0] else 0.0
+            self._still[pid] = (count, still)
+            if still > self._settings.worker_patience:
+                words = "worker %d (process %d) has done nothing for %.0f s (--worker-patience), and is killed"
+                logger.error(words, worker.number, pid, still)
+                os.kill(pid, signal.SIGKILL)
+                self._still[pid] = (0, 0.0)
 
     def _start(self, worker: Worker) -> socket.socket:
         """Starts a worker; returns a socket at which it tells that it is ready."""
