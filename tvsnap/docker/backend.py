@@ -19,7 +19,7 @@ from tvsnap.docker.containers import Containers, Whose
 from tvsnap.docker.engine import Engine, EngineTimeout, EngineUnavailable, home_tag
 from tvsnap.docker.files import Files, InnerFiles, OuterFiles
 from tvsnap.docker.images import EngineImages
-from tvsnap.docker.inside import listing_inside
+from tvsnap.docker.inside import list_inside
 from tvsnap.docker.sandbox import DockerSandbox
 from tvsnap.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.docker.taking import Taker
@@ -89,7 +89,7 @@ class DockerBackend:
         self.platform = "; ".join([_platform(about), *inheritance.unusual()])
         self._numbers = itertools.count(1)
         self._sandboxes: dict[str, DockerSandbox] = {}
-        self._baselines: dict[str, observing.Listing] = {}
+        self._baselines: dict[str, Mapping[str, observing.Entry]] = {}
         self._lock = threading.Lock()
 
     @staticmethod
@@ -210,12 +210,12 @@ class DockerBackend:
         created = self.containers.created(sandbox.container)
         return InnerFiles(guest, created, sandbox.image.hostname)
 
-    def baseline(self, image: Image) -> observing.Listing:
+    def baseline(self, image: Image) -> Mapping[str, observing.Entry]:
         """Returns the files of an image by path, as seen in a fresh sandbox."""
         if image.digest not in self._baselines:
             sandbox = self.start(image, Limits())
             try:
-                self._baselines[image.digest] = listing_inside(sandbox.guest())
+                self._baselines[image.digest] = {entry.path: entry for entry in list_inside(sandbox.guest(), "/")}
             finally:
                 sandbox.close()
         return self._baselines[image.digest]

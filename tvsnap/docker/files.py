@@ -93,12 +93,12 @@ class Files(ABC):
         """Returns all files of the container, including those of its image."""
 
     def differing(
-        self, baseline: observing.Listing, image: observing.ImageTree, contents: Contents
+        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
     ) -> AbstractContextManager[digest.Files]:
         """A block with the files that may differ from the image's, for a digest; without those in memory.
 
         Args:
-            baseline: the files of a fresh sandbox.
+            baseline: the files of a fresh sandbox, by path.
             image: the files of the image.
             contents: what is known of the contents of files.
 
@@ -180,15 +180,13 @@ class OuterFiles(Files):
 
     @contextlib.contextmanager
     def differing(
-        self, baseline: observing.Listing, image: observing.ImageTree, contents: Contents
+        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
     ) -> Iterator[digest.Files]:
-        there = observing.listing(self._root())
+        there = {entry.path: entry for entry in self.all()}
         entries = [
-            entry
-            for entry in there.differing_from(baseline)
-            if entry.path not in MOUNTED and _touched(baseline.get(entry.path), entry)
+            entry for path, entry in there.items() if path not in MOUNTED and _touched(baseline.get(path), entry)
         ]
-        gone = partial(digest.gone_from, there, there.without(baseline))
+        gone = partial(digest.gone_from, there, baseline.keys() - there.keys())
         with paths.directory(self._root()) as root:
             yield digest.Files(entries, gone, root, 0, image, contents)
 

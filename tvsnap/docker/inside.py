@@ -16,11 +16,6 @@ def list_inside(guest: Guest, *arguments: str) -> Iterator[observing.Entry]:
     return observing.parse_entries(run_tool(guest, "walk", "list", *arguments))
 
 
-def listing_inside(guest: Guest) -> observing.Listing:
-    """Returns all files as seen inside."""
-    return observing.Listing(run_tool(guest, "walk", "list", "/"))
-
-
 def run_tool(guest: Guest, *arguments: str, user: str = "root") -> bytes:
     """Runs one of PID 1's own programs inside; returns what it printed.
 

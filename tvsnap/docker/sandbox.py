@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import IO, TYPE_CHECKING
 
-from tvsnap.docker.inside import list_inside, listing_inside, run_tool
+from tvsnap.docker.inside import list_inside, run_tool
 from tvsnap.docker.layers import flattened
 from tvsnap.guest.actions import exclusive
 from tvsnap.guest.protocol import Guest, GuestInfo
@@ -194,16 +194,16 @@ class DockerSandbox(Networked, Rewindable):
     @exclusive
     def changes(self) -> Mapping[str, FileChange]:
         self.guest()
-        before, now = self._backend.baseline(self.image), listing_inside(self.guest())
+        before = dict(self._backend.baseline(self.image))
         untouched = set(self.files.lent).difference(self.changed_lent_files())
         found: dict[str, FileChange] = {}
-        for entry in now.differing_from(before):
-            was = before.get(entry.path)
+        for entry in list_inside(self.guest(), "/"):
+            was = before.pop(entry.path, None)
             if was is None or (_differ(was, entry) and entry.path not in untouched):
                 change = observing.change_of(entry, self.files.identity(entry))
                 if change is not None:
                     found[entry.path] = change
-        found.update(dict.fromkeys(sorted(now.without(before)), FileChange("deleted")))
+        found.update(dict.fromkeys(before, FileChange("deleted")))
         return found
 
     @exclusive

@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -106,52 +106,12 @@ def parse_entries(records: bytes) -> Iterator[Entry]:
         raise InfrastructureError(f"a list of files is none: {records[:40]!r}") from None
 
 
-class Listing(Mapping[str, Entry]):
-    """The files of a tree at one moment, by path. Each is parsed when it is asked for, as a tree may have many."""
-
-    def __init__(self, records: bytes) -> None:
-        """`records` is the output of `walk list`."""
-        fields = records.split(b"\0")
-        self._records = dict(zip(fields[0::2], fields[1::2], strict=False))
-
-    def __getitem__(self, path: str) -> Entry:
-        name = os.fsencode(path)
-        (entry,) = parse_entries(name + b"\0" + self._records[name])
-        return entry
-
-    def __iter__(self) -> Iterator[str]:
-        return map(os.fsdecode, self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def differing_from(self, earlier: Listing) -> list[Entry]:
-        """Returns the files that are not in another listing as they are here, in the order of their paths."""
-        differing = sorted(self._records.items() - earlier._records.items())
-        return list(parse_entries(b"\0".join(field for record in differing for field in record)))
-
-    def without(self, earlier: Listing) -> set[str]:
-        """Returns the paths of another listing that are not here."""
-        return set(map(os.fsdecode, earlier._records.keys() - self._records.keys()))
-
-
 def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
     """Yields a directory of the host, as `/`, and all that is below it, without following links.
 
     With `home`, the contents of PID 1's own directory are included. Raises InfrastructureError at the end if part of it
     is unreadable, and NotSeen beyond the limits of names or time.
     """
-    for records in _walked(directory, home=home):
-        yield from parse_entries(records)
-
-
-def listing(directory: Path) -> Listing:
-    """Returns what `walk` yields as a listing."""
-    return Listing(b"".join(_walked(directory)))
-
-
-def _walked(directory: Path, *, home: bool = False) -> Iterator[bytes]:
-    """Yields the records of `walk`."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
     with paths.closing(os.open(directory, flags)) as descriptor:
         options = ["--home"] if home else []
@@ -170,7 +130,7 @@ def _walked(directory: Path, *, home: bool = False) -> Iterator[bytes]:
                     )
                 looks.go_on()
                 records, rest = _whole(rest + chunk)
-                yield records
+                yield from parse_entries(records)
         finally:
             run.kill()
         said = run.stderr.read()  # at most one line
