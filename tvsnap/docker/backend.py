@@ -206,7 +206,8 @@ class DockerBackend:
 
         layers = self.containers.layers(sandbox.container)
         if layers:
-            return OuterFiles(self._engine, layers, partial(self.containers.root, sandbox.container), guest)
+            root, image = partial(self.containers.root, sandbox.container), partial(self._images.layers, sandbox.image)
+            return OuterFiles(self._engine, layers, root, guest, image)
         created = self.containers.created(sandbox.container)
         return InnerFiles(guest, created, sandbox.image.hostname)
 

@@ -71,6 +71,11 @@ class EngineImages:
             self._there.add(reference)
         return reference
 
+    def layers(self, image: Image) -> tuple[Path, ...]:
+        """Returns the directories of an image's files on the engine's machine, topmost first, without PID 1's layer."""
+        about = self._engine.image(self.startable(image))
+        return tuple(map(Path, about["GraphDriver"]["Data"]["LowerDir"].split(":")))
+
     def reap(self, images: Path) -> None:
         """Removes what was imported into the engine for images that no longer exist, or with another version's PID 1.
 
