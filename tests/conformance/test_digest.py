@@ -57,6 +57,24 @@ def test_what_leaves_nothing_is_not_in_it(lab: Lab) -> None:
     assert after(sandbox, "cp f g; mv g f; mkdir d; rmdir d; true") == before
 
 
+LAYERS = (
+    "cp -r /usr/share/perl5 /srv/p; rm -r /usr/share/perl5; ln /etc/issue /root/issue; mkdir -p d/e; echo 1 > d/e/f",
+    "mkdir /usr/share/perl5; echo x > /usr/share/perl5/x; rm -r d; echo 2 > d; rm /etc/issue; chmod 711 /usr/share",
+    "rm d; mkdir -p d/e; rm -r /usr/share/perl5; rm -r /srv/p; chmod 640 /etc/hostname; touch /srv/p",
+    "mkdir -p /usr/share/perl5/y; mv d d2; echo 3 > /etc/issue; chmod 755 /usr/share",
+)
+
+
+def test_a_chain_of_forks_is_as_one_sandbox(lab: Lab) -> None:
+    """Whatever is deleted, replaced and made again in one layer over another."""
+    whole, step = lab.start(), lab.start()
+    for command in LAYERS:
+        first = after(whole, command)
+        assert after(step, command) == first not in (None, "")
+        step = lab.fork_of(step)
+        assert step.digest() == first
+
+
 REACH = (
     "mkdir d d2; echo one > f; echo one > other; echo one > extra; ln f second; ln -s f link; umask 022; y=1; "
     "exec 7< /etc/hostname"

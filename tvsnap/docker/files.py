@@ -13,9 +13,8 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cache, partial
-from operator import attrgetter
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,10 +40,6 @@ _DIRECTORY_TIMES = "/run/tvsnap/times"
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
 MOUNTED = ("/dev", "/proc", "/sys")  # directories on which the runtime mounts what belongs to no image
 _DIGESTED = 64 * MIB  # bytes up to which a file is identified by a digest of its contents, if it can be read directly
-
-
-_OF_DIRECTORY = attrgetter("mode", "uid", "gid", "flags", "attributes")
-_OF_FILE = attrgetter("mode", "ctime_ns", "inode", "size")
 
 
 class Files(ABC):
@@ -92,13 +87,10 @@ class Files(ABC):
     def all(self) -> Iterable[observing.Entry]:
         """Returns all files of the container, including those of its image."""
 
-    def differing(
-        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
-    ) -> AbstractContextManager[digest.Files]:
+    def differing(self, image: observing.ImageTree, contents: Contents) -> AbstractContextManager[digest.Files]:
         """A block with the files that may differ from the image's, for a digest; without those in memory.
 
         Args:
-            baseline: the files of a fresh sandbox, by path.
             image: the files of the image.
             contents: what is known of the contents of files.
 
@@ -132,12 +124,21 @@ class OuterFiles(Files):
 
     lent: ClassVar[tuple[str, ...]] = ("/etc/hostname",)
 
-    def __init__(self, engine: Engine, layers: Layers, root: Callable[[], Path], guest: Callable[[], Guest]) -> None:
-        """`root` returns the container's root once it runs."""
+    def __init__(
+        self,
+        engine: Engine,
+        layers: Layers,
+        root: Callable[[], Path],
+        guest: Callable[[], Guest],
+        image: Callable[[], tuple[Path, ...]],
+    ) -> None:
+        """`root` returns the container's root once it runs; `image` the image's layers in the engine, topmost first."""
         self._engine = engine
         self._layers = layers
         self._guest = guest
         self._root = cache(root)
+        self._image = cache(image)
+        self._between = cache(self._entries_between)
         self._tree = observing.ImageTree(*layers.lower)
         self._distinction: frozenset[str] = frozenset()  # the stamp of the file that `distinguish` wrote
 
@@ -179,16 +180,27 @@ class OuterFiles(Files):
         return observing.walk(self._root())
 
     @contextlib.contextmanager
-    def differing(
-        self, baseline: Mapping[str, observing.Entry], image: observing.ImageTree, contents: Contents
-    ) -> Iterator[digest.Files]:
-        there = {entry.path: entry for entry in self.all()}
-        entries = [
-            entry for path, entry in there.items() if path not in MOUNTED and _touched(baseline.get(path), entry)
-        ]
-        gone = partial(digest.gone_from, there, baseline.keys() - there.keys())
+    def differing(self, image: observing.ImageTree, contents: Contents) -> Iterator[digest.Files]:
+        there = merged(observing.walk(self._layers.upper), self._between())
+        deleted = digest.gone(there.values(), observing.ImageTree(*self._image()))
+        kept = [entry for entry in there.values() if not _is_mounted(entry.path) and entry.path not in self.lent]
+        with opened(self._root(), "/etc") as directory:  # what is mounted, not what that covers
+            etc = [replace(one, path=f"/etc{one.path}") for one in observing.walk(Path(f"/proc/self/fd/{directory}"))]
+        kept += [entry for entry in etc if entry.path in self.lent]
+        gone = [path for path in deleted if not _is_mounted(path)]
         with paths.directory(self._root()) as root:
-            yield digest.Files(entries, gone, root, 0, image, contents)
+            yield digest.Files(kept, lambda: gone, root, 0, image, contents)
+
+    def _entries_between(self) -> Mapping[str, observing.Entry]:
+        """Returns what the layers between the image's and the writable one come to, by path."""
+        image, lower = self._image(), self._layers.lower
+        alike = lower[-len(image) :] == image
+        found: Mapping[str, observing.Entry] = {}
+        for layer in lower[: -len(image)] if alike else lower:
+            found = merged(found.values(), {entry.path: entry for entry in observing.walk(layer)})
+        if not alike:  # all files are in one layer, which hides the image
+            found = {**found, "/": replace(found["/"], opaque=True)}
+        return found
 
     def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
         with paths.directory(self._root()) as root:
@@ -297,12 +309,33 @@ def opened(root: Path, path: str) -> Iterator[int]:
         yield directory
 
 
-def _touched(was: observing.Entry | None, now: observing.Entry) -> bool:
-    """Returns whether a path may differ from a fresh sandbox: files that were written have another time of change."""
-    if was is None:
-        return True
-    told = _OF_DIRECTORY if stat.S_ISDIR(now.mode) else _OF_FILE
-    return told(was) != told(now)
+def _is_mounted(path: str) -> bool:
+    """Returns whether the runtime has mounted something over a path that no image holds."""
+    return f"{path}/".startswith(tuple(f"{mounted}/" for mounted in MOUNTED))
+
+
+def merged(upper: Iterable[observing.Entry], lower: Mapping[str, observing.Entry]) -> dict[str, observing.Entry]:
+    """Returns the entries of two layers as one, by path."""
+    found = {entry.path: entry for entry in upper}
+    visible = [entry for entry in lower.values() if not _hidden(entry.path, found)]
+    for entry in visible:
+        above = found.setdefault(entry.path, entry)
+        if above is not entry and _covers(entry) and not _covers(above):
+            found[entry.path] = replace(above, opaque=True)  # what is below the lower one stays hidden
+    return found
+
+
+def _hidden(path: str, layer: Mapping[str, observing.Entry]) -> bool:
+    """Returns whether a layer hides a path of those below because of what it has in the place of a directory above."""
+    while path != "/":
+        path = os.path.dirname(path)
+        if path in layer and _covers(layer[path]):
+            return True
+    return False
+
+
+def _covers(entry: observing.Entry) -> bool:
+    return entry.opaque or not stat.S_ISDIR(entry.mode)
 
 
 def _stamp(entry: observing.Entry) -> str:

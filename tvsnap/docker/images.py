@@ -37,11 +37,12 @@ class EngineImages:
     DEPTH = 2
     """The number of layers of `startable` images."""
 
-    def __init__(self, engine: Engine, whose: Whose, directory: Path) -> None:
+    def __init__(self, engine: Engine, whose: Whose, directory: Path, data: Path) -> None:
+        """`directory` is the data directory's for this engine; `data` the engine's own, on its machine."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
-        self._lock_file = directory / "lock"
+        self._directory, self._data = directory, data
         self._known = directory / "images"
         self._known.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._guest = _guest_files()
@@ -71,6 +72,11 @@ class EngineImages:
             self._there.add(reference)
         return reference
 
+    def layers(self, image: Image) -> tuple[Path, ...]:
+        """Returns the directories of an image's files on the engine's machine, topmost first, without PID 1's layer."""
+        about = self._engine.image(self.startable(image))
+        return tuple(map(Path, about["GraphDriver"]["Data"]["LowerDir"].split(":")))
+
     def reap(self, images: Path) -> None:
         """Removes what was imported into the engine for images that no longer exist, or with another version's PID 1.
 
@@ -91,9 +97,16 @@ class EngineImages:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Locks the data directory's images against other processes during the block, so that none is made twice."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        with paths.closing(os.open(self._lock_file, flags, 0o600)) as descriptor:
+        """Locks the engine's images against other processes during the block, so that none is made twice.
+
+        Where the engine's own directory is out of reach, those of other data directories are not locked out.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            opened = os.open(self._data, flags)
+        except OSError:
+            opened = os.open(self._directory, flags)
+        with paths.closing(opened) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
 

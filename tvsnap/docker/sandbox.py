@@ -264,12 +264,11 @@ class DockerSandbox(Networked, Rewindable):
         outside = self.files.outside()
         if outside is None or not self.holds_nothing_in_memory:
             return ""
-        baseline = self._backend.baseline(self.image)
         return digests.digest(
             self.guest(),
             self._reports,
             self._alone,
-            lambda: self.files.differing(baseline, self._image_tree, self._contents),
+            lambda: self.files.differing(self._image_tree, self._contents),
             outside,
             self.changes_settled,
         )

@@ -424,7 +424,17 @@ def _unshifted_acl(value: bytes, id_base: int) -> bytes:
     return bytes(entries)
 
 
-def gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:
+def gone(entries: Iterable[Entry], image: ImageTree) -> set[str]:
+    """Returns the paths of an image that an upper layer with these entries deletes; for a directory, its own alone."""
+    there = {entry.path: entry for entry in entries}
+    found = {entry.path for entry in there.values() if entry.deleted and image.entry(entry.path)}
+    for entry in there.values():
+        if entry.opaque:
+            found.update(_gone_from(there, {path for path in image.below(entry.path) if path not in there}))
+    return found
+
+
+def _gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:
     """Yields those missing paths whose directory exists; the others follow from the missing directory."""
     for path in missing:
         parent = there.get(os.path.dirname(path))

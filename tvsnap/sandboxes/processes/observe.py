@@ -15,7 +15,7 @@ from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
 from tvsnap.sandboxes import looks, native_look, observing, paths, process_report
-from tvsnap.sandboxes.digest import Contents, Files, gone_from
+from tvsnap.sandboxes.digest import Contents, Files, gone
 from tvsnap.sandboxes.native_look import Holder
 from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
 from tvsnap.sandboxes.processes import unseen
@@ -55,16 +55,8 @@ def differing(
     upper: Path, entries: list[observing.Entry], image: observing.ImageTree, contents: Contents
 ) -> Iterator[Files]:
     """Yields the files of an upper layer, which has these entries, in the form that a digest takes."""
-
-    def gone() -> Iterator[str]:
-        yield from (entry.path for entry in entries if entry.deleted and image.entry(entry.path))
-        if opaque := [entry for entry in entries if entry.opaque]:
-            there = {entry.path: entry for entry in entries}
-            for entry in opaque:
-                yield from gone_from(there, {path for path in image.below(entry.path) if path not in there})
-
     with paths.directory(upper) as root:
-        yield Files(entries, gone, root, UID_BASE, image, contents)
+        yield Files(entries, partial(gone, entries, image), root, UID_BASE, image, contents)
 
 
 def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:
