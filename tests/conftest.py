@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,11 @@ WITHOUT_ROOT = ("fakes", "priors", "unit")
 
 WITH_IMAGES = ("tests/conformance/test_fixed_chance.py",)
 """Files of the conformance suite with images of their own, which come into an engine slowly."""
+
+# Workers and the hundreds of programs that tests start read what was compiled once, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 MARKERS = ("needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",)
 
 
