@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     alone = all(any(path.is_relative_to(TESTS / folder) for folder in WITHOUT_ROOT) for path in given)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput") and not alone:
         _share_engine(config)
+        _share_images(config)
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     # A machine under load is late; and what is found is found each time.
@@ -90,6 +92,15 @@ def _share_engine(config: pytest.Config) -> None:
     except (MachineLacks, InfrastructureError):
         return
     os.environ[engine.GIVEN] = own.address
+
+
+def _share_images(config: pytest.Config) -> None:
+    """Has all workers build each image once, where it is not said that a directory of images is kept."""
+    if os.environ.get("TVSNAP_TEST_IMAGES") or os.environ.get("TVSNAP_TEST_HOME"):
+        return
+    directory = tempfile.mkdtemp(prefix="tvsnap-test-images-", dir="/var/tmp")
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    os.environ["TVSNAP_TEST_IMAGES"] = directory
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
