@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,11 @@ WITHOUT_ROOT = ("fakes", "priors", "unit")
 
 WITH_IMAGES = ("tests/conformance/test_fixed_chance.py",)
 """Files of the conformance suite with images of their own, which come into an engine slowly."""
+
+# Workers and the hundreds of programs that tests start read what was compiled once, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 MARKERS = ("needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",)
 
 
@@ -63,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     alone = all(any(path.is_relative_to(TESTS / folder) for folder in WITHOUT_ROOT) for path in given)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput") and not alone:
         _share_engine(config)
+        _share_images(config)
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     # A machine under load is late; and what is found is found each time.
@@ -84,6 +92,15 @@ def _share_engine(config: pytest.Config) -> None:
     except (MachineLacks, InfrastructureError):
         return
     os.environ[engine.GIVEN] = own.address
+
+
+def _share_images(config: pytest.Config) -> None:
+    """Has all workers build each image once, where it is not said that a directory of images is kept."""
+    if os.environ.get("TVSNAP_TEST_IMAGES") or os.environ.get("TVSNAP_TEST_HOME"):
+        return
+    directory = tempfile.mkdtemp(prefix="tvsnap-test-images-", dir="/var/tmp")
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    os.environ["TVSNAP_TEST_IMAGES"] = directory
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

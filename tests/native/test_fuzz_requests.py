@@ -12,8 +12,10 @@ from tests.native.building import HERE, NATIVE, SANITIZERS, build
 from tests.native.header import read_header
 from tests.native.wire import EXCHANGES, recorded
 
-SECONDS = int(os.environ.get("TVSNAP_PARSER_FUZZ_SECONDS", "15"))
-"""For each of the seeds, which make a minute."""
+INPUTS = int(os.environ.get("TVSNAP_PARSER_FUZZ_INPUTS", "250000"))
+"""For each of the seeds: a few seconds, and the same inputs on each machine."""
+LIMIT = 60 + INPUTS / 1000
+"""Seconds; no machine is as slow."""
 SEED = int(os.environ.get("TVSNAP_PARSER_FUZZ_SEED", "1"))
 SEEDS = range(SEED, SEED + 4)
 PARSER = [NATIVE / "init/frames.c", NATIVE / "init/basics.c"]
@@ -60,11 +62,11 @@ def test_real_frames_are_good(program: Path, corpus: list[Path]) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_changed_frames_do_no_harm(program: Path, corpus: list[Path], seed: int) -> None:
-    told = run(program, "fuzz", str(SECONDS), str(seed), *corpus, limit=SECONDS + 120)
+    told = run(program, "fuzz", str(INPUTS), str(seed), *corpus, limit=LIMIT)
     assert told.returncode == 0, f"seed {seed}: {told.stdout}\n{told.stderr}"
     words = told.stdout.split()
     counts = {name: int(count) for name, count in zip(words[::2], words[1::2], strict=True)}
-    assert counts["inputs"] >= 1000
+    assert counts["inputs"] == INPUTS
     reached = {"too-long", "good", "malformed", "unknown", *read_header().enums["request_type"].values()}
     assert all(counts.get(str(name), 0) > 0 for name in reached), counts
 
@@ -84,6 +86,6 @@ def test_a_check_that_is_missing_is_found(directory: Path, corpus: list[Path], c
     assert check in text
     (directory / "frames.c").write_text(text.replace(check, without))
     inputs = [HERE / "fuzz_requests.c", directory / "frames.c", PARSER[1]]
-    told = run(build(directory / "planted", *inputs, flags=SANITIZERS), "fuzz", "20", "1", *corpus, limit=120)
+    told = run(build(directory / "planted", *inputs, flags=SANITIZERS), "fuzz", str(INPUTS), "1", *corpus, limit=LIMIT)
     assert told.returncode != 0, told.stdout
     assert "Sanitizer" in told.stderr or "wrong: " in told.stderr

@@ -19,7 +19,7 @@ import yaml
 import tvsnap
 from tests.control_groups import control_groups
 from tests.server import test_kubernetes as kubernetes
-from tests.server.test_verbs import verb
+from tests.server.test_verbs import program
 from tvsnap.host import owners
 from tvsnap.images import Image
 from tvsnap.sandboxes.criu.binary import find_criu
@@ -68,7 +68,7 @@ def image(source: Path, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFact
     assert sys.version_info[:2] == (3, 11), "the Python of bookworm, for which the wheels are"
     try:
         wanted = [word for package in packages() for word in ("--package", package)]
-        status, said = verb("image", "base", base, "--suite", "bookworm", "--into", "buildah", *wanted)
+        status, said = program("image", "base", base, "--suite", "bookworm", "--into", "buildah", *wanted)
         assert status == 0, said
         working = run("buildah", "from", "--pull-never", base)
         (made / "offline").write_text(OFFLINE)

@@ -18,6 +18,8 @@ from schemathesis.core.failures import FailureGroup
 
 from tests.server.conftest import Server, start
 from tests.server.test_server import ask
+from tests.small_image import build_small_image
+from tvsnap.images import Image
 from tvsnap.server.content_routes import TREE
 
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "3"))
@@ -31,6 +33,8 @@ CHOSEN = settings(
     report_multiple_bugs=False,
     database=None,
 )
+SMALL = "small"
+"""The image that there is: some operations answer with all its files."""
 REMOVES = "DELETE /v1/images/{name}"
 """Not done to an image that there is: it is that of all tests."""
 CHECKED = (
@@ -40,8 +44,9 @@ CHECKED = (
 
 
 @pytest.fixture(scope="module")
-def target(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def target(server_home: Path, terminal_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of its own, which shows all that it can do."""
+    assert build_small_image(terminal_image, server_home).name == SMALL
     home = tmp_path_factory.mktemp("schema")
     (home / "images").symlink_to((server_home / "images").resolve())
     server = start(home, "--tvcache", "--max-held", "8", "--max-sandboxes", "8", "--ttl", "5")
@@ -52,8 +57,8 @@ def target(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def known(server: Server, path: str) -> dict[str, str]:
     """Returns values for the parameters of a path: what there is."""
-    opened = ask(server, "POST", "/v1/rollouts", {"image": "terminal", "salt": secrets.token_hex(4)})[1]
-    found = {"state": opened["root"], "other": opened["root"], "name": "terminal", "id": opened["id"]}
+    opened = ask(server, "POST", "/v1/rollouts", {"image": SMALL, "salt": secrets.token_hex(4)})[1]
+    found = {"state": opened["root"], "other": opened["root"], "name": SMALL, "id": opened["id"]}
     if path.startswith("/v1/sandboxes"):
         made = ask(server, "POST", f"/v1/states/{opened['root']}/sandboxes", {})[1]
         found["id"] = made["sandboxes"][0]["id"]

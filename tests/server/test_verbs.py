@@ -11,15 +11,26 @@ import time
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 import tvsnap
+from cli.main import make_app
 from tests.server.conftest import Server, start
+from tests.small_image import build_small_image
 from tvsnap.graph import PROOF_APART
+from tvsnap.images import Image
 
 ROOT = Path(__file__).parents[2]
 
 
-def verb(*words: str, typed: str = "", **variables: str) -> tuple[int, str]:
-    """Returns the exit status and the output of a command line."""
+def verb(*words: str, **variables: str) -> tuple[int, str]:
+    """Returns the exit status and the output of a command line, which runs in this process."""
+    ran = CliRunner().invoke(make_app(), list(words), env=variables, prog_name="tvsnap")
+    return ran.exit_code, ran.stdout + ran.stderr
+
+
+def program(*words: str, typed: str = "", **variables: str) -> tuple[int, str]:
+    """Returns the same of a process of its own, to which something is typed."""
     command = [sys.executable, "-m", "tests.server.main", *words]
     env = {**os.environ, **variables}
     ran = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=ROOT, env=env)
@@ -65,7 +76,7 @@ def test_verbs_of_a_server(server: Server, server_home: Path) -> None:
     status, text = verb("report", "--url", server.url, "-")
     assert (status, "Hit rate by epoch" in text) == (0, True)
     assert verb("exec", "--url", f"unix:{server.socket}", state[:12], "cat f; exit 7") == (7, "one\ntwo\n")
-    status, text = verb("stats", "--json", **there)
+    status, text = program("stats", "--json", **there)
     assert (status, json.loads(text)["home"]) == (0, str(server_home))
 
 
@@ -108,17 +119,18 @@ def test_lines_are_run_in_a_fork_of_a_state_of_a_server(server: Server) -> None:
     with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "cd /tmp; X=kept"})
         state = rollout.state
-    assert verb("shell", state[:16], "--url", server.url, typed="echo $X; pwd\necho on\n") == (0, "kept\n/tmp\non\n")
+    assert program("shell", state[:16], "--url", server.url, typed="echo $X; pwd\necho on\n") == (0, "kept\n/tmp\non\n")
 
 
-def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -> None:
+def test_images_of_a_server(server: Server, server_home: Path, terminal_image: Image, tmp_path: Path) -> None:
+    small = build_small_image(terminal_image, server_home).name
     shown = verb("image", "show", "terminal", "--json", TVSNAP_URL=server.url)
     assert shown == verb("--home", str(server_home), "image", "show", "terminal", "--json")
     status, text = verb("image", "ls", "--json", TVSNAP_URL=server.url)
     assert "terminal" in [image["name"] for image in json.loads(text)]
     folder = tmp_path / f"sent-{secrets.token_hex(4)}"
     folder.mkdir()
-    (folder / "image.yaml").write_text("image: terminal\nfiles: [{source: greeting, dest: /etc/motd}]\n")
+    (folder / "image.yaml").write_text(f"image: {small}\nfiles: [{{source: greeting, dest: /etc/motd}}]\n")
     (folder / "greeting").write_text(f"{folder.name}\n")  # no other image has the same contents, and so is the same
     status, text = verb("image", "build", f"{folder}/", "--json", "--url", server.url)
     assert status == 0, text
@@ -133,19 +145,22 @@ def test_images_of_a_server(server: Server, server_home: Path, tmp_path: Path) -
     assert verb("image", "show", "terminal", TVSNAP_URL=server.url)[0] == 0
 
 
-def test_a_state_of_a_server_is_exported(server: Server, server_home: Path, tmp_path: Path) -> None:
-    with tvsnap.connect(server.url) as client, client.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+def test_a_state_of_a_server_is_exported(
+    server: Server, server_home: Path, terminal_image: Image, tmp_path: Path
+) -> None:
+    image = build_small_image(terminal_image, server_home).name
+    with tvsnap.connect(server.url) as client, client.rollout(image, salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "cd /tmp; echo exported > f"})
         rollout.snapshot_if_idle()
-        state, digest = rollout.state, client.images.get("terminal").digest
-    for name in (state[:16], "terminal"):
+        state, digest = rollout.state, client.images.get(image).digest
+    for name in (state[:16], image):
         exported: list[Any] = []
         for words in (("--url", server.url), ("--home", str(server_home))):
             path = tmp_path / f"{name}-{len(exported)}"
             status, text = verb("image", "export", name, "-o", f"{path}/", "--json", *words)
             assert status == 0, text
             exported.append(json.loads((path / "index.json").read_text()))
-            assert json.loads(text)["state"] == (state if name != "terminal" else None)
+            assert json.loads(text)["state"] == (state if name != image else None)
         assert exported[0] == exported[1], "the same image, made here and there"
     assert digest
 

@@ -49,9 +49,10 @@ def test_mappings_that_merge_each_other_again_and_again_hold_each_key_once(tmp_p
     assert loaded["itself"] == {"k": "v"}
 
 
-def test_nothing_is_imported_for_descriptions_before_one_is_read() -> None:
+def test_nothing_is_imported_for_images_before_one_is_described_or_built() -> None:
     """It takes longer than most commands, which read none."""
-    code = "import sys, tvsnap.cache, tvsnap.images; print({'pydantic', 'yaml'} & sys.modules.keys())"
+    needless = {"docker", "pydantic", "requests", "yaml"}
+    code = f"import sys, tvsnap, tvsnap.images; tvsnap.Cache; print({needless} & sys.modules.keys())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

@@ -9,8 +9,6 @@ import stat
 from pathlib import Path
 from typing import IO, cast
 
-from docker.utils.build import exclude_paths, tar
-
 from tvsnap.images.descriptions.spec import DockerfileBase
 from tvsnap.images.rootfs import file_digest
 from tvsnap.images.small_files import read_small, read_small_text
@@ -24,6 +22,8 @@ def context_signature(base: DockerfileBase) -> str:
     These count by name, mode, content and link target, so that a copy of a context has the same hash.
     Raises OSError if something is unreadable.
     """
+    from docker.utils.build import exclude_paths  # which imports a client of HTTP: not what each command pays for
+
     signature = hashlib.sha256(read_small(base.path) if base.text is None else base.text.encode())
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):
         info = (base.context / name).lstat()
@@ -41,6 +41,8 @@ def pack_context(base: DockerfileBase) -> tuple[IO[bytes], str]:
 
     A Dockerfile that is elsewhere, or in a description, is added to it. Raises OSError if something is unreadable.
     """
+    from docker.utils.build import tar
+
     name = _inside(base)
     content = base.text
     if content is None and name is None:
