@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.conformance.helpers import Lab, acl, attribute, job, sh
 from tests.conformance.targets import TARGETS, claim, make_local
+from tvsnap.docker.containers import Layers
+from tvsnap.docker.files import OuterFiles
 from tvsnap.images import Image
+from tvsnap.sandboxes.digest import Contents, Incomparable
 from tvsnap.sandboxes.local import LocalBackend
+from tvsnap.sandboxes.observing import ImageTree
 from tvsnap.sandboxes.protocol import Sandbox
 
 HISTORY = ("mkdir -p d/e; echo one > d/f; echo two > d/e/g", "x=1; f() { echo $x; }; cd d", "rm /etc/os-release; true")
@@ -230,3 +236,12 @@ def test_contents_are_read_once(tvsnap_home: Path, terminal_image: Image, monkey
     finally:
         lab.close()
         backend.close()
+
+
+def test_a_directory_that_an_overlay_has_renamed_as_a_whole_is_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    os.setxattr(tmp_path / "d", "trusted.overlay.redirect", b"/etc")
+    layers = Layers(tmp_path, tmp_path, ())
+    files = OuterFiles(cast("Any", None), layers, lambda: tmp_path, cast("Any", None), lambda: ())
+    with pytest.raises(Incomparable, match="renamed"), files.differing(ImageTree(), Contents()):
+        pass

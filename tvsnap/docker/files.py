@@ -42,6 +42,9 @@ MOUNTED = ("/dev", "/proc", "/sys")  # directories on which the runtime mounts w
 _DIGESTED = 64 * MIB  # bytes up to which a file is identified by a digest of its contents, if it can be read directly
 
 
+_REDIRECT = "trusted.overlay.redirect"
+
+
 class Files(ABC):
     """The files of one container.
 
@@ -181,7 +184,10 @@ class OuterFiles(Files):
 
     @contextlib.contextmanager
     def differing(self, image: observing.ImageTree, contents: Contents) -> Iterator[digest.Files]:
-        there = merged(observing.walk(self._layers.upper), self._between())
+        upper = list(observing.walk(self._layers.upper))
+        if any(map(self._is_elsewhere_below, upper)):
+            raise digest.Incomparable("a directory was renamed as a whole")
+        there = merged(upper, self._between())
         deleted = digest.gone(there.values(), observing.ImageTree(*self._image()))
         kept = [entry for entry in there.values() if not _is_mounted(entry.path) and entry.path not in self.lent]
         with opened(self._root(), "/etc") as directory:  # what is mounted, not what that covers
@@ -190,6 +196,16 @@ class OuterFiles(Files):
         gone = [path for path in deleted if not _is_mounted(path)]
         with paths.directory(self._root()) as root:
             yield digest.Files(kept, lambda: gone, root, 0, image, contents)
+
+    def _is_elsewhere_below(self, entry: observing.Entry) -> bool:
+        """Returns whether a directory of the writable layer stands for one with another path in the layers below.
+
+        An overlay renames a directory in that way where it is mounted with `redirect_dir` (the kernel's
+        filesystems/overlayfs.rst).
+        """
+        if not stat.S_ISDIR(entry.mode):
+            return False
+        return _REDIRECT in os.listxattr(f"{self._layers.upper}{entry.path}", follow_symlinks=False)
 
     def _entries_between(self) -> Mapping[str, observing.Entry]:
         """Returns what the layers between the image's and the writable one come to, by path."""
