@@ -83,7 +83,7 @@ class DockerBackend:
         directory = home / "docker" / hashlib.sha256(str(about["ID"]).encode()).hexdigest()[:12]
         self.containers = Containers(self._engine, whose, about)
         self._snapshots = SnapshotStore(self._engine, whose, directory)
-        self._images = EngineImages(self._engine, whose, directory, Path(str(about.get("DockerRootDir", ""))))
+        self._images = EngineImages(self._engine, whose, directory, self.containers.data_root)
         self._taker = Taker(self._engine, self.containers, self._snapshots, self._images.guest_version)
         # The program that started this process may have started the engine, too; if not, less is shared than possible.
         self.platform = "; ".join([_platform(about), *inheritance.unusual()])

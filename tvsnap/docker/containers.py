@@ -97,14 +97,18 @@ class Layers:
 
 
 class Containers:
-    """Creates and removes the containers of one owner."""
+    """Creates and removes the containers of one owner.
+
+    Attributes:
+        data_root: the engine's own directory, on its machine.
+    """
 
     def __init__(self, engine: Engine, whose: Whose, about: Mapping[str, Any]) -> None:
         """`about` is the engine's information about itself."""
         self._engine = engine
         self._api = engine.api
         self._whose = whose
-        self._root = Path(str(about.get("DockerRootDir", "")))
+        self.data_root = Path(str(about.get("DockerRootDir", "")))
         self._layered = about.get("Driver") == "overlay2"
         self._filter = _filter_options(about.get("SecurityOptions") or [])
         self._experimental = bool(about.get("ExperimentalBuild"))
@@ -114,8 +118,8 @@ class Containers:
         """Why the engine takes no checkpoints of processes that could be forked; empty if it does."""
         if not self._experimental:
             return "the engine takes checkpoints only with its experimental features on"
-        if os.geteuid() != 0 or not (self._root / "containers").is_dir():
-            return f"checkpoints are forked in the engine's own directory, {self._root}, which is out of reach"
+        if os.geteuid() != 0 or not (self.data_root / "containers").is_dir():
+            return f"checkpoints are forked in the engine's own directory, {self.data_root}, which is out of reach"
         if not self._layered:
             return "what commits lose beside a checkpoint can only be mended with the storage driver overlay2"
         return ""
@@ -323,7 +327,7 @@ class Containers:
         return {"label": [f"{LABEL_HOME}={self._whose.home}"]}
 
     def _directory(self, container: str) -> Path:
-        return self._root / "containers" / container
+        return self.data_root / "containers" / container
 
     def memory(self, container: str) -> int:
         """Returns the memory that a container's processes take, bytes."""

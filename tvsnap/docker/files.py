@@ -40,8 +40,6 @@ _DIRECTORY_TIMES = "/run/tvsnap/times"
 _NOTE_TIMES = ["/bin/bash", "-c", f"{INIT} walk times / >{_DIRECTORY_TIMES}"]
 MOUNTED = ("/dev", "/proc", "/sys")  # directories on which the runtime mounts what belongs to no image
 _DIGESTED = 64 * MIB  # bytes up to which a file is identified by a digest of its contents, if it can be read directly
-
-
 _REDIRECT = "trusted.overlay.redirect"
 
 
@@ -141,6 +139,7 @@ class OuterFiles(Files):
         self._guest = guest
         self._root = cache(root)
         self._image = cache(image)
+        self._image_tree = cache(lambda: observing.ImageTree(*self._image()))
         self._between = cache(self._entries_between)
         self._tree = observing.ImageTree(*layers.lower)
         self._distinction: frozenset[str] = frozenset()  # the stamp of the file that `distinguish` wrote
@@ -187,12 +186,12 @@ class OuterFiles(Files):
         upper = list(observing.walk(self._layers.upper))
         if any(map(self._is_elsewhere_below, upper)):
             raise digest.Incomparable("a directory was renamed as a whole")
-        there = merged(upper, self._between())
-        deleted = digest.gone(there.values(), observing.ImageTree(*self._image()))
+        there = _merged(upper, self._between())
+        deleted = digest.gone(there.values(), self._image_tree())
         kept = [entry for entry in there.values() if not _is_mounted(entry.path) and entry.path not in self.lent]
         with opened(self._root(), "/etc") as directory:  # what is mounted, not what that covers
-            etc = [replace(one, path=f"/etc{one.path}") for one in observing.walk(Path(f"/proc/self/fd/{directory}"))]
-        kept += [entry for entry in etc if entry.path in self.lent]
+            etc = observing.walk(Path(f"/proc/self/fd/{directory}"))
+            kept += [replace(one, path=f"/etc{one.path}") for one in etc if f"/etc{one.path}" in self.lent]
         gone = [path for path in deleted if not _is_mounted(path)]
         with paths.directory(self._root()) as root:
             yield digest.Files(kept, lambda: gone, root, 0, image, contents)
@@ -213,7 +212,7 @@ class OuterFiles(Files):
         alike = lower[-len(image) :] == image
         found: Mapping[str, observing.Entry] = {}
         for layer in lower[: -len(image)] if alike else lower:
-            found = merged(found.values(), {entry.path: entry for entry in observing.walk(layer)})
+            found = _merged(found.values(), {entry.path: entry for entry in observing.walk(layer)})
         if not alike:  # all files are in one layer, which hides the image
             found = {**found, "/": replace(found["/"], opaque=True)}
         return found
@@ -330,7 +329,7 @@ def _is_mounted(path: str) -> bool:
     return f"{path}/".startswith(tuple(f"{mounted}/" for mounted in MOUNTED))
 
 
-def merged(upper: Iterable[observing.Entry], lower: Mapping[str, observing.Entry]) -> dict[str, observing.Entry]:
+def _merged(upper: Iterable[observing.Entry], lower: Mapping[str, observing.Entry]) -> dict[str, observing.Entry]:
     """Returns the entries of two layers as one, by path."""
     found = {entry.path: entry for entry in upper}
     visible = [entry for entry in lower.values() if not _hidden(entry.path, found)]

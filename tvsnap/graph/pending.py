@@ -54,8 +54,8 @@ class Pending:
         self._ends: dict[str, tuple[float, bytes, str | None]] = {}
 
     def _set_timer(self) -> None:
-        """Has a thread write what is kept, soon, unless one is about to; called with the lock held."""
-        if self._timer is None and self._write_late is not None:
+        """Has a thread write what is kept, soon; called with the lock held, where none is about to."""
+        if self._write_late is not None:
             timer = threading.Timer(FLUSH_AFTER_SECONDS, self._ring)
             timer.name, timer.daemon = "tvsnap-flush", True
             with contextlib.suppress(RuntimeError):  # the interpreter ends, or there are too many threads

@@ -77,7 +77,7 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
 
 
 def _flush(graph: Graph | None) -> None:
-    """Writes what is pending in a graph that is still in use; if that fails, it is tried again later."""
+    """Writes what is pending in a graph that is still in use; if that fails, it is tried again once more is kept."""
     if graph is not None:
         with contextlib.suppress(TvsnapError):
             graph.flush()

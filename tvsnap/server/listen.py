@@ -70,7 +70,7 @@ async def serve(
         ready()
     server = _Server(config, service)
     connections = server.server_state.connections
-    beating = None if worker is None else asyncio.ensure_future(worker.pulse.beat())
+    beating = None if worker is None else asyncio.ensure_future(worker.heartbeat.beat())
     try:
         await server.serve(sockets)
     finally:

@@ -40,7 +40,7 @@ _COUNT = struct.Struct("Q")
 logger = logging.getLogger("tvsnap.server")
 
 
-class Pulse:
+class Heartbeat:
     """A count in memory that a worker shares with the process that has started it, which sees whether it goes up."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Pulse:
 
     @property
     def count(self) -> int:
-        """How often it has beaten; 0 until it does so for the first time."""
+        """How often the worker has counted up; 0 until it does so for the first time."""
         count: int = _COUNT.unpack(self._memory)[0]
         return count
 
@@ -68,14 +68,14 @@ class Worker:
         generation: how often it was started before.
         names: of the Unix sockets at which the workers listen for each other, by number; they have no files.
         secret: what workers show each other.
-        pulse: by which it shows that it is at work.
+        heartbeat: by which it shows that it is at work.
     """
 
     number: int
     generation: int
     names: tuple[bytes, ...]
     secret: str
-    pulse: Pulse
+    heartbeat: Heartbeat
 
     @property
     def server(self) -> str:
@@ -153,7 +153,9 @@ class _Workers:
         self._running: dict[int, Worker] = {}
         self._due: dict[int, tuple[float, Worker]] = {}
         self._started: dict[int, float] = {}
-        self._still: dict[int, tuple[int, float]] = {}  # by process: its pulse, and for how long that has been so
+        self._still: dict[
+            int, tuple[int, float]
+        ] = {}  # by process: the count of its heartbeats, and since how many seconds that is so
         self._looked = time.monotonic()
         self._stopping = self._told_to_end = False
         self.handlers: dict[signal.Signals, Any] = {}  # of this process before, which are those of workers
@@ -165,7 +167,8 @@ class _Workers:
     def start_all(self) -> None:
         """Starts all workers, and waits until they are ready."""
         pipes = [
-            self._start(Worker(number, 0, self._names, self._secret, Pulse())) for number in range(len(self._between))
+            self._start(Worker(number, 0, self._names, self._secret, Heartbeat()))
+            for number in range(len(self._between))
         ]
         until = time.monotonic() + START_PATIENCE
         for pipe in pipes:
@@ -217,7 +220,7 @@ class _Workers:
                 if not self._stopping:
                     logger.error("worker %d (process %d) has died; it is started again", worker.number, pid)
                 self._still.pop(pid, None)
-                again = replace(worker, generation=worker.generation + 1, pulse=Pulse())
+                again = replace(worker, generation=worker.generation + 1, heartbeat=Heartbeat())
                 self._due[worker.number] = (self._started[worker.number] + PAUSE, again)
 
     def _kill_frozen(self) -> None:
@@ -228,7 +231,7 @@ class _Workers:
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, LOOK_AGAIN), now
         for pid, worker in self._running.items():
-            count, before = worker.pulse.count, self._still.get(pid, (0, 0.0))
+            count, before = worker.heartbeat.count, self._still.get(pid, (0, 0.0))
             still = before[1] + passed if count and count == before[0] else 0.0
             self._still[pid] = (count, still)
             if still > self._settings.worker_patience:
