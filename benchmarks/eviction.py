@@ -10,7 +10,7 @@ made from where they stand, as often as each was chosen, or with a chance of `NO
 one (a Chinese restaurant process) and go on as some rollout of the task did, with calls that are all new. A few run at
 once, in random order. A call that nobody made needs a sandbox in its state, unless the rollout has its own there. It is
 forked from the nearest snapshot that is left, and the calls since then are run again; the time that this takes less
-than from the image is what the snapshots saved. States get snapshots by the break-even rule, whoever evicts.
+than from the image is what the snapshots saved. States get snapshots by the default rule, whoever evicts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rich.table import Table
 
 from benchmarks.eviction_rollouts import Event, Node, Step, arrivals, events, load
 from tvsnap.engine.keeping.budgets import SPARE
-from tvsnap.engine.keeping.policy import BreakEven, Costs, Rebuild
+from tvsnap.engine.keeping.policy import Costs, Default, Rebuild
 from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted
 from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.model.errors import TvsnapError, UsageError
@@ -169,7 +169,7 @@ class Outcome:
 
 def simulate(coming: Sequence[Event], evictor: Evictor, limit: float = float("inf")) -> Outcome:
     """Runs what comes against one way to evict."""
-    shelf, policy = Shelf(), BreakEven()
+    shelf, policy = Shelf(), Default()
     spent: defaultdict[str, float] = defaultdict(float)
     total, unproven, largest, taken = 0.0, 0, 0, 0
     for event in coming:

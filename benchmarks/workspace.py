@@ -92,7 +92,7 @@ class Workspace:
         path = str(self.backend._storage.path)
         return Path(path.replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
 
-    def cache(self, policy: str = "break-even") -> Cache:
+    def cache(self, policy: str = "default") -> Cache:
         """Opens a cache on the data directory, with sandboxes of its own."""
         return Cache(self.home, policy=policy, images=self.images)
 

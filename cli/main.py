@@ -41,7 +41,6 @@ VERBS = {
     "watch": "Watch what happens while rollouts run.",
     "stats": "Show hit rates, time saved, disk and memory in use.",
     "report": "Write a page with charts: hit rates, times, and what was not shared.",
-    "tune": "Learn from recorded rollouts what pays.",
     "push": "Send what a task did to an object store.",
     "pull": "Bring what was pushed to an object store.",
     "gc": "Free what nothing needs.",

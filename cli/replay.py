@@ -33,7 +33,6 @@ SWITCH_S = 2e-4
 """Python's thread switch interval in seconds: with the default of 5 ms, a hit of some 20 µs waits for other threads."""
 
 BROKEN_SHOWN = 10
-POLICY = "break-even"
 
 
 @options.verb(
@@ -60,7 +59,7 @@ def replay(
     task: list[str] | None = Option(None, metavar="GLOB", help="Only these tasks, as in 'fix-*'."),
     think: float = options.seconds(0.0, "--think", "Seconds between calls, as a model would think.", least=0),
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for calls that name none."),
-    policy: str = Option(POLICY, metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."),
+    policy: str = Option(options.POLICY, metavar="NAME", help="When to snapshot: default, eager or never."),
     prefork: int | None = Option(
         None, metavar="N", min=0, help="Keep N sandboxes ready for hot states; else only where forks are slow."
     ),
@@ -160,7 +159,7 @@ def _open_cache(
         return
     with client:
         context.server_decides(
-            ("--policy", policy != POLICY),
+            ("--policy", policy != options.POLICY),
             ("--no-cache", not use_cache),
             ("--prefork", prefork is not None),
             ("--audit", audit > 0),

@@ -48,9 +48,7 @@ def run(
     salt: str | None = Option(None, metavar="TEXT", help="Share states only with rollouts of this salt."),
     network: options.Network = None,
     timeout: float = options.seconds(30.0, "--timeout", "Seconds for each call."),
-    policy: str = Option(
-        options.POLICY, metavar="NAME", help="When to snapshot: record-all, break-even, eager or never."
-    ),
+    policy: str = Option(options.POLICY, metavar="NAME", help="When to snapshot: default, eager or never."),
     max_disk: options.MaxDisk = None,
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,

@@ -57,9 +57,7 @@ def serve(
     max_snapshots: options.MaxSnapshots = None,
     max_memory: options.MaxMemory = None,
     max_sandboxes: options.MaxSandboxes = None,
-    policy: str = Option(
-        "break-even", metavar="NAME", help="When to snapshot: break-even, record-all, eager or never."
-    ),
+    policy: str = Option(options.POLICY, metavar="NAME", help="When to snapshot: default, eager or never."),
     graph: str | None = Option(
         None,
         metavar="URL",

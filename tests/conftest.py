@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
-from tvsnap.engine.keeping import repeats, worth
+from tvsnap.host.load import Processors
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
 
@@ -188,12 +188,15 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def all_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the default policy record all calls, though calls of tests are short, and what records them is busy."""
-    monkeypatch.setattr(worth.Worth, "_trial_s", lambda _: 1e6)
-    monkeypatch.setattr(worth, "BUSY", 2.0)
-    monkeypatch.setattr(worth, "CROWDED", 1e6)
-    monkeypatch.setattr(repeats, "ENOUGH", 1_000_000)
+def idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets caches of this process find processors idle, so that no test depends on what else the machine does."""
+    monkeypatch.setattr(Processors, "short", False)
+
+
+@pytest.fixture
+def short_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets caches of this process find processors short."""
+    monkeypatch.setattr(Processors, "short", True)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tvsnap.client.client import Client, connect
     from tvsnap.client.events import Event
     from tvsnap.client.terminals import Terminal
-    from tvsnap.engine.keeping.policy import Balance, Costs, Policy, Rebuild
+    from tvsnap.engine.keeping.policy import Costs, Policy, Rebuild
     from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from tvsnap.model.shares import Share
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
-    from tvsnap.model.tuning import Tuning
     from tvsnap.rollout import Rollout
     from tvsnap.sandboxes.network.settings import NetworkSettings
     from tvsnap.sandboxes.protocol import Backend, Sandbox
@@ -86,7 +85,7 @@ _NAMES = {
     "tvsnap.client.client": "Client connect",
     "tvsnap.client.events": "Event",
     "tvsnap.client.terminals": "Terminal",
-    "tvsnap.engine.keeping.policy": "Balance Costs Policy Rebuild",
+    "tvsnap.engine.keeping.policy": "Costs Policy Rebuild",
     "tvsnap.engine.supply.forks": "Forks",
     "tvsnap.engine.supply.recipes": "ImageSource",
     "tvsnap.environments.base": "Environment",
@@ -118,7 +117,6 @@ _NAMES = {
     "tvsnap.model.shares": "Share",
     "tvsnap.model.stats": "Stats",
     "tvsnap.model.task": "Task TaskPhase TaskStep",
-    "tvsnap.model.tuning": "Tuning",
     "tvsnap.rollout": "Rollout",
     "tvsnap.sandboxes.network.settings": "NetworkSettings",
     "tvsnap.sandboxes.protocol": "Backend Sandbox",
@@ -132,7 +130,6 @@ __all__ = [
     "AsyncRollout",
     "AsyncSandbox",
     "Backend",
-    "Balance",
     "Budget",
     "BuildProgress",
     "Cache",
@@ -207,7 +204,6 @@ __all__ = [
     "ToolResult",
     "Traffic",
     "TreeItem",
-    "Tuning",
     "TvsnapError",
     "UsageError",
     "Verifier",

@@ -23,7 +23,6 @@ from tvsnap.engine.keeping.housekeeping import tidy
 from tvsnap.engine.keeping.policy import Costs, Policy
 from tvsnap.engine.keeping.policy import policy as policy_named
 from tvsnap.engine.keeping.snapshotter import Snapshotter
-from tvsnap.engine.keeping.worth import Worth
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
@@ -42,8 +41,8 @@ from tvsnap.graph.shared import SharedGraph
 from tvsnap.host import owners, spare
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse, resolve_home
+from tvsnap.host.load import Processors
 from tvsnap.host.owners import Owner
-from tvsnap.host.tuning_file import read_tuning
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
     LARGEST,
@@ -61,12 +60,11 @@ from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
-from tvsnap.model.tuning import Tuning
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.protocol import Backend, Metering, Sandbox
+from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 GRAPH_FILE = "tvsnap.db"
 _NOTHING_THERE = (
@@ -99,7 +97,7 @@ class Cache:
         home: Path | str | None = None,
         *,
         backend: str | Backend = "local",
-        policy: str | Policy = "break-even",
+        policy: str | Policy = "default",
         limits: Limits | None = None,
         budget: Budget | None = None,
         use_cache: bool = True,
@@ -113,7 +111,6 @@ class Cache:
         timeouts: Literal["private", "shared"] = "private",
         grade_executions: int = 1,
         shares: Iterable[Share] = (),
-        tuning: Tuning | None = None,
         graph: str | None = None,
     ) -> None:
         """Opens a data directory, and removes what processes that have died left behind in it.
@@ -122,7 +119,7 @@ class Cache:
             home: the data directory. By default `$TVSNAP_HOME`; without that /var/lib/tvsnap for root, and `tvsnap` in
                 the XDG data directory for other users. It is made if it is not there.
             backend: the name of a backend (`local` or `docker`), or an open backend, which is closed with the cache.
-            policy: when to take snapshots, and what to record: `break-even`, `eager`, `never`, or an object with
+            policy: when to take snapshots: `default`, where that is free or pays; `eager`, `never`, or an object with
                 `should_checkpoint`.
             limits: what one sandbox may use; by default what its image asks for.
             budget: what snapshots and sandboxes may use together; see `Budget` for the defaults.
@@ -153,8 +150,6 @@ class Cache:
             shares: the parts that several owners of rollouts have of the budget for snapshots, and of the processors
                 (local backend). Who takes more than its part of the snapshots loses its own first, and may use what
                 others leave free.
-            tuning: by which parameters it is decided what pays; by default those that `tvsnap tune` has learned for
-                the data directory, or those that were chosen by hand. It never changes what a rollout sees.
             graph: the address of a PostgreSQL database, `postgresql://user@host/database`, through which hosts exchange
                 their calls; None for none. See the guide of fleets.
 
@@ -190,7 +185,6 @@ class Cache:
         shared.check(self.budget.disk)
         self.home = resolve_home(home)
         self._in_use = HomeInUse(self.home)
-        self.tuning = read_tuning(self.home) if tuning is None else tuning
         self.use_cache = use_cache
         self._lent = network_settings or NetworkSettings.of_environment()
         self._image_source: ImageSource = images or ImageStore(self.home)
@@ -218,18 +212,10 @@ class Cache:
             self.budget = fitted(self.budget, self.home, self.graph.snapshot_usage(self.backend.name)[1])
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
-        metered = {"computed": self.backend.used_s} if isinstance(self.backend, Metering) else {}
-        self._worth = Worth(chosen, always=same_ids, tuning=lambda: self.tuning, **metered)
-        self._costs = Costs(
-            self.backend.name,
-            self._totals,
-            held_up=lambda: self._worth.is_held_up,
-            tuning=lambda: self.tuning,
-        )
+        processors = Processors()
+        self._costs = Costs(self.backend.name, self._totals, short=lambda: processors.short)
         self._meter = Meter()
-        self._kept = SnapshotBudget(
-            self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared, lambda: self.tuning
-        )
+        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
         self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
@@ -243,7 +229,7 @@ class Cache:
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
-        self._companions = Companions(self.graph, ahead=prefork != 0, tuning=lambda: self.tuning)
+        self._companions = Companions(self.graph, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
         self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self._for_grading)
@@ -258,7 +244,7 @@ class Cache:
             meter=self._meter,
             claims=self._claims,
             snapshotter=self._snapshotter,
-            worth=self._worth,
+            processors=processors,
             acquirer=self._acquirer,
             companions=self._companions,
             audit=self.audit,
@@ -289,15 +275,6 @@ class Cache:
         Of a cache that was opened with `images`, it is that, which may have no method but `get`.
         """
         return cast("ImageStore", self._image_source)
-
-    @property
-    def tuning(self) -> Tuning:
-        """The parameters by which it is decided what pays; may be set at any time, and then holds for what comes."""
-        return self._tuning
-
-    @tuning.setter
-    def tuning(self, tuning: Tuning) -> None:
-        self._tuning = check_type(tuning, Tuning, "tuning")
 
     def rollout(
         self,

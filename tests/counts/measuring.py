@@ -18,8 +18,8 @@ from rich.console import Console
 from benchmarks.workspace import workspace
 from tests.counts.counters import CannotCount, KernelCounter, PythonCalls
 from tests.counts.operations import OPERATIONS, Step, nothing
-from tvsnap.engine.keeping import worth
 from tvsnap.engine.supply import companions
+from tvsnap.host import load
 from tvsnap.host.home import SYSTEM_HOME
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def _measure_here() -> Measured:
         lack = str(error)
     calls = PythonCalls()
     # Else it depends on the time between two operations whether it is looked how busy all is, and a thread is woken.
-    worth.LOOK_AGAIN, companions.THINKING = math.inf, 3600.0
+    load.LOOK_AGAIN, companions.THINKING = math.inf, 3600.0
     gc.disable()  # else objects end in one repetition or the next
     with workspace(quick=True, console=Console(stderr=True)) as space:
         own = {what: min(counts) for what, counts in _counts(nothing(space), read, calls).items()}

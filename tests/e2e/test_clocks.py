@@ -138,7 +138,7 @@ import json, math, sys
 from tests.fakes.caches import settle
 from tvsnap import Budget, Cache
 home, rollouts = sys.argv[1], json.loads(sys.argv[2])
-with Cache(home, policy="record-all", budget=Budget(parked=0)) as cache:
+with Cache(home, policy="default", budget=Budget(parked=0)) as cache:
     for salt, calls in rollouts:
         seen = []
         with cache.rollout("terminal", salt=salt) as rollout:

@@ -69,7 +69,7 @@ def test_nodes_come_and_go(cluster: Any, server_home: Path, tmp_path: Path) -> N
         with_images_of(server_home, home)
     with pytest.raises(UsageError, match="no node of the cluster"):
         Fleet(home=f"{tmp_path}/{{node}}", resources={"nothing has this": 1})
-    with Fleet(home=f"{tmp_path}/{{node}}", host="127.0.0.1", options=["--policy", "record-all"]) as fleet:
+    with Fleet(home=f"{tmp_path}/{{node}}", host="127.0.0.1", options=["--policy", "default"]) as fleet:
         assert len(fleet.nodes) == 3
         assert len(servers()) >= 3
         urls = [node.url for node in fleet.nodes]

@@ -13,7 +13,7 @@ from tests.fuzz.cases import Action, Case, Motif, Step
 from tests.fuzz.probes import probes
 from tests.fuzz.recorded import LONGEST, TOPIC, Recorded
 
-POLICIES = ("break-even", "break-even", "break-even", "eager", "eager", "never")
+POLICIES = ("default", "default", "default", "eager", "eager", "never")
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class World:
                 home,
                 backend=named,
                 images=self.images,
-                policy=options.get("policy", "break-even"),
+                policy=options.get("policy", "default"),
                 prefork=options.get("prefork"),
                 budget=Budget(**given),
                 use_cache=use_cache,

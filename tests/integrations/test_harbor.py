@@ -88,7 +88,7 @@ class Harbor:
 
     def config(self, name: str, agents: list[dict[str, Any]], tasks: list[Path], **options: Any) -> Path:
         """Writes a job's configuration; returns its path."""
-        where = {} if "url" in options else {"home": str(self.home), "policy": "record-all"}
+        where = {} if "url" in options else {"home": str(self.home), "policy": "default"}
         config = {
             "job_name": name,
             "jobs_dir": str(self.jobs),
@@ -179,7 +179,7 @@ def troubled(harbor: Harbor, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Trials of which people must be told something, started as people start them."""
     folder = tmp_path_factory.mktemp("troubled")
     write_troubled_tasks(folder)
-    settings = (f"home={harbor.home}", f"salt={folder}", "policy=record-all")  # their calls are short
+    settings = (f"home={harbor.home}", f"salt={folder}", "policy=default")  # their calls are short
     options: list[str | Path] = ["--env", ENVIRONMENT, *(word for one in settings for word in ("--ek", one))]
     with model_server({}) as url:
         harbor.variables["TVSNAP_NETWORK_HOSTS"] = f"files.example={urlsplit(url).netloc}"

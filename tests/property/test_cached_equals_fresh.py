@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,12 +19,11 @@ import tvsnap
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.directories import DirectoryBackend, DirectorySandbox
 from tests.property.histories import Call, histories
-from tvsnap.engine.keeping.policy import Balance, BreakEven
 from tvsnap.images import Image
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
 
-VARIANTS = [("eager", 0), ("break-even", 0), ("never", 0), ("eager", 4)]
+VARIANTS = [("eager", 0), ("default", 0), ("never", 0), ("eager", 4)]
 """Policies, and how many sandboxes are kept ready."""
 TIMEOUT = 20.0
 SALTS = itertools.count()
@@ -152,29 +150,6 @@ def caches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[tvs
 @given(group=histories("shell", longest=12))
 def test_in_directories(caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
     check(*caches, fake_image(), group)
-
-
-class Wavering(BreakEven):
-    """Finds the cache worth its cost now and then."""
-
-    def __init__(self) -> None:
-        self._chance = random.Random(1)
-
-    def should_record(self, balance: Balance) -> bool:
-        return self._chance.random() < 0.7
-
-
-@pytest.fixture
-def wavering_caches(tmp_path: Path) -> Iterator[tuple[tvsnap.Cache, tvsnap.Cache]]:
-    with in_directories(tmp_path, same_ids=False, policy=Wavering()) as both:
-        yield both
-
-
-@pytest.mark.usefixtures("proofs_at_once")
-@IN_DIRECTORIES
-@given(group=histories("shell", longest=12))
-def test_where_not_all_is_recorded(wavering_caches: tuple[tvsnap.Cache, tvsnap.Cache], group: list[list[Call]]) -> None:
-    check(*wavering_caches, fake_image(), group)
 
 
 @pytest.fixture(params=VARIANTS, ids=name_of)

@@ -13,9 +13,8 @@ from tests.fakes.backend import FakeBackend, fake_image
 from tests.fakes.caches import settle
 from tests.property.histories import Call, histories
 from tvsnap import Budget, Cache
-from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted
+from tvsnap.engine.keeping.policy.eviction import UNPROVEN_S, YOUTH_S, Kept, SnapshotLimits, choose_evicted
 from tvsnap.model.limits import MIB
-from tvsnap.model.tuning import DEFAULT_TUNING
 
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))
 COMMON = settings(
@@ -65,12 +64,12 @@ def worth(kept: Kept, left: Sequence[Kept], every: Sequence[Kept], room: Snapsho
 
     seconds, at = 0.0, kept
     while True:  # the way up to the nearest that is left
-        seconds += at.rebuild_s + DEFAULT_TUNING.unproven_s * (not at.proven)
+        seconds += at.rebuild_s + UNPROVEN_S * (not at.proven)
         if at.above is None or at.above in there:
             break
         at = by_state[at.above]
     needed = [kept, *(each for each in every if each.state not in there and nearest(each) == kept.state)]
-    demand = sum((each.forks + 1) / (NOW - each.created + DEFAULT_TUNING.youth_s) for each in needed if each.reached)
+    demand = sum((each.forks + 1) / (NOW - each.created + YOUTH_S) for each in needed if each.reached)
     shares = [max(kept.size, 1) / max(room.size, 1)] if room.size is not None else []
     shares += [1 / max(room.count, 1)] if room.count is not None else []
     return demand * seconds / (sum(shares) or 1.0)
@@ -122,7 +121,7 @@ def test_the_order_in_which_they_come_does_not_matter(every: list[Kept], room: S
     group=histories("scripted", longest=10),
     disk=st.none() | st.sampled_from([0, 3, 10, 60, 400]),
     count=st.none() | st.integers(0, 4),
-    policy=st.sampled_from(["eager", "break-even"]),
+    policy=st.sampled_from(["eager", "default"]),
 )
 def test_a_budget_holds_after_every_call_and_answers_stay_right(
     tmp_path_factory: pytest.TempPathFactory, group: list[list[Call]], disk: int | None, count: int | None, policy: str

@@ -106,11 +106,11 @@ def roll(cache: Cache, history: list[str], salt: str) -> None:
 @pytest.fixture(
     params=[
         ("eager", True, None),
-        ("break-even", True, None),
-        ("break-even", False, None),
+        ("default", True, None),
+        ("default", False, None),
         ("never", True, None),
         ("eager", True, 1),
-        ("break-even", False, 3),
+        ("default", False, 3),
     ],
     ids=lambda param: f"{param[0]}{'' if param[1] else '-no-processes'}{'' if param[2] is None else f'-{param[2]}'}",
 )

@@ -17,7 +17,7 @@ from tests.property.test_cached_equals_fresh import TIMEOUT, Seen, roll, same
 from tests.sql_images import SYSTEMS, Client, SqlImages
 from tvsnap import Budget, Cache
 
-POLICIES = ("eager", "break-even")
+POLICIES = ("eager", "default")
 
 # `TVSNAP_TEST_EXAMPLES=20` looks at 20 times as many, other ones each time.
 SCALE = int(os.environ.get("TVSNAP_TEST_EXAMPLES", "0"))

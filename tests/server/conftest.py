@@ -53,7 +53,7 @@ def start(
     """
     path = home / socket
     command = [sys.executable, "-m", "tests.server.main", "--home", str(home), "serve", "--port", "0"]
-    command += ["--policy", "record-all"]  # calls of tests are short
+    command += ["--policy", "default"]  # calls of tests are short
     process = subprocess.Popen(
         [*within, *command, "--socket", str(path), *options],
         stdout=subprocess.PIPE,

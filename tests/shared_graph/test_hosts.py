@@ -44,7 +44,7 @@ def given_away(*caches: Cache) -> None:
             time.sleep(0.01)
 
 
-@pytest.fixture(params=["eager", "break-even", "never"])
+@pytest.fixture(params=["eager", "default", "never"])
 def hosts(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Cache]]:

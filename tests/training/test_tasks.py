@@ -20,7 +20,7 @@ SHIPPED = Path(__file__).parents[2] / "images"
 def cache(terminal_image: Image, tvsnap_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tvsnap.Cache]:
     home = Path(os.environ.get("TVSNAP_TEST_IMAGES") or tvsnap_home)
     images = Images(ImageStore(home), {"terminal": terminal_image})
-    with tvsnap.Cache(tmp_path_factory.mktemp("tasks"), policy="record-all", images=images) as cache:
+    with tvsnap.Cache(tmp_path_factory.mktemp("tasks"), policy="default", images=images) as cache:
         yield cache
 
 

@@ -170,7 +170,7 @@ def test_budgets_that_must_be_numbers(wrong: dict[str, Any]) -> None:
         ({"prefork": 1.5}, "prefork must be a whole number"),
         ({"use_cache": "no"}, "use_cache must be True or False, not 'no'"),
         ({"policy": 5}, r"policy must be a policy's name, or a tvsnap.Policy, with a method should_checkpoint\(\)"),
-        ({"policy": "always"}, 'policy "always" not found; have: break-even, eager, never, record-all'),
+        ({"policy": "always"}, 'policy "always" not found; have: default, eager, never'),
         ({"backend": 5}, r"backend must be a backend's name, or one that is open, with a method fork\(\); not 5"),
         ({"images": 5}, r"images must be a source of images, with a method get\(\); not 5"),
         ({"audit": "all"}, "audit must be a number from 0 to 1, not 'all'"),

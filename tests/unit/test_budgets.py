@@ -86,7 +86,7 @@ def test_what_is_worth_less_than_all_that_there_are_is_not_taken(tmp_path: Path)
 def test_a_state_that_is_rebuilt_often_gets_its_place(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["sleep 9; echo 1 > f"], ["sleep 3; echo 2 > f"])
-    with open_cache(tmp_path, backend, policy="break-even", budget=Budget(snapshots=1, parked=0)) as cache:
+    with open_cache(tmp_path, backend, policy="default", budget=Budget(snapshots=1, parked=0)) as cache:
         run(cache, "sleep 9; echo 1 > f", "cat f")
         assert kept_commands(cache) == ["sleep 9; echo 1 > f"]
         for number in range(8):

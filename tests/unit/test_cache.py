@@ -541,7 +541,7 @@ def test_many_threads_many_rollouts(tmp_path: Path) -> None:
     histories = [[f"echo {(seed * step) % 3} >> f; cat f" for step in range(1, 8)] for seed in range(24)]
     with open_cache(tmp_path / "fresh", use_cache=False, same_ids=True) as cache:
         wanted = [[result.output for result in run(cache, *history)] for history in histories]
-    for policy in ("eager", "never", "break-even"):
+    for policy in ("eager", "never", "default"):
         with (
             open_cache(
                 tmp_path / policy, FakeBackend(delays={"run": 0.001}), policy=policy, budget=Budget(sandboxes=10)

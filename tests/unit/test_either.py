@@ -24,10 +24,10 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 
 LACKS = [
-    (Cache, Client, {"trouble", "tuning"}),
+    (Cache, Client, {"trouble"}),
     (Rollout, RemoteRollout, set()),
     (Forks, RemoteForks, set()),
-    (AsyncCache, AsyncClient, {"trouble", "tuning"}),
+    (AsyncCache, AsyncClient, {"trouble"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
         {"has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},

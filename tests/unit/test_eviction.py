@@ -12,11 +12,10 @@ import pytest
 from tests.unit.graph_helpers import add_root, call, result, snapshot_of, step, walk
 from tvsnap.engine.keeping.budgets import Ledger
 from tvsnap.engine.keeping.holds import Holds
-from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted
+from tvsnap.engine.keeping.policy.eviction import UNPROVEN_S, Kept, SnapshotLimits, choose_evicted
 from tvsnap.graph import Graph
 from tvsnap.host.owners import Owner
 from tvsnap.model.calls import next_state
-from tvsnap.model.tuning import DEFAULT_TUNING
 
 NOW = 1000.0
 
@@ -79,7 +78,7 @@ def test_a_long_way_over_what_has_gone_is_added_up() -> None:
 def test_what_only_its_snapshot_keeps_counts_for_more() -> None:
     """Without it nothing beyond is answered, and whoever comes next executes the call anew."""
     there = [kept("a", rebuild_s=0.5)._replace(proven=False), kept("b", rebuild_s=1.2), kept("c", rebuild_s=9.0)]
-    assert DEFAULT_TUNING.unproven_s + 0.5 > 1.2
+    assert UNPROVEN_S + 0.5 > 1.2
     assert names(choose_evicted(there, SnapshotLimits(200), NOW)) == ["b"]
     assert names(choose_evicted(there, SnapshotLimits(100), NOW)) == ["b", "a"]
 

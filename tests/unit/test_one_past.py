@@ -23,7 +23,7 @@ from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
 TOKEN = "echo $RANDOM > token"
-POLICIES = ("eager", "break-even", "never")
+POLICIES = ("eager", "default", "never")
 WITHOUT_PROCESSES = Captures(files=True, processes=False, shell=True)
 
 _numbers = itertools.count()
@@ -91,7 +91,7 @@ def test_what_a_silent_call_wrote_is_the_same_for_ever(
         eventually(lambda: cache.graph.leases() == [])
 
 
-@pytest.mark.parametrize("policy", ["eager", "break-even"])
+@pytest.mark.parametrize("policy", ["eager", "default"])
 def test_what_is_kept_is_answered(tmp_path: Path, policy: str) -> None:
     """The promise costs no hits where snapshots can be taken."""
     with open_cache(tmp_path, policy=policy, budget=NOT_PARKED) as cache:
@@ -104,7 +104,7 @@ def test_what_is_kept_is_answered(tmp_path: Path, policy: str) -> None:
 
 
 def test_break_even_keeps_what_is_not_proven_and_weighs_what_is(tmp_path: Path) -> None:
-    with open_cache(tmp_path, policy="break-even", budget=NOT_PARKED) as cache:
+    with open_cache(tmp_path, policy="default", budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f", "ls", TOKEN)
         assert len(cache.graph.snapshots()) == 2
 
@@ -113,7 +113,7 @@ def test_break_even_keeps_what_is_not_proven_and_weighs_what_is(tmp_path: Path) 
 def test_break_even_keeps_no_proven_state_that_is_cheap_to_rebuild(tmp_path: Path) -> None:
     backend = FakeBackend()
     prove(tmp_path, backend, ["echo 1 > f", "echo 2 > g"])
-    with open_cache(tmp_path, backend, policy="break-even", budget=NOT_PARKED) as cache:
+    with open_cache(tmp_path, backend, policy="default", budget=NOT_PARKED) as cache:
         assert sources(run(cache, "echo 1 > f", "echo 2 > g", "ls")) == ["hit", "hit", "executed"]
         assert cache.graph.snapshots() == []
 

@@ -7,27 +7,41 @@ from dataclasses import replace
 
 import pytest
 
-from tvsnap.engine.keeping.policy import BreakEven, Costs, Eager, Never, Rebuild, policy
-from tvsnap.engine.keeping.policy.costs import BURST, DEFAULTS, ENOUGH, SAVED, WINDOW
-from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD, UNPROVABLE_WORTH
+from tvsnap.engine.keeping.policy import Costs, Default, Eager, Never, Rebuild, policy
+from tvsnap.engine.keeping.policy.costs import BURST, DEFAULTS, ENOUGH, THINKING_SHARE, WINDOW
+from tvsnap.engine.keeping.policy.snapshotting import (
+    CALL_OVERHEAD,
+    FORMER_NAMES,
+    FREE,
+    UNPROVABLE_WORTH,
+    UNPROVEN_SHARE,
+)
 from tvsnap.model.errors import UsageError
-from tvsnap.model.tuning import DEFAULT_TUNING
 
-FREE = Rebuild(from_root=True, calls=1, replay_s=0.0)
+SHORT = Rebuild(from_root=True, calls=1, replay_s=0.0)
 
-UNPROVEN_SHARE = DEFAULT_TUNING.unproven_share
+
+def busy_costs() -> Costs:
+    """Costs on a machine whose processors are short."""
+    return Costs("local", short=lambda: True)
 
 
 def test_policies_by_name() -> None:
-    assert isinstance(policy("break-even"), BreakEven)
+    assert isinstance(policy("default"), Default)
     assert isinstance(policy("eager"), Eager)
     assert isinstance(policy("never"), Never)
-    with pytest.raises(UsageError, match='policy "often" not found; have: break-even, eager, never, record-all'):
+    with pytest.raises(UsageError, match='policy "often" not found; have: default, eager, never'):
         policy("often")
 
 
+@pytest.mark.parametrize("name", FORMER_NAMES)
+def test_former_names_are_understood_with_a_word_about_it(name: str) -> None:
+    with pytest.warns(UserWarning, match=f'"{name}" is now called "default"'):
+        assert isinstance(policy(name), Default)
+
+
 def test_eager_and_never() -> None:
-    assert Eager().should_checkpoint(FREE, Costs("local"))
+    assert Eager().should_checkpoint(SHORT, Costs("local"))
     assert not Never().should_checkpoint(Rebuild(False, 9, 1e6, 1e6, proven=False), Costs("local"))
 
 
@@ -38,51 +52,64 @@ def test_break_even(from_root: bool) -> None:
     price = DEFAULTS["checkpoint"] + DEFAULTS["fork"]
     for calls in (1, 10):
         edge = price - begin - calls * CALL_OVERHEAD
-        assert not BreakEven().should_checkpoint(Rebuild(from_root, calls, edge - 1e-6), costs)
-        assert BreakEven().should_checkpoint(Rebuild(from_root, calls, edge + 1e-6), costs)
+        assert not Default().should_checkpoint(Rebuild(from_root, calls, edge - 1e-6), costs)
+        assert Default().should_checkpoint(Rebuild(from_root, calls, edge + 1e-6), costs)
 
 
 def test_what_was_spent_counts() -> None:
-    assert not BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.03), Costs("local"))
-    assert BreakEven().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.05), Costs("local"))
+    assert not Default().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.03), Costs("local"))
+    assert Default().should_checkpoint(Rebuild(True, 1, 0.001, spent_s=0.05), Costs("local"))
 
 
-def test_what_is_not_proven_is_snapshotted_while_it_is_paid_for() -> None:
-    """Without a snapshot nobody can go on from it; but to keep more than the calls are worth would make them slower."""
-    free, costs = Rebuild(False, 1, 0.0), Costs("local")
-    assert not BreakEven().should_checkpoint(free, costs)
-    unproven = replace(free, proven=False)
-    assert BreakEven().should_checkpoint(unproven, costs)
+def test_what_is_not_proven_is_kept_while_processors_are_idle() -> None:
+    """Without a snapshot nobody can go on from it; and a checkpoint that nobody waits for costs nobody anything."""
+    short, costs = Rebuild(False, 1, 0.0), Costs("local")
+    assert not Default().should_checkpoint(short, costs)
+    unproven = replace(short, proven=False)
+    assert Default().should_checkpoint(unproven, costs)
     assert not Never().should_checkpoint(unproven, costs)
+    dear = replace(unproven, checkpoint_s=2 * FREE)
+    assert not Default().should_checkpoint(dear, costs)
+    for _ in range(100):
+        costs.paused(1.0)  # agents think for longer than that
+    assert Default().should_checkpoint(dear, costs)
+    assert not Default().should_checkpoint(replace(unproven, checkpoint_s=1.5), costs)
+
+
+def test_what_is_not_proven_is_kept_while_processors_are_short_if_thinking_has_paid_for_it() -> None:
+    """To keep more than that would make the calls of others slower."""
+    unproven, costs = Rebuild(False, 1, 0.0, proven=False), busy_costs()
+    assert Default().should_checkpoint(unproven, costs)
     costs.spent(BURST)
-    assert not BreakEven().should_checkpoint(unproven, costs)
+    assert not Default().should_checkpoint(unproven, costs)
     assert Eager().should_checkpoint(unproven, costs)
-    costs.worked(costs.checkpoint_s / SAVED + 0.001)  # by other calls
-    assert BreakEven().should_checkpoint(unproven, costs)
+    costs.paused(costs.checkpoint_s / THINKING_SHARE + 0.001)
+    assert Default().should_checkpoint(unproven, costs)
 
 
-def test_what_is_not_proven_is_snapshotted_where_it_pays_for_that_itself() -> None:
-    costs = Costs("local")
+def test_what_is_not_proven_is_kept_where_the_calls_before_have_paid_for_it() -> None:
+    costs = busy_costs()
     costs.spent(10 * BURST)
     least = costs.checkpoint_s / UNPROVEN_SHARE
-    assert not BreakEven().should_checkpoint(Rebuild(False, 3, least - 0.001, proven=False), costs)
-    assert BreakEven().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False), costs)
-    assert not BreakEven().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False, checkpoint_s=1.0), costs)
+    assert not Default().should_checkpoint(Rebuild(False, 3, least - 0.001, proven=False), costs)
+    assert Default().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False), costs)
+    assert not Default().should_checkpoint(Rebuild(False, 3, least + 0.001, proven=False, checkpoint_s=1.0), costs)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_checkpoints_of_what_is_not_proven_take_a_share_of_what_calls_take(seed: int) -> None:
+def test_checkpoints_take_a_share_of_calls_and_of_thinking_while_processors_are_short(seed: int) -> None:
     chance = random.Random(seed)
-    costs, worked, spent, since = Costs("local"), 0.0, 0.0, 0.0
+    costs, worked, thought, spent, since = busy_costs(), 0.0, 0.0, 0.0, 0.0
     for _ in range(5000):
         duration = chance.expovariate(1 / chance.choice((0.001, 0.01, 0.1, 1.0)))
-        worked += duration
-        since += duration
-        costs.worked(duration)
-        if BreakEven().should_checkpoint(Rebuild(False, 1, since, proven=False), costs):
+        pause = chance.choice((0.0, 0.01, 1.0))
+        worked, since, thought = worked + duration, since + duration, thought + pause
+        costs.paused(pause)
+        if Default().should_checkpoint(Rebuild(False, 1, since, proven=False), costs):
             costs.spent(costs.checkpoint_s)
             spent, since = spent + costs.checkpoint_s, 0.0
-    assert 0.05 * UNPROVEN_SHARE * worked < spent <= (UNPROVEN_SHARE + SAVED) * worked + BURST + costs.checkpoint_s
+    paid = UNPROVEN_SHARE * worked + THINKING_SHARE * thought
+    assert 0.05 * UNPROVEN_SHARE * worked < spent <= paid + BURST + costs.checkpoint_s
 
 
 def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:
@@ -90,22 +117,22 @@ def test_what_cannot_be_proven_is_snapshotted_at_once() -> None:
     costs = Costs("local")
     costs.spent(10 * BURST)
     unprovable = Rebuild(False, 1, 0.0, proven=False, provable=False)
-    assert BreakEven().should_checkpoint(unprovable, costs)
+    assert Default().should_checkpoint(unprovable, costs)
     assert not Never().should_checkpoint(unprovable, costs)
-    assert not BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=UNPROVABLE_WORTH), costs)
-    assert BreakEven().should_checkpoint(replace(unprovable, checkpoint_s=10.0, replay_s=10.1 / UNPROVEN_SHARE), costs)
+    assert not Default().should_checkpoint(replace(unprovable, checkpoint_s=UNPROVABLE_WORTH), costs)
+    assert Default().should_checkpoint(replace(unprovable, checkpoint_s=10.0, replay_s=10.1 / UNPROVEN_SHARE), costs)
 
 
 def test_what_is_paid_for_beforehand_does_not_pile_up() -> None:
     costs = Costs("local")
-    costs.worked(1e6)
+    costs.paused(1e6)
     assert costs.allowance_s == BURST
 
 
 def test_a_sandbox_that_was_dear_to_checkpoint_stays_so() -> None:
-    assert BreakEven().should_checkpoint(Rebuild(False, 1, 1.0), Costs("local"))
-    assert not BreakEven().should_checkpoint(Rebuild(False, 1, 1.0, checkpoint_s=2.0, fork_s=1.5), Costs("local"))
-    assert BreakEven().should_checkpoint(Rebuild(False, 1, 2.1, checkpoint_s=2.0, fork_s=1.5), Costs("local"))
+    assert Default().should_checkpoint(Rebuild(False, 1, 1.0), Costs("local"))
+    assert not Default().should_checkpoint(Rebuild(False, 1, 1.0, checkpoint_s=2.0, fork_s=1.5), Costs("local"))
+    assert Default().should_checkpoint(Rebuild(False, 1, 2.1, checkpoint_s=2.0, fork_s=1.5), Costs("local"))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -119,7 +146,7 @@ def test_never_worse_than_twice_the_best_in_hindsight(seed: int) -> None:
     once_s = begin_s + replay_s + CALL_OVERHEAD
 
     paid, spent = 0.0, 0.0
-    snapshotted = BreakEven().should_checkpoint(Rebuild(False, 1, replay_s), costs)
+    snapshotted = Default().should_checkpoint(Rebuild(False, 1, replay_s), costs)
     paid += costs.checkpoint_s if snapshotted else 0.0
     for _ in range(rebuilds):
         if snapshotted:
@@ -127,7 +154,7 @@ def test_never_worse_than_twice_the_best_in_hindsight(seed: int) -> None:
             continue
         paid += once_s
         spent += once_s
-        if BreakEven().should_checkpoint(Rebuild(False, 1, replay_s, spent), costs):
+        if Default().should_checkpoint(Rebuild(False, 1, replay_s, spent), costs):
             snapshotted = True
             paid += costs.checkpoint_s
     oracle = min(rebuilds * once_s, costs.checkpoint_s + rebuilds * costs.fork_s)

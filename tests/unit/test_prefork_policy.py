@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.engine.supply.prefork_policy import HALF_LIVES, HOLD, REMEMBERED, TOGETHER, Demand, Needs, plan
-from tvsnap.model.tuning import DEFAULT_TUNING
+from tvsnap.engine.supply.prefork_policy import HALF_LIFE_S, HALF_LIVES, HOLD, REMEMBERED, TOGETHER, Demand, Needs, plan
 
 KEYS = "abcdef"
-HALF_LIFE = DEFAULT_TUNING.half_life_s
-LIFETIME = HOLD + HALF_LIVES * HALF_LIFE
+LIFETIME = HOLD + HALF_LIVES * HALF_LIFE_S
 REFILL = 1.0  # seconds
 DEMANDS = st.lists(
     st.builds(Demand, st.sampled_from(KEYS), st.floats(0, 40), st.floats(0.001, 2)),
@@ -96,8 +94,8 @@ def test_a_burst_is_expected_again_for_a_while_and_then_no_more() -> None:
     for _ in range(8):
         needs.needed("a", 0.0)
     assert needs.expected(HOLD, REFILL) == {"a": 8.0}
-    assert needs.expected(HOLD + HALF_LIFE, REFILL) == {"a": pytest.approx(4.0)}
-    assert needs.expected(HOLD + 2.5 * HALF_LIFE, REFILL) == {"a": 0.0}
+    assert needs.expected(HOLD + HALF_LIFE_S, REFILL) == {"a": pytest.approx(4.0)}
+    assert needs.expected(HOLD + 2.5 * HALF_LIFE_S, REFILL) == {"a": 0.0}
     assert needs.expected(LIFETIME + 1, REFILL) == {}
 
 

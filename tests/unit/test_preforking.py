@@ -25,7 +25,7 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
-from tvsnap import Budget, Tuning
+from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.supply import prefork_policy as prefork
 from tvsnap.engine.supply import preforking
@@ -498,7 +498,7 @@ def test_demand_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         different(cache, *"abcd")
         ready(cache, 4)
         monkeypatch.setattr(prefork, "HOLD", 0.0)
-        cache.tuning = Tuning(half_life_s=0.1)
+        monkeypatch.setattr(prefork, "HALF_LIFE_S", 0.1)
         ready(cache, 0)
         assert cache.stats().preforks_wasted == 4
 

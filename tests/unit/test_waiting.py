@@ -62,7 +62,7 @@ def no_companions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvsnap.engine.supply.companions.PATIENCE", 3600.0)
 
 
-@pytest.fixture(params=["eager", "break-even", "never"])
+@pytest.fixture(params=["eager", "default", "never"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cache]:
     with open_cache(tmp_path, policy=request.param, budget=NOT_PARKED) as cache:
         yield cache

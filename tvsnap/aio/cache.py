@@ -24,7 +24,6 @@ from tvsnap.model.network import NetworkLike
 from tvsnap.model.several import awaited_or_entered
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
-from tvsnap.model.tuning import Tuning
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
@@ -45,7 +44,7 @@ class AsyncCache(Twin[Cache]):
         home: Path | str | None = None,
         *,
         backend: str | Backend = "local",
-        policy: str | Policy = "break-even",
+        policy: str | Policy = "default",
         limits: Limits | None = None,
         budget: Budget | None = None,
         use_cache: bool = True,
@@ -59,7 +58,6 @@ class AsyncCache(Twin[Cache]):
         timeouts: Literal["private", "shared"] = "private",
         grade_executions: int = 1,
         shares: Iterable[Share] = (),
-        tuning: Tuning | None = None,
         graph: str | None = None,
         threads: int = THREADS,
     ) -> None:
@@ -82,7 +80,6 @@ class AsyncCache(Twin[Cache]):
             timeouts: whether calls that timed out while they were working answer others; see `Cache`.
             grade_executions: how often a call that grades is executed before it answers others; see `Cache`.
             shares: the parts that several owners have; see `Cache`.
-            tuning: by which parameters it is decided what pays; see `Cache`.
             graph: the database through which hosts exchange their calls; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
 
@@ -109,19 +106,9 @@ class AsyncCache(Twin[Cache]):
             timeouts=timeouts,
             grade_executions=grade_executions,
             shares=shares,
-            tuning=tuning,
             graph=graph,
         )
         self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
-
-    @property
-    def tuning(self) -> Tuning:
-        """The parameters by which it is decided what pays; see `Cache.tuning`."""
-        return self.cache.tuning
-
-    @tuning.setter
-    def tuning(self, tuning: Tuning) -> None:
-        self.cache.tuning = tuning
 
     def rollout(
         self,

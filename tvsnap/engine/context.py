@@ -9,13 +9,13 @@ from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.snapshotter import Snapshotter
-from tvsnap.engine.keeping.worth import Worth
 from tvsnap.engine.supply.acquire import Acquirer
 from tvsnap.engine.supply.companions import Companions
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Graph
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse
+from tvsnap.host.load import Processors
 from tvsnap.model.images import Image
 from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.fixed import is_fixed
@@ -32,6 +32,7 @@ class Context:
         same_ids: processes then have the ids that they would have with the cache.
         pool: the live sandboxes.
         holds: tells other processes which states rollouts stand at.
+        processors: tells whether they are short.
         companions: sandboxes for rollouts that wait in states that change by themselves.
         workers: run background work.
         contents: what rollouts put into sandboxes and fetched from them.
@@ -50,7 +51,7 @@ class Context:
     meter: Meter
     claims: Claims
     snapshotter: Snapshotter
-    worth: Worth
+    processors: Processors
     acquirer: Acquirer
     companions: Companions
     audit: Auditor

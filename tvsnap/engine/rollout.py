@@ -30,7 +30,6 @@ from tvsnap.engine.execution.uncached import UncachedSandbox
 from tvsnap.engine.file_calls import FileCalls
 from tvsnap.engine.grade_calls import GradeCalls
 from tvsnap.engine.host_calls import HostAnswer, HostCalls
-from tvsnap.engine.keeping.worth import NOT_WORTH_IT
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
@@ -121,12 +120,9 @@ class RolloutEngine:
         self._turn = threading.RLock()
         self._transcript = Transcript(context.graph, id)
         self._calls = 0
-        self._parted = root.hash  # the last state in which its calls were shared
-        self._accounted = time.perf_counter()  # when its time was last accounted for
         self._own = OwnSandbox(context, recipe, root.hash)
         self._uncached = UncachedSandbox(context, recipe, root.hash)
         self._apart = "" if context.use_cache else secrets.token_hex(16)
-        self._counts_changes = context.counts_changes(recipe.image)
         self._execution = Execution(recipe, self._own, self._cursor)
         self._conclusions = Conclusions(context, recipe, self._recorder, self._cursor.hold)
         self._under_way: Cancellation | None = None
@@ -167,15 +163,12 @@ class RolloutEngine:
                 self._under_way = cancellation
                 try:
                     cancellation.check()
-                    self._context.worth.call_begins()
                     began = time.perf_counter()
                     try:
                         return self._make(call, timeout, after, deadline, cancellation, grading)
                     except InfrastructureError as error:
                         self._transcript.failed(call, time.perf_counter() - began, error)
                         raise
-                    finally:
-                        self._context.worth.call_ends()
                 finally:
                     self._under_way = None
         finally:
@@ -203,29 +196,26 @@ class RolloutEngine:
         if not self._context.use_cache:
             return self._call_uncached(call, timeout, after, cancellation)
         # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
-        began = time.perf_counter()
+        began, paused_s = time.perf_counter(), self._cursor.idle
         self._catch_up()
-        caught_up_s = time.perf_counter() - began
+        if self._calls:
+            self._context.snapshotter.paused(paused_s)
         self._cursor.advance_time(after)
         edge = self._cursor.lookup(call, timeout, grading)
-        if edge is not None and self._is_answered_by(edge, call):
+        if edge is not None and self._is_answered_by(edge):
             return self._follow(edge, "hit", began)
         tool = self._tool(call)
-        objection = self._objection(tool, call)
-        pays = objection is None
         why = self._why_executed(tool, call, timeout, edge, grading)
         # 2. Of all rollouts that miss this call in this state, one executes it, and the others take its result.
         able, claim, stood_at = self._is_able, None, self._cursor.at
-        if objection and not stood_at.private:
-            self._cursor.stand_at(replace(stood_at, private=objection))
-        if grading is None or grading.executions <= 1:  # otherwise each rollout executes it
+        if edge is None and (grading is None or grading.executions <= 1):  # otherwise each rollout executes it
             until, at_hand = self._wait_until(timeout, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
         if isinstance(claim, Edge):
             return self._follow(claim, "coalesced", began)
         try:
             # 3. Acquire a sandbox in this state, in the cheapest way; 4. execute the call in it.
-            made = self._execute(tool, call, timeout, claim, cancellation, grading, looks=pays or self._counts_changes)
+            made = self._execute(tool, call, timeout, claim, cancellation, grading)
             if isinstance(made, Edge):
                 return self._follow(made, "coalesced", began)
             live, executed, way = made
@@ -242,10 +232,6 @@ class RolloutEngine:
             self._cursor.stand_at(stood_at)
             raise
         seconds = time.perf_counter() - began
-        if not stood_at.private:
-            self._parted = stood_at.state
-        self._context.worth.repeats.took(self._parted, executed.result.duration)
-        self._account(executed, way, seconds, caught_up_s)
         self._calls += 1
         self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
         if _LOG.isEnabledFor(logging.DEBUG):
@@ -271,48 +257,17 @@ class RolloutEngine:
     def _log(self, call: ToolCall, words: str, seconds: float) -> None:
         _LOG.debug("%s %s: %s (%.1f ms)", self.id or "-", call.brief, words, seconds * 1e3)
 
-    def _objection(self, tool: Tool, call: ToolCall) -> str | None:
-        """Returns why it does not pay to find out what the call that is executed next changes; None if it does."""
-        at = self._cursor.at
-        if at.private in NOT_WORTH_IT:
-            return at.private
-        if tool.read_only:
-            return None
-        state = None if at.private else at.state
-        return self._context.worth.objection(self.recipe.image.digest, state, call.key)
-
-    def _account(self, executed: Executed, way: Way | None, seconds: float, caught_up_s: float) -> None:
-        """Accounts for what a call took beyond its execution, of `seconds` in all.
-
-        It waited for `caught_up_s` until the call before was recorded and kept. Without the cache, the first call needs
-        a sandbox, too.
-        """
-        image, worth = self.recipe.image.digest, self._context.worth
-        waiting_s, acquiring_s = seconds - executed.result.duration, 0.0 if way is None else executed.reaching_s
-        if acquiring_s and not self._calls:
-            if executed.at.state == self.root:
-                worth.started(image, acquiring_s)
-            waiting_s, acquiring_s = waiting_s - acquiring_s, 0.0
-        if not executed.looked_at:
-            waiting_s, acquiring_s = caught_up_s, 0.0
-        worth.add(image, waiting_s=max(0.0, waiting_s), acquiring_s=acquiring_s, lasted_s=self._lasted())
-
-    def _lasted(self) -> float:
-        """Returns how many seconds have passed since the last call of this method, or since the rollout began."""
-        before, self._accounted = self._accounted, time.perf_counter()
-        return self._accounted - before
-
-    def _is_answered_by(self, edge: Edge, call: ToolCall) -> bool:
+    def _is_answered_by(self, edge: Edge) -> bool:
         """Returns whether a call is to be answered by its record.
 
-        It is executed instead where all of this holds: the cache does not pay, the rollout has a sandbox or stands
-        where it can start one, and executing the call, and those that usually follow, takes less than the fork that
-        the answer would soon make necessary.
+        It is executed instead if all of this holds: processors are short, the rollout has a sandbox or stands where it
+        can start one, the call is proven to lead to the same state each time, and executing it, and those that usually
+        follow, takes less than the fork that the answer would soon make necessary.
         """
-        if self._own.absent and self._cursor.at.state != self.root:
+        if not (edge.changed and edge.proven) or (self._own.absent and self._cursor.at.state != self.root):
             return True
         fork_s, seconds = self._context.acquirer.fork_s, edge.result.duration
-        if not edge.changed or seconds >= fork_s or self._context.worth.is_given(self.recipe.image.digest):
+        if seconds >= fork_s or not self._context.processors.short:
             return True
         return seconds + self._context.graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s
 
@@ -324,12 +279,10 @@ class RolloutEngine:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None,
-        *,
-        looks: bool,
     ) -> Edge | tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call like `Execution.execute`; returns the result of another rollout if that was faster."""
         if claim is None:
-            return self._execution.execute(tool, call, timeout, claim, cancellation, grading, looks=looks)
+            return self._execution.execute(tool, call, timeout, claim, cancellation, grading)
         claims, edge = self._context.claims, None
         claim.wanted.patience.execute()
         hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
@@ -403,7 +356,7 @@ class RolloutEngine:
             if self._is_on_host(name):
                 return self._answer_on_host(call, timeout, began)
             edge = self._cursor.lookup(call, timeout, grading, patient=False)
-            if edge is None or not self._is_answered_by(edge, call):
+            if edge is None or not self._is_answered_by(edge):
                 return None
             return self._follow(edge, "hit", began)
         finally:
@@ -682,12 +635,7 @@ class RolloutEngine:
             at = self._cursor.at
             context.companions.expect(self, at.state, stirs=at.quiet_s < math.inf)
         context.audit.answered(edge)
-        context.worth.repeats.answered(edge.state)
-        begins = self._calls == 0 and edge.state == self.root
-        spared_s = context.acquirer.first_s(self.recipe) if begins else 0.0
         seconds = time.perf_counter() - began
-        image, lasted_s = self.recipe.image.digest, self._lasted()
-        context.worth.answered(image, edge.result.duration, waiting_s=seconds, spared_s=spared_s, lasted_s=lasted_s)
         context.graph.touch_hit(edge, self._task, self._transcript.answered(edge, source, seconds))
         self._calls += 1
         if _LOG.isEnabledFor(logging.DEBUG):

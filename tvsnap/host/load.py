@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +16,10 @@ _STAT = "/proc/stat"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PRESSURE = "/proc/pressure/cpu"
 _LONGEST = 4096
+LOOK_AGAIN = 0.05  # seconds between two looks at how busy the processors are
+STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
+BUSY = 0.75  # share of the processors' time from which on they are short
+CROWDED = 1.5  # threads that want each processor, from which on they are short at once
 
 
 class Load(NamedTuple):
@@ -78,6 +85,47 @@ def running() -> int:
     """Returns how many threads of this machine run or could run at the moment, without the calling one."""
     threads, _, _ = _read(_LOADAVG).split()[3].partition("/")
     return int(threads) - 1
+
+
+class Processors:
+    """Tells whether the processors of this machine are short: work for one rollout then delays others. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        busy_seconds: Callable[[], float] = busy_seconds,
+        crowding: Callable[[], float] = crowding,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            busy_seconds: returns for how long the processors have been busy, seconds.
+            crowding: returns how many threads want each processor, at least 1.
+            clock: returns the time, seconds.
+        """
+        self._busy_seconds = busy_seconds
+        self._crowding = crowding
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._looked, self._busy_s = clock(), busy_seconds()
+        self._busy, self._crowded = 0.0, 1.0
+
+    @property
+    def short(self) -> bool:
+        """Whether they have been busy lately, or several threads want each of them now."""
+        self._look()
+        return self._busy > BUSY or self._crowded >= CROWDED
+
+    def _look(self) -> None:
+        now = self._clock()
+        with self._lock:
+            passed = now - self._looked
+            if passed < LOOK_AGAIN:
+                return
+            before, self._looked, self._busy_s = self._busy_s, now, self._busy_seconds()
+            busy = min(1.0, (self._busy_s - before) / (passed * (os.cpu_count() or 1)))
+            self._busy += min(1.0, passed / STEADY) * (busy - self._busy)
+            self._crowded = self._crowding()
 
 
 def _group(pid: int, controller: str) -> Path | None:

@@ -47,7 +47,7 @@ class CacheOptions:
 
     home: Path | None = None
     backend: str = "local"
-    policy: str = "break-even"
+    policy: str = "default"
     use_cache: bool = True
     timeouts: Literal["private", "shared"] = "private"
     grade_executions: int = 1

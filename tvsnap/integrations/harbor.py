@@ -74,7 +74,7 @@ class TvsnapEnvironment(BaseEnvironment):
         token: str | None = None,
         image: str | None = None,
         backend: str = "local",
-        policy: str = "break-even",
+        policy: str = "default",
         use_cache: bool = True,
         salt: str | None = None,
         timeouts: Literal["private", "shared"] = "private",

@@ -101,7 +101,7 @@ class TvsnapDeploymentConfig(BaseModel):
     """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
     backend: str = "local"
     """The name of a backend; see `tvsnap.Cache`."""
-    policy: str = "break-even"
+    policy: str = "default"
     """When snapshots are taken; see `tvsnap.Cache`."""
     use_cache: bool = True
     """False to execute every command."""

@@ -547,11 +547,3 @@ class Exchanging(Protocol):
             SnapshotUnusable: what was filled in is not what it was there.
             InfrastructureError: it cannot be written.
         """
-
-
-@runtime_checkable
-class Metering(Protocol):
-    """A backend that knows how much its sandboxes compute. Of others, it is estimated from what the machine does."""
-
-    def used_s(self) -> float:
-        """Returns the seconds of processor time that sandboxes of this process have used so far; it is fast."""

@@ -130,7 +130,7 @@ async def cache_of(mode: str, home: Path, images: Any, options: Any) -> AsyncIte
             yield remote, remote
         return
     uses = mode == "tvsnap"
-    policy = "record-all" if uses else "never"
+    policy = "default" if uses else "never"
     async with tvsnap.AsyncCache(home, use_cache=uses, policy=policy, images=images) as inner:
         yield (StatelessCache(inner) if mode == "stateless" else inner), inner
 

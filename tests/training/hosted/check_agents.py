@@ -49,7 +49,7 @@ def images() -> ImageStore:
 
 def play(agents: Agents, home: Path, images: Any, k: int = 4, **options: Any) -> list[list[Played]]:
     async def go() -> list[list[Played]]:
-        async with tvsnap.AsyncCache(home, images=images, policy="record-all", **options) as cache:
+        async with tvsnap.AsyncCache(home, images=images, policy="default", **options) as cache:
             return await agents.play(cache, tasks(n=2, kinds=["file", "count"]), k)
 
     return asyncio.run(go())
@@ -178,7 +178,7 @@ def test_stragglers_are_cancelled(tmp_path: Path, images: ImageStore, tokenizer:
     agents = Agents(Scripted(tokenizer, *scripts), tokenizer, timeout=400.0)
 
     async def go() -> list[Played]:
-        async with tvsnap.AsyncCache(tmp_path, images=images, policy="record-all") as cache:
+        async with tvsnap.AsyncCache(tmp_path, images=images, policy="default") as cache:
             (group,) = await agents.play(cache, [task], 6, "2", Stragglers(0.3, 3.0, grade))
             return group
 

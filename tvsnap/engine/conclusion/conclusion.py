@@ -12,7 +12,6 @@ from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.context import Context
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.keeping.holds import Hold
-from tvsnap.engine.keeping.worth import LONG, UNPROFITABLE
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.dating import redate
@@ -56,9 +55,6 @@ class Conclusions:
         concluding = Concluding(Future(), Future())
         for future in concluding:
             future.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
-        if not executed.looked_at:  # this takes less time than waking a worker
-            self._conclude(concluding, live, executed, step, exposed)
-            return concluding
         try:
             self._context.workers.submit(self._conclude, concluding, live, executed, step, exposed)
         except RuntimeError:
@@ -81,13 +77,11 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
-            began = time.thread_time()
-            self._context.snapshotter.worked(executed.result.duration)
             if self._recorder.answers_nobody(executed):
                 self._release(executed)  # a caller that waits for the result need not wait for the observation
             looked = time.monotonic()
             observation = self._observe_after(live, executed)
-            usable = observation is not None or not executed.looked_at or _left_alone(executed)
+            usable = observation is not None or _left_alone(executed)
             left = Aftermath(unchanged=False)
             if usable:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
@@ -96,7 +90,6 @@ class Conclusions:
             if changed:
                 live.state, live.since = position.state, executed.ended
             live.observation, live.disturbed = observation, False
-            live.begins_alone = live.begins_alone and executed.looked_at
             live.expendable = not changed and live.expendable
             kept = usable and changed and not position.private
             if kept:
@@ -106,12 +99,10 @@ class Conclusions:
             outcome.set_result(position)
             if kept and left.digest is not None:
                 self._agree_on_times(live, executed)
-            working_s, keeping = time.thread_time() - began, time.perf_counter()
             if kept:
                 usable = self._snapshot(live, position, exposed)
-            self._account(executed, position, working_s, time.perf_counter() - keeping)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
-            usable = usable and (not executed.looked_at or self.look_again(live))
+            usable = usable and self.look_again(live)
         except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False
             self._release(executed)
@@ -123,19 +114,6 @@ class Conclusions:
             else:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
-
-    def _account(self, executed: Executed, led_to: Position, working_s: float, keeping_s: float) -> None:
-        """Accounts for the time that a call took.
-
-        It was recorded in `working_s` seconds of this thread's processor time, and kept in `keeping_s` seconds.
-        """
-        worth, duration = self._context.worth, executed.result.duration
-        worth.executed(duration)
-        if led_to.private == UNPROFITABLE and duration >= LONG:
-            worth.missed(self._recipe.image.digest, led_to.course, duration)
-        if executed.looked_at:
-            working_s += executed.looking_s
-            worth.add(self._recipe.image.digest, working_s=working_s, acquiring_s=keeping_s)
 
     def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
         """Redates the files that a call has written to when the call was first recorded, if it was recorded before.
@@ -154,9 +132,7 @@ class Conclusions:
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
-        """Observes the sandbox after a call; returns None if it has ended, or if it is not to be observed."""
-        if not executed.looked_at:
-            return None
+        """Observes the sandbox after a call; returns None if it has ended."""
         if _left_alone(executed):
             return live.observation
         try:
@@ -171,9 +147,6 @@ class Conclusions:
         Raises:
             InfrastructureError: the sandbox ended.
         """
-        if not executed.looked_at:
-            live.sandbox.settle(changed=not executed.tool.read_only)
-            return Aftermath(unchanged=executed.tool.read_only, quiet_s=0.0)
         if _left_alone(executed):
             return Aftermath(unchanged=True)
         if executed.before is None or after is None:

@@ -35,9 +35,6 @@ class Executed:
         lasts: seconds for which a result that depends on the network answers others; None for ever.
         grading: how it grades; None if it does not.
         grade: the grade that it gave.
-        looked_at: whether its changes are observed; otherwise nothing of it is shared.
-        looking_s: seconds of processor time that the observation before it took.
-        reaching_s: seconds that it took to get the sandbox.
     """
 
     tool: Tool
@@ -56,9 +53,6 @@ class Executed:
     lasts: float | None = None
     grading: Grading | None = None
     grade: str | None = None
-    looked_at: bool = True
-    looking_s: float = 0.0
-    reaching_s: float = 0.0
 
     @property
     def waited(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 from tvsnap.engine.claiming.cancellation import Cancellation
@@ -38,12 +37,8 @@ class Execution:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None = None,
-        *,
-        looks: bool = True,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
         """Executes a call in a sandbox in the present state; if the sandbox dies, once more in another one.
-
-        `looks` is False if the changes that the call makes need not be observed.
 
         Returns:
             The sandbox, the executed call, and how the sandbox was acquired (None: the rollout had it).
@@ -54,12 +49,12 @@ class Execution:
             CallCancelled: the call was cancelled before it was executed.
         """
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
+            return self._attempt(tool, call, timeout, claim, cancellation, grading)
         except SandboxDied:
             self._own.drop()
         cancellation.check()
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading, looks)
+            return self._attempt(tool, call, timeout, claim, cancellation, grading)
         except SandboxDied as death:
             self._own.drop()
             raise InfrastructureError(f"the sandbox died twice over {call.brief}: {death}") from death
@@ -72,34 +67,26 @@ class Execution:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None,
-        looks: bool,
     ) -> tuple[LiveSandbox, Executed, Way | None]:
-        began = time.perf_counter()
         live, way = self._own.acquire(self._cursor.at)
-        reaching_s = time.perf_counter() - began
         at, environment = self._cursor.at, self._recipe.environment
-        began = time.thread_time()
         # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.
-        if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
+        if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
-        looking_s = time.thread_time() - began
         self._cursor.make_up_time(live, cancellation)
-        if looks and not tool.read_only:
-            began = time.thread_time()
+        if not tool.read_only:
             live.sandbox.note()
-            looking_s += time.thread_time() - began
         if claim is not None:
             claim.begin()
         # Checked before the call, too: a disk that was full may have room again when the call ends.
-        trouble = live.sandbox.machine_fault("") if looks else None
-        load, age, wrote_since = live.sandbox.load() if looks else None, live.age(), file_time()
+        trouble = live.sandbox.machine_fault("")
+        load, age, wrote_since = live.sandbox.load(), live.age(), file_time()
         with cancellation.executing(live.sandbox):
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
-        if load is not None:
-            load = live.sandbox.load() - load
-            result = replace(result, strain=strain(call, result, timeout, load), processor_s=load.used or None)
-            trouble = live.sandbox.machine_fault(result.output) or trouble
+        load = live.sandbox.load() - load
+        result = replace(result, strain=strain(call, result, timeout, load), processor_s=load.used or None)
+        trouble = live.sandbox.machine_fault(result.output) or trouble
         grade = None if grading is None else grading.read(live.sandbox, result)
         asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
         before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)
@@ -120,8 +107,5 @@ class Execution:
             lasts,
             grading,
             grade,
-            looks,
-            looking_s,
-            reaching_s,
         )
         return live, executed, way

@@ -86,9 +86,7 @@ class OwnSandbox:
             live = None
             raise
         finally:
-            seconds = time.perf_counter() - began
-            context.meter.prefork(seconds)
-            context.worth.add(self._recipe.image.digest, acquiring_s=seconds)
+            context.meter.prefork(time.perf_counter() - began)
             coming.set_result(live)
 
     def standing_at(self, state: str) -> LiveSandbox | None:

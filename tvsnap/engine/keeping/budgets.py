@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB, Budget
 from tvsnap.model.shares import OTHERS, Shares
 from tvsnap.model.stats import Meter
-from tvsnap.model.tuning import Tuning, default_tuning
 from tvsnap.sandboxes.protocol import Backend
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
@@ -136,10 +135,8 @@ class SnapshotBudget:
         budget: Budget,
         meter: Meter,
         shares: Shares | None = None,
-        tuning: Callable[[], Tuning] = default_tuning,
     ) -> None:
         self._home = home
-        self._tuning = tuning
         self._graph = graph
         self._backend = backend
         self._budget = budget
@@ -193,7 +190,7 @@ class SnapshotBudget:
         if room.holds(size + new.size, count + 1):
             return None
         now = time.time()
-        worth = new.worth(room, now, self._tuning())
+        worth = new.worth(room, now)
         new = new._replace(owner=self._ledger.owner(new.state))
         with self._lock:
             bar, until = self._bars.get(new.owner, (0.0, 0.0))
@@ -221,7 +218,7 @@ class SnapshotBudget:
         return None
 
     def _chosen(self, kept: Sequence[Kept], room: SnapshotLimits, now: float, asking: str | None = None) -> list[Kept]:
-        return choose_evicted(kept, room, now, self._parts, asking, self._tuning())
+        return choose_evicted(kept, room, now, self._parts, asking)
 
     def _refusal(self) -> str:
         return (

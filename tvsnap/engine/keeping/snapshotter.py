@@ -32,6 +32,7 @@ from tvsnap.sandboxes.protocol import Backend
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for a checkpoint that another thread takes
 PATIENCE = 15.0  # seconds for which a snapshot that is waited for is tried, while the machine has trouble
 PAUSE = 0.5  # seconds between two tries
+LONGEST_PAUSE = 10.0  # seconds of thinking that count: longer pauses are no model's
 LATE = 1.0  # seconds after which a state in which something runs has changed too much
 FORGOTTEN_AFTER = 600.0  # seconds after which a checkpoint of a state that could not be checkpointed is tried again
 REMEMBERED = 10_000  # states
@@ -92,9 +93,9 @@ class Snapshotter:
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
-    def worked(self, seconds: float) -> None:
-        """Notes that a call was executed for so many seconds: part of that time pays for snapshots."""
-        self._costs.worked(seconds)
+    def paused(self, seconds: float) -> None:
+        """Notes that an agent has made a call after thinking for so many seconds: that time pays for snapshots."""
+        self._costs.paused(min(seconds, LONGEST_PAUSE))
 
     @property
     def keeps_all(self) -> bool:

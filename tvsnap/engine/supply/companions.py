@@ -15,19 +15,18 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from tvsnap.graph import Graph
 from tvsnap.host.load import running
 from tvsnap.model.errors import TvsnapError
-from tvsnap.model.tuning import Tuning, default_tuning
 
 PATIENCE = 0.25  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
 THINKING = 0.02  # seconds after which a model is assumed to think, where a sandbox only saves a fork
 LAST_FORK = 5.0  # seconds that closing waits for the sandboxes that are being made
 NO_ROOM = 0.1  # seconds after which it is tried again to make one for which there was no room
+NEW_CALL_CHANCE = 0.25  # of a new call, from which on a sandbox is forked while a model thinks
 LOOK_AGAIN = 0.01  # seconds between two checks which rollouts are due
 
 
@@ -44,14 +43,12 @@ class Accompanied(Protocol):
 class Companions:
     """Makes sandboxes for the rollouts of one cache in time. Thread-safe."""
 
-    def __init__(self, graph: Graph, *, ahead: bool = True, tuning: Callable[[], Tuning] = default_tuning) -> None:
+    def __init__(self, graph: Graph, *, ahead: bool = True) -> None:
         """
         Args:
             graph: gives the chance of a new call.
             ahead: sandboxes are also made where they only save a fork.
-            tuning: tells the cache's parameters; by default those that were chosen by hand.
         """
-        self._tuning = tuning
         self._graph = graph
         self._ahead = ahead
         self._processors = len(os.sched_getaffinity(0))
@@ -154,6 +151,6 @@ class Companions:
     def _is_likely(self, state: str) -> bool:
         """Returns whether the next call in a state is likely enough to be new."""
         try:
-            return self._graph.chance_of_new_call(state) >= self._tuning().new_call_chance
+            return self._graph.chance_of_new_call(state) >= NEW_CALL_CHANCE
         except TvsnapError:  # it is only a prediction
             return False

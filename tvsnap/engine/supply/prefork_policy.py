@@ -7,12 +7,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tvsnap.model.tuning import DEFAULT_TUNING
-
 HOLD = 30.0  # seconds for which an arrival counts in full: rollouts of one batch begin together, batches in turn
+HALF_LIFE_S = 30.0  # seconds after that, in which the need for a sandbox that was made ahead halves
 HALF_LIVES = 6  # after which it does not count any more
 TOGETHER = 2.0  # seconds, at least, within which arrivals count as simultaneous: no two rollouts begin at one instant
 PATTERN = 2.0  # arrivals from which on more are likely: most states are needed once and never again
+INCUMBENCY = 2.0  # how much more a sandbox that was made ahead counts than one that is to be made
 REMEMBERED = 256  # arrivals of each kind
 
 K = TypeVar("K", bound=Hashable)
@@ -66,24 +66,24 @@ class Needs(Generic[K]):
         """Forgets a kind."""
         self._histories.pop(key, None)
 
-    def expected(self, now: float, refill_s: float, half_life_s: float = DEFAULT_TUNING.half_life_s) -> dict[K, float]:
+    def expected(self, now: float, refill_s: float) -> dict[K, float]:
         """Returns approximately how many of each kind will soon be needed at once; forgets old arrivals.
 
         These are as many as lately were, if any were needed more than once, plus those that were predicted. Arrivals
-        within `refill_s`, the seconds in which taken sandboxes are replaced, count as simultaneous. `half_life_s`
+        within `refill_s`, the seconds in which taken sandboxes are replaced, count as simultaneous. `HALF_LIFE_S`
         seconds after `HOLD`, one counts half.
         """
         expected = {}
         for key, history in list(self._histories.items()):
             for times in (history.needed, history.foretold):
-                while times and now - times[0] > HOLD + HALF_LIVES * half_life_s:
+                while times and now - times[0] > HOLD + HALF_LIVES * HALF_LIFE_S:
                     times.popleft()
             if not history.needed and not history.foretold:
                 del self._histories[key]
                 continue
-            recent = [(time, _weight(now - time, half_life_s)) for time in history.needed]
+            recent = [(time, _weight(now - time)) for time in history.needed]
             pattern = sum(weight for _, weight in recent) >= PATTERN
-            foretold = sum(_weight(now - time, half_life_s) for time in history.foretold)
+            foretold = sum(_weight(now - time) for time in history.foretold)
             expected[key] = (_peak(recent, max(refill_s, TOGETHER)) if pattern else 0.0) + foretold
         return expected
 
@@ -101,16 +101,15 @@ def _peak(arrivals: list[tuple[float, float]], within_s: float) -> float:
     return peak
 
 
-def _weight(age: float, half_life_s: float) -> float:
+def _weight(age: float) -> float:
     """Returns how much an arrival `age` seconds ago counts, 0 to 1."""
-    return 1.0 if age <= HOLD else 0.5 ** ((age - HOLD) / half_life_s)
+    return 1.0 if age <= HOLD else 0.5 ** ((age - HOLD) / HALF_LIFE_S)
 
 
 def plan(
     demands: Iterable[Demand[K]],
     budget: int,
     ready: Mapping[K, int] | None = None,
-    incumbency: float = DEFAULT_TUNING.incumbency,
 ) -> dict[K, int]:
     """Returns how many sandboxes of each kind to keep ready, the most useful kind first.
 
@@ -124,7 +123,7 @@ def plan(
 
     def worth(demand: Demand[K]) -> float:
         nth = chosen.get(demand.key, 0) + 1
-        there = incumbency if nth <= ready.get(demand.key, 0) else 1.0
+        there = INCUMBENCY if nth <= ready.get(demand.key, 0) else 1.0
         return there * demand.cost_s * demand.expected / nth
 
     for _ in range(budget):

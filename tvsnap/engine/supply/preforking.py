@@ -227,8 +227,7 @@ class Preforker:
             with self._lock:
                 there = self._making + Counter(self._pool.ready_by_origin())
                 refill_s = self._budget * max(self._costs.start_s, self._costs.fork_s)
-                tuning = self._costs.tuning
-                expected = self._needs.expected(time.monotonic(), refill_s, tuning.half_life_s)
+                expected = self._needs.expected(time.monotonic(), refill_s)
                 self._recipes = {origin: self._recipes[origin] for origin in expected}
                 self._announced = {origin: count for origin, count in self._announced.items() if origin in expected}
                 self._announced_at = {root: at for root, at in self._announced_at.items() if at in self._announced}
@@ -242,7 +241,7 @@ class Preforker:
                 for origin, count in expected.items()
                 if count >= 1 and self._can_be_made(recipes[origin])
             ]
-            wanted = plan(demands, max(self._budget, sum(announced.values())), there, tuning.incumbency)
+            wanted = plan(demands, max(self._budget, sum(announced.values())), there)
             self._pool.keep_ready_at_most(wanted)
             if self._closed or time.monotonic() < self._paused_until:
                 return None

@@ -493,10 +493,6 @@ class LocalBackend:
             usage["sandboxes"] += size_of(Path(entry.path) / "upper")
         return usage
 
-    def used_s(self) -> float:
-        """See `Metering.used_s`."""
-        return self._cgroups.used_s(self._owner)
-
     def close(self) -> None:
         with self._lock:
             staged, sandboxes = list(self._staged), list(self._sandboxes.values())

@@ -56,14 +56,12 @@ class CgroupTree:
         roots: the group `tvsnap/TAG` in each hierarchy in use.
         limits: names of the files that hold limits, in each hierarchy.
         freezer: the root in the hierarchy with the freezer; None if there is none.
-        meter: the root in the hierarchy that counts processor time; None if there is none.
         unified: whether the hierarchy is that of version 2.
     """
 
     roots: tuple[Path, ...]
     limits: tuple[tuple[str, ...], ...]
     freezer: Path | None
-    meter: Path | None
     unified: bool
 
     @classmethod
@@ -85,14 +83,14 @@ class CgroupTree:
         unified = mounts.get("unified")
         if unified and {"memory", "pids"} <= set((unified / "cgroup.controllers").read_text().split()):
             root = unified / "tvsnap" / tag
-            return cls((root,), (_LIMITS,), root, root, True)
+            return cls((root,), (_LIMITS,), root, True)
         if {"memory", "pids"} <= mounts.keys():
             roots = {controller: mount / "tvsnap" / tag for controller, mount in mounts.items()}
             limits: dict[Path, tuple[str, ...]] = {}
             for controller, names in _V1_LIMITS.items():
                 if controller in roots:
                     limits[roots[controller]] = (*limits.get(roots[controller], ()), *names)
-            return cls(tuple(limits), tuple(limits.values()), roots.get("freezer"), roots.get("cpuacct"), False)
+            return cls(tuple(limits), tuple(limits.values()), roots.get("freezer"), False)
         raise MachineLacks("no cgroup hierarchy offers the controllers memory and pids (tvsnap doctor)")
 
     def create(self, owner: str, sandbox: str, limits: Limits) -> Cgroup:
@@ -136,24 +134,6 @@ class CgroupTree:
                 names.update(((above, name), None) for name in _below(place / owner))
         for above, name in names:
             yield self._group(above, name)
-
-    def used_s(self, owner: str) -> float:
-        """Returns the seconds of processor time that an owner's sandboxes have used, those that have ended, too.
-
-        0 if it has none, or if that is not counted.
-        """
-        if self.meter is None:
-            return 0.0
-        return sum(self._used_s(place / owner) for place in _places(self.meter))
-
-    def _used_s(self, group: Path) -> float:
-        try:
-            if not self.unified:
-                return int((group / "cpuacct.usage").read_bytes()) / 1e9
-            stat = (group / "cpu.stat").read_text()
-            return int(stat.partition("usage_usec ")[2].partition("\n")[0]) / 1e6
-        except (OSError, ValueError):
-            return 0.0
 
     def remove_owner(self, owner: str) -> None:
         """Removes an owner's groups once its sandboxes are gone, and those above if nobody else uses them."""

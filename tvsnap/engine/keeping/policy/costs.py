@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Literal
 
-from tvsnap.model.tuning import Tuning, default_tuning
-
 Kind = Literal["checkpoint", "fork", "start"]
 
 # Seconds until something has been measured: those of a shell sandbox on a 2-core virtual machine.
@@ -17,8 +15,9 @@ DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0
 WINDOW = 101  # samples of which the median is taken
 ENOUGH = 5  # samples after which the defaults are no longer used
 OUTLIER = 10.0  # in medians: the longest duration that is reported to other processes
-SAVED = 0.01  # of the time of calls: goes to checkpoints that are not worth it by themselves
-BURST = 1.0  # seconds of such time that are available at the start, and that are saved up at most
+THINKING_SHARE = 0.15  # of the time for which agents think: may be spent on checkpoints while processors are short
+BURST = 0.25  # seconds of such time that are available at the start, and that are saved up at most
+LATEST = 0.1  # weight of the latest pause between two calls of a rollout in their average
 
 
 class Costs:
@@ -32,18 +31,15 @@ class Costs:
         backend: str,
         counters: Mapping[str, float] | None = None,
         *,
-        held_up: Callable[[], bool] = lambda: False,
-        tuning: Callable[[], Tuning] = default_tuning,
+        short: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
             backend: the backend's name: backends differ in their costs.
             counters: the graph's counters.
-            held_up: tells whether rollouts are held up by what is computed for others.
-            tuning: tells the cache's parameters; by default those that were chosen by hand.
+            short: returns whether processors are short.
         """
-        self._held_up = held_up
-        self._tuning = tuning
+        self._short = short
         counters = counters or {}
         self._names = {kind: f"cost.{backend}.{kind}" for kind in DEFAULTS}
         self._lock = threading.Lock()
@@ -51,15 +47,11 @@ class Costs:
         self._medians: dict[Kind, float] = dict(DEFAULTS)
         self._unsaved: dict[str, float] = {}
         self._allowance_s = BURST
+        self._pause_s = 0.0
         for kind in DEFAULTS:
             count = counters.get(f"{self._names[kind]}.n", 0.0)
             if count >= ENOUGH:
                 self._medians[kind] = counters[f"{self._names[kind]}.s"] / count
-
-    @property
-    def tuning(self) -> Tuning:
-        """The parameters of the cache at present."""
-        return self._tuning()
 
     @property
     def checkpoint_s(self) -> float:
@@ -77,26 +69,36 @@ class Costs:
         return self._medians["start"]
 
     @property
+    def processors_short(self) -> bool:
+        """Whether work for one rollout delays others at the moment."""
+        return self._short()
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds that agents think between two calls, on average."""
+        return self._pause_s
+
+    @property
     def allowance_s(self) -> float:
-        """Seconds of checkpoints of unproven states that this process' calls have paid for; below 0 if overdrawn.
+        """Seconds of checkpoints that agents' thinking has paid for; below 0 if overdrawn.
 
-        A token bucket: each executed call adds `SAVED` of its duration, and each such checkpoint takes its duration
-        out. It allows a few short rollouts to be kept completely, as people who try the cache out expect. There is none
-        while many rollouts want the processors, unless the policy records everything.
+        A token bucket: each pause between two calls adds `THINKING_SHARE` of its duration, and each checkpoint that is
+        taken on allowance takes its duration out.
         """
-        return 0.0 if self._held_up() else self._allowance_s
+        return self._allowance_s
 
-    def worked(self, seconds: float) -> None:
-        """Notes that a call was executed.
+    def paused(self, seconds: float) -> None:
+        """Notes that an agent has made a call.
 
         Args:
-            seconds: how long it took.
+            seconds: how long it thought after the call before.
         """
         with self._lock:
-            self._allowance_s = min(self._allowance_s + SAVED * seconds, BURST)
+            self._pause_s += LATEST * (seconds - self._pause_s)
+            self._allowance_s = min(self._allowance_s + THINKING_SHARE * seconds, BURST)
 
     def spent(self, seconds: float) -> None:
-        """Notes that a checkpoint of an unproven state was taken.
+        """Notes that a checkpoint was taken on allowance.
 
         Args:
             seconds: how long it took.

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tvsnap.model.shares import OTHERS, Shares
-from tvsnap.model.tuning import DEFAULT_TUNING, Tuning
+
+UNPROVEN_S = 1.0  # seconds of replay that are added to the worth of a snapshot that is the only way to its state
+YOUTH_S = 600.0  # seconds; a younger snapshot is not considered as seldom used
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +76,23 @@ class Kept(NamedTuple):
     proven: bool = True
     owner: str = OTHERS
 
-    def way_s(self, tuning: Tuning) -> float:
+    @property
+    def way_s(self) -> float:
         """Returns how many seconds it costs to reach its state without it."""
-        return self.rebuild_s + (0.0 if self.proven else tuning.unproven_s)
+        return self.rebuild_s + (0.0 if self.proven else UNPROVEN_S)
 
-    def demand(self, now: float, tuning: Tuning) -> float:
+    def demand(self, now: float) -> float:
         """Returns how often it is likely to be needed, in forks per second.
 
         That is the rate since it was taken, with one fork to its credit (hyperbolic caching: Blankstein et al., USENIX
         ATC 2017). So no time has to be chosen after which forks are forgotten, and what rollouts use again after an
         hour is not evicted in favour of what others used a minute ago.
         """
-        return (self.forks + 1) / (max(now - self.created, 0.0) + tuning.youth_s) if self.reached else 0.0
+        return (self.forks + 1) / (max(now - self.created, 0.0) + YOUTH_S) if self.reached else 0.0
 
-    def worth(self, room: SnapshotLimits, now: float, tuning: Tuning = DEFAULT_TUNING) -> float:
+    def worth(self, room: SnapshotLimits, now: float) -> float:
         """Returns what keeping it saves while all others stay, in seconds per second, per share of the room."""
-        return self.demand(now, tuning) * self.way_s(tuning) / room.price(self.size)
+        return self.demand(now) * self.way_s / room.price(self.size)
 
 
 def parts_of(room: SnapshotLimits, shares: Shares) -> Mapping[str, SnapshotLimits]:
@@ -106,7 +109,6 @@ def choose_evicted(
     now: float,
     parts: Mapping[str, SnapshotLimits] | None = None,
     asking: str | None = None,
-    tuning: Tuning = DEFAULT_TUNING,
 ) -> list[Kept]:
     """Returns the snapshots to evict so that the others fit, the least useful first.
 
@@ -122,9 +124,8 @@ def choose_evicted(
         now: seconds since the epoch.
         parts: what each owner may take although others want more; None or empty if nothing is shared.
         asking: the owner for whom room is made; None for all of them.
-        tuning: the cache's parameters.
     """
-    shelf = _Shelf(kept, room, now, tuning)
+    shelf = _Shelf(kept, room, now)
     queues: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for state, found in shelf.kept.items():
         if not found.pinned:
@@ -168,12 +169,12 @@ class _Shelf:
         kept: all, by state.
     """
 
-    def __init__(self, kept: Iterable[Kept], room: SnapshotLimits, now: float, tuning: Tuning) -> None:
+    def __init__(self, kept: Iterable[Kept], room: SnapshotLimits, now: float) -> None:
         self.kept = {each.state: each for each in kept}
         self._room = room
         self._above = {state: each.above for state, each in self.kept.items()}
-        self._way_s = {state: each.way_s(tuning) for state, each in self.kept.items()}
-        self._demand = {state: each.demand(now, tuning) for state, each in self.kept.items()}
+        self._way_s = {state: each.way_s for state, each in self.kept.items()}
+        self._demand = {state: each.demand(now) for state, each in self.kept.items()}
         self._gone: set[str] = set()
 
     def worth(self, state: str) -> float:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tvsnap.engine.keeping.policy.balance import Balance
 from tvsnap.engine.keeping.policy.costs import Costs
 from tvsnap.host import plugins
 from tvsnap.model.arguments import check_provides
 
 UNPROVABLE_WORTH = 10.0  # seconds that a checkpoint may take if only a snapshot can ever keep the state
+UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
+FREE = 0.05  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
@@ -48,10 +50,6 @@ class Policy(Protocol):
     """The rule that decides which states get a snapshot; a protocol. Many threads may use one at once.
 
     It is also asked about hypothetical states, to predict whether they would be kept, so it must have no side effects.
-
-    A policy may also have a method `should_record`, which gets the `Balance` of an image, and returns whether to record
-    the next call in its sandboxes. A rollout whose call is not recorded goes on in a private branch, at the cost of a
-    rollout without the cache. Without this method, all calls are recorded.
     """
 
     @property
@@ -87,56 +85,43 @@ class Never:
         return False
 
 
-class RecordAll:
-    """Takes a snapshot of a state once rebuilding it costs more time than a checkpoint and a fork of it
-    (times `Tuning.break_even`).
+class Default:
+    """Takes a snapshot of a state where that is free, or pays.
 
-    The time that was already spent on rebuilding it counts, too, as in the ski-rental problem: a state that is cheap to
-    rebuild, but often rebuilt, costs at most twice as much as the best choice in hindsight.
-
-    A state that is not known to be reproducible cannot be rebuilt: without a snapshot, the next rollout that comes
-    there executes the calls again, which is what they cost without a cache. It is kept if a checkpoint takes less than
-    the share `Tuning.unproven_share` of the time that the calls since the last snapshot took. In addition, about a
-    second is spent at the start on keeping everything (`Costs.allowance_s`). So checkpoints of such states take hardly
-    more than that share of the time of calls. A state that can never be proven is kept at once.
-
-    All calls are recorded, whatever that costs: for people who look at what a few rollouts do.
+    - Of a state that can be rebuilt, once rebuilding it costs more time than a checkpoint and a fork of it. The time
+      that was already spent on rebuilding it counts, too, as in the ski-rental problem: a state that is cheap to
+      rebuild, but often rebuilt, costs at most twice as much as the best choice in hindsight.
+    - Of a state that is not known to be reproducible, which nothing else keeps: if a checkpoint takes less than
+      `UNPROVEN_SHARE` of the time of the calls since the last snapshot; or while processors are idle, if it takes no
+      longer than agents think between calls (or `FREE`); or while they are short, as far as the time for which agents
+      think has paid for it (`Costs.allowance_s`).
+    - Of a state that can never be proven, at once.
     """
 
-    name = "record-all"
+    name = "default"
 
     def should_checkpoint(self, rebuild: Rebuild, costs: Costs) -> bool:
         """See `Policy.should_checkpoint`."""
-        tuning = costs.tuning
         checkpoint_s = max(costs.checkpoint_s, rebuild.checkpoint_s)
         fork_s = max(costs.fork_s, rebuild.fork_s)
-        if not (rebuild.proven or rebuild.provable):
-            return checkpoint_s < max(UNPROVABLE_WORTH, tuning.unproven_share * rebuild.replay_s)
-        if not rebuild.proven:
-            return checkpoint_s < max(costs.allowance_s, tuning.unproven_share * rebuild.replay_s)
-        begin_s = costs.start_s if rebuild.from_root else fork_s
-        once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
-        return max(once_s, rebuild.spent_s) > tuning.break_even * (checkpoint_s + fork_s)
+        if rebuild.proven:
+            begin_s = costs.start_s if rebuild.from_root else fork_s
+            once_s = begin_s + rebuild.replay_s + rebuild.calls * CALL_OVERHEAD
+            return max(once_s, rebuild.spent_s) > checkpoint_s + fork_s
+        paid_s = UNPROVEN_SHARE * rebuild.replay_s
+        if not rebuild.provable:
+            return checkpoint_s < max(UNPROVABLE_WORTH, paid_s)
+        if checkpoint_s < paid_s:
+            return True
+        free_s = costs.allowance_s if costs.processors_short else max(FREE, costs.pause_s)
+        return checkpoint_s < free_s
 
 
-class BreakEven(RecordAll):
-    """Takes snapshots as `RecordAll` does, and records calls where that pays.
-
-    Calls are recorded as long as the cache costs (waiting, and the work of busy processors) no more than its answers
-    save, plus a share of the time of rollouts (`Tuning.record_share`), and about a second at the start. So everything
-    is recorded where callers think and nothing is lost by it.
-    """
-
-    name = "break-even"
-
-    def should_record(self, balance: Balance) -> bool:
-        """See `Policy`."""
-        return balance.pays(balance.share)
-
-
-_POLICIES: Mapping[str, type[Eager] | type[Never] | type[RecordAll]] = {
-    policy.name: policy for policy in (BreakEven, RecordAll, Eager, Never)
+_POLICIES: Mapping[str, type[Default] | type[Eager] | type[Never]] = {
+    policy.name: policy for policy in (Default, Eager, Never)
 }
+FORMER_NAMES = ("break-even", "record-all")
+"""Names that the default policy has had."""
 
 
 def policy(name: str) -> Policy:
@@ -147,6 +132,9 @@ def policy(name: str) -> Policy:
     Raises:
         UsageError: there is no such policy, or the object is no policy.
     """
+    if name in FORMER_NAMES:
+        warnings.warn(f'the policy "{name}" is now called "{Default.name}", which records all calls', stacklevel=3)
+        name = Default.name
     found = _POLICIES.get(name) or plugins.find("policy", name, _POLICIES)
     made: Policy = found() if isinstance(found, type) else found
     return check_provides(made, "should_checkpoint", f"{name} must be a tvsnap.Policy")
