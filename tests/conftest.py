@@ -188,9 +188,11 @@ def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def idle_processors() -> Iterator[None]:
     """Lets caches of this process find processors idle, so that no test depends on what else the machine does."""
-    monkeypatch.setattr(Processors, "short", False)
+    with pytest.MonkeyPatch.context() as patch:  # its own, which no test undoes
+        patch.setattr(Processors, "short", False)
+        yield
 
 
 @pytest.fixture

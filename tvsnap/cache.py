@@ -141,9 +141,10 @@ class Cache:
                 variables `TVSNAP_NETWORK_*` say.
             network_answers: seconds for which the result of a call that asked the network answers others; None for
                 ever, 0 never. What a tool says of itself (`Tool.time_to_live`) comes first.
-            timeouts: `private` where a call that timed out while it was working answers nobody else, as a faster or
-                less busy machine would have come further; `shared` where that makes no difference that matters: it
-                then answers calls with the same timeout. A call that only waited is shared in any case.
+            timeouts: `private` if a call that timed out while the load of the machine held it up answers nobody else,
+                because it would have come further on a less busy one; `shared` if that makes no difference that
+                matters: it then answers calls with the same timeout. Other calls that timed out, having waited or
+                computed for all of their time, are shared in any case.
             grade_executions: how many times a call that grades (`Rollout.call(grade=...)`) is executed in a state
                 before its grade answers others there. If executions give different grades, none ever does: each
                 rollout then has the grade that it would have had without the cache.

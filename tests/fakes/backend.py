@@ -105,6 +105,7 @@ class FakeBackend:
         checkpoint_duration: what snapshots report as their duration, seconds.
         command_duration: virtual seconds that every call takes.
         seed: of `$RANDOM` and `date`, which no two sandboxes share.
+        held_up: the load of the machine holds up a command that works until its timeout.
 
     Attributes:
         counts: how often each operation was called.
@@ -129,6 +130,7 @@ class FakeBackend:
         checkpoint_duration: float = 0.02,
         command_duration: float = 0.001,
         seed: int = 0,
+        held_up: bool = True,
     ) -> None:
         self.captures = captures
         self.faults = faults or Faults()
@@ -139,6 +141,7 @@ class FakeBackend:
         self.command_duration = command_duration
         self.chance = random.Random(seed)
         self.trouble: str | None = None
+        self.held_up = held_up
         self.load = Load()
         self.counts: Counter[str] = Counter()
         self.commands: list[str] = []
@@ -296,6 +299,8 @@ class FakeSandbox:
             status, lost = end.status, shell is machine.shell
         except TimedOut as end:
             timed_out, blocked = True, end.blocked
+            if self.backend.held_up and not blocked:
+                self.backend.load = Load(throttled=self.backend.load.throttled + timeout)
             shell.status = 137
             machine.clock = max(machine.clock, began + timeout)
             for job in [job for job in machine.jobs.values() if job.born_in == machine.calls]:

@@ -44,8 +44,11 @@ def odd_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvsnap.engine.supply.recipes.environment", lambda name: odd)
 
 
-def test_a_timeout_while_working_may_be_shared(tmp_path: Path) -> None:
-    with open_cache(tmp_path, timeouts="shared") as cache:
+@pytest.mark.parametrize(("held_up", "timeouts"), [(False, "private"), (True, "shared")])
+def test_a_timeout_while_working_is_shared_where_nothing_held_it_up_or_that_does_not_matter(
+    tmp_path: Path, held_up: bool, timeouts: str
+) -> None:
+    with open_cache(tmp_path, FakeBackend(held_up=held_up), timeouts=timeouts) as cache:
         for source in ("executed", "hit"):
             with cache.rollout("terminal") as rollout:
                 result = bash(rollout, f"echo 1 > f; {BUSY}", timeout=2.0)
@@ -70,22 +73,22 @@ def test_shared_timeouts_answer_only_caches_that_share_them(tmp_path: Path) -> N
     assert [ask(timeouts) for timeouts in ("shared", "private", "shared")] == ["executed", "executed", "hit"]
 
 
-def test_a_timeout_while_working_is_not_shared(cache: Cache) -> None:
+def test_a_timeout_while_the_machine_was_busy_is_not_shared(cache: Cache) -> None:
+    why = "timed out after 2 s on a busy machine"
     for _ in range(2):
         with cache.rollout("terminal") as rollout:
             bash(rollout, "echo 1 > f")
             before = rollout.state
             result = bash(rollout, BUSY, timeout=2.0)
             assert (result.timed_out, result.blocked, result.source) == (True, False, "executed")
-            assert rollout.private == "timed out after 2 s while it was working"
-            assert rollout.unshared == rollout.private
+            assert rollout.private == rollout.unshared == why
             assert bash(rollout, "cat f; echo 2 >> f").source == "executed"
             assert bash(rollout, "cat f").output == "1\n2\n"
             assert rollout.depth == 3
             state = cache.graph.state(rollout.state)
             assert state.private == rollout.private
     edges = cache.graph.out_edges(before)
-    assert [(edge.shared, edge.timeout, edge.reason) for edge in edges] == [(False, 2.0, rollout.private)] * 2
+    assert [(edge.shared, edge.timeout, edge.reason) for edge in edges] == [(False, 2.0, why)] * 2
 
 
 def test_a_blocked_timeout_is_shared_under_the_same_timeout_only(cache: Cache) -> None:

@@ -156,7 +156,7 @@ class TestReplay:
         shown = tvsnap("replay", str(file), "--image", "terminal", "--timeout", "2").stdout
         assert "3 calls not shared" in shown
         assert "1  " in shown
-        assert "timed out after 2 s while it was working" in shown
+        assert "timed out after 2 s on a busy machine" in shown
         assert "in a private branch: timed out after 2 s" in shown
 
     def test_audit(self, tvsnap: CommandLine, tmp_path: Path) -> None:
@@ -716,7 +716,7 @@ class TestTree:
     def test_what_is_not_shared(self, tvsnap: CommandLine) -> None:
         tvsnap("run", "terminal", "--timeout", "2", "-c", "echo x > f", "-c", BUSY, "-c", "echo y > f")
         shown = tvsnap("tree").stdout
-        assert shown.count("! not shared: timed out after 2 s while it was working") == 1
+        assert shown.count("! not shared: timed out after 2 s on a busy machine") == 1
         assert shown.count("◇ ") == 3, "two states and the legend"
 
     def test_commands_act_upon_no_terminal(self, tvsnap: CommandLine) -> None:

@@ -37,7 +37,7 @@ class Context:
         workers: run background work.
         contents: what rollouts put into sandboxes and fetched from them.
         network_answers: seconds for which a call that used the network answers others; None for ever.
-        shares_timeouts: whether a call that timed out while it was working answers others.
+        shares_timeouts: whether a call that timed out on a busy machine answers others.
         grade_executions: how often a call that grades is executed before it answers others.
     """
 

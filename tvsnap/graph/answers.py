@@ -24,7 +24,7 @@ KEPT = """
 _CANDIDATES = f"""
 SELECT {EDGE_COLUMNS.format("e")} FROM edges e
 WHERE e.state = ? AND e.call_key = ? AND e.slot >= 0 AND e.deterministic
-AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR e.blocked OR NOT e.timed_out) AND {KEPT}
+AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR NOT e.timed_out OR e.strain IS NULL) AND {KEPT}
 """
 _LOOKUP = f"{_CANDIDATES} AND e.waited = 0 LIMIT 1"
 _LOOKUP_WAITED = f"""{_CANDIDATES}
@@ -36,7 +36,7 @@ _IS_DETERMINISTIC = """
 SELECT deterministic FROM edges WHERE state = ? AND call_key = ? AND slot = 0 ORDER BY id DESC LIMIT 1
 """
 _LATEST = """
-SELECT duration, refusals, timed_out AND NOT blocked AND slot IS NULL, reason FROM edges
+SELECT duration, refusals, timed_out AND slot IS NULL, reason FROM edges
 WHERE state = ? AND call_key = ? ORDER BY id DESC LIMIT 1
 """
 _WHY = f"""
@@ -72,8 +72,8 @@ class Answers(GraphPart):
         It may be used if all of this holds:
 
         - it is shared, and was never seen to differ;
-        - it ended by itself within `timeout`, or was blocked until exactly this timeout, or, where timeouts are shared
-          (`gives_timeouts`), was working until exactly then;
+        - it ended by itself within `timeout`, or lasted until exactly this timeout although the load of the machine did
+          not hold it up, or whatever held it up where timeouts are shared (`gives_timeouts`);
         - a rollout that gets it can go on from the very state that it led to: nothing was changed, that state has a
           snapshot, or making the call again was proven to lead there;
         - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
@@ -155,7 +155,7 @@ class Answers(GraphPart):
 
         Returns:
             The seconds that it took; why the state that it led to could not be checkpointed, by backend; and, if its
-            timeout ended it while it was working, why it answers nobody.
+            timeout ended it, why it answers nobody.
         """
         row = self._row(_LATEST, (bytes.fromhex(state), bytes.fromhex(call_key)))
         if row is None:

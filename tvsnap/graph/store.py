@@ -29,7 +29,7 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
     Attributes:
         path: the file.
         owner: the process that uses it; written into rollouts.
-        gives_timeouts: whether a shared record of a call that timed out while it was working is an answer.
+        gives_timeouts: whether shared records of calls that timed out on a busy machine are answers.
     """
 
     def __init__(self, path: Path, owner: str = "", *, gives_timeouts: bool = False) -> None:

@@ -225,8 +225,8 @@ def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str 
         return f"may have failed by no fault of its own: {executed.trouble}"
     if executed.cancelled and result.timed_out:
         return f"was cancelled after {result.duration:.3g} s"
-    if result.timed_out and not (result.blocked or timeouts):
-        return f"timed out after {executed.timeout:g} s while it was working"
+    if result.timed_out and result.strain and not timeouts:
+        return f"timed out after {executed.timeout:g} s on a busy machine"
     return None
 
 

@@ -6,8 +6,10 @@ a note (`ToolResult.strain`). The note is made where
 
 - the call took `LONG` seconds or more, and for `THROTTLED` of that time its sandbox had used up its processor quota, or
   for `WAITED` of that time something waited for a processor;
-- or it took at least `NEAR` of a limit: of its timeout, or of a limit that its text names (`timeout 60`,
-  `--timeout=60`).
+- or it took at least `NEAR` of a limit without reaching its timeout: of the timeout, or of a limit that its text names
+  (`timeout 60`, `--timeout=60`).
+
+A call that reached its timeout although nothing held it up would reach it again.
 """
 
 from __future__ import annotations
@@ -34,17 +36,19 @@ def strain(call: ToolCall, result: ToolResult, timeout: float, load: Load) -> st
 
     `timeout` is in seconds; `load` is what delayed its sandbox during the call.
     """
-    took = result.duration
     if result.blocked:  # it waited for something that would never have come
         return None
-    for limit in (timeout, *_named(call)):
-        if NEAR * limit <= took:
-            return f"took {took:.3g} s of the {limit:.3g} s that it had"
-    if took >= LONG:
+    took = result.duration
+    if took >= LONG or result.timed_out:
         if load.throttled >= THROTTLED * took:
             return f"was throttled for {min(load.throttled, took):.2g} of its {took:.3g} s"
         if load.waited >= WAITED * took:
             return f"for {min(load.waited, took):.2g} of its {took:.3g} s the processors were taken"
+    if result.timed_out:
+        return None
+    for limit in (timeout, *_named(call)):
+        if NEAR * limit <= took:
+            return f"took {took:.3g} s of the {limit:.3g} s that it had"
     return None
 
 
