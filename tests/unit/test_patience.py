@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tvsnap.engine.claiming import patience
-from tvsnap.engine.claiming.patience import UNKNOWN, Forecast, Patience
+from tvsnap.engine.claiming.patience import SHORT, UNKNOWN, Forecast, Patience
 from tvsnap.host.load import crowding
 
 FREE = 0.25
@@ -87,10 +87,13 @@ def test_what_is_kept_is_waited_for_as_far_as_that_allows(duration: float) -> No
 
 
 @pytest.mark.parametrize("duration", DURATIONS)
-def test_what_is_cheap_is_waited_for_only_once_it_is_long(duration: float) -> None:
-    cheap = Forecast(cheap=True)
-    assert finish(0.0, duration, 0.0, kept=True, forecast=cheap) == (duration, True), "beside the other"
-    assert finish(duration * 0.9, duration, 0.0, kept=True, forecast=cheap) == (duration, False)
+def test_a_wait_for_what_is_cheap_ends_with_its_execution_if_that_was_short(duration: float) -> None:
+    cheap, concluding = Forecast(cheap=True), 0.02
+    done = finish(0.0, duration, concluding, kept=True, forecast=cheap)
+    if duration < SHORT:
+        assert done == (2 * duration, True)
+    else:
+        assert done == finish(0.0, duration, concluding, kept=True, forecast=UNKNOWN)
 
 
 def test_what_is_known_to_be_in_vain_is_not_waited_for() -> None:

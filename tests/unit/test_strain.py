@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import open_cache, settle
-from tvsnap.engine.execution.strain import strain
+from tvsnap.engine.execution.strain import held_up, near_limit
 from tvsnap.host import load
 from tvsnap.host.load import Load, LoadGauge
 from tvsnap.model.calls import ToolCall, ToolResult
@@ -19,23 +19,23 @@ CALM = Load()
 
 
 def said(
-    took: float, command: str = "make", timeout: float = math.inf, held_up: Load = CALM, *, blocked: bool = False
+    took: float, command: str = "make", timeout: float = math.inf, load: Load = CALM, *, blocked: bool = False
 ) -> str | None:
-    result = ToolResult.of_text("", 0, took, blocked=blocked)
-    return strain(ToolCall("bash", {"command": command}), result, timeout, held_up)
+    result = ToolResult.of_text("", 0, took, blocked=blocked, timed_out=took >= timeout)
+    return held_up(result, load) or near_limit(ToolCall("bash", {"command": command}), result, timeout)
 
 
 def test_nothing_is_said_of_what_had_the_time_that_it_needs() -> None:
     assert said(9.0) is None
     assert said(9.0, timeout=60) is None
     assert said(9.0, "timeout 60 make") is None
-    assert said(9.0, held_up=Load(throttled=1.0, waited=3.0)) is None
-    assert said(0.4, held_up=Load(throttled=0.4, waited=0.4)) is None
+    assert said(9.0, load=Load(throttled=1.0, waited=3.0)) is None
+    assert said(0.4, load=Load(throttled=0.4, waited=0.4)) is None
 
 
 def test_throttled_or_without_a_processor() -> None:
-    assert said(2.0, held_up=Load(throttled=0.5)) == "was throttled for 0.5 of its 2 s"
-    assert said(2.0, held_up=Load(waited=1.5)) == "for 1.5 of its 2 s the processors were taken"
+    assert said(2.0, load=Load(throttled=0.5)) == "was throttled for 0.5 of its 2 s"
+    assert said(2.0, load=Load(waited=1.5)) == "for 1.5 of its 2 s the processors were taken"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,13 @@ def test_near_the_timeout_that_it_was_given() -> None:
 @pytest.mark.parametrize("command", ["cat timeout.txt", "echo timeouts 5", "timeout 0 make", "grep timeout 5.txt"])
 def test_what_names_no_limit(command: str) -> None:
     assert said(4.0, command) is None
+
+
+def test_a_timeout_is_the_machines_doing_where_that_was_busy() -> None:
+    assert said(60.0, timeout=60) is None
+    assert said(0.1, timeout=0.1) is None
+    assert said(60.0, timeout=60, load=Load(throttled=30)) == "was throttled for 30 of its 60 s"
+    assert said(0.1, timeout=0.1, load=Load(waited=0.09)) == "for 0.09 of its 0.1 s the processors were taken"
 
 
 def test_what_waited_for_ever_is_not_the_machines_doing() -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.execution.strain import held_up
 from tvsnap.engine.host_calls import HostAnswer, HostCalls
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
@@ -51,12 +52,14 @@ class GradeCalls:
 
         def run(**_: object) -> ToolResult:
             with fork() as sandbox:
-                trouble = sandbox.machine_fault("")
+                trouble, load = sandbox.machine_fault(""), sandbox.load()
                 grade = _run(verifier, sandbox)
+                result = grade.as_result()
+                result = replace(result, strain=held_up(result, sandbox.load() - load))
                 trouble = sandbox.machine_fault(grade.log) or trouble
             if trouble:
                 raise InfrastructureError(f"there is no grade, as this machine may have had a part in it: {trouble}")
-            return grade.as_result()
+            return result
 
         tool = Tool(GRADE, "", {}, run=run, on_host=True)
         call = ToolCall(GRADE, {"verifier": verifier.digest, "what": verifier.name})

@@ -120,7 +120,17 @@ class HostCalls:
             grade = None if grading is None else str(result.parts[0].data)
             ended = time.monotonic()
             executed = Executed(
-                tool, call, timeout, result, place, None, claim, ended=ended, grading=grading, grade=grade
+                tool,
+                call,
+                timeout,
+                result,
+                place,
+                None,
+                claim,
+                ended=ended,
+                grading=grading,
+                grade=grade,
+                held_up=result.strain,
             )
             step = None
             if transcript is not None:

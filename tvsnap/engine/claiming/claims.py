@@ -79,7 +79,8 @@ class Claim:
         self.unshareable = False
         self.began: float | None = None
         self.ended: float | None = None
-        self._released = threading.Event()
+        self._released = False
+        self._changed = threading.Condition()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -94,32 +95,43 @@ class Claim:
     @property
     def released(self) -> bool:
         """Whether the claim was given up, so that nobody executes the call by it."""
-        return self._released.is_set()
+        return self._released
 
     def begin(self) -> None:
         """Notes that the execution of the call begins now."""
         if not self.elsewhere:
             self.began = time.monotonic()
 
+    def end(self) -> None:
+        """Notes that the execution of the call has ended: its result is going to be recorded."""
+        with self._changed:
+            self.ended = time.monotonic()
+            self._changed.notify_all()
+
     def wait(self, wanted: Wanted, cancellation: Cancellation) -> bool:
         """Waits until it is released, for as long as the waiting call may; returns whether it was released."""
         while not self.released:
             cancellation.check()
-            left = wanted.patience.left(self.began, self.ended)
-            if self.began is not None:  # much longer than its own timeout is of no use
-                left = min(left, self.began + wanted.timeout + GRACE - time.monotonic())
-            if left <= 0:
-                return False
-            self._released.wait(min(left, LAST_LOOK))
+            with self._changed:
+                left = wanted.patience.left(self.began, self.ended)
+                if self.began is not None:  # much longer than its own timeout is of no use
+                    left = min(left, self.began + wanted.timeout + GRACE - time.monotonic())
+                if left <= 0:
+                    return self.released
+                if not self.released:
+                    self._changed.wait(min(left, LAST_LOOK))
         return True
 
     def wait_released(self, seconds: float) -> bool:
         """Waits until it is released, for at most so many seconds; returns whether it was."""
-        return self._released.wait(seconds)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._released, seconds)
 
     def wake(self) -> None:
-        """Wakes all who wait for it."""
-        self._released.set()
+        """Wakes all who wait for it, because it is released."""
+        with self._changed:
+            self._released = True
+            self._changed.notify_all()
 
 
 class Claims:
@@ -214,7 +226,8 @@ class Claims:
         Returns:
             The answer that another execution gave; None if this one is to be recorded.
         """
-        claim.ended = ended = time.monotonic()
+        claim.end()
+        ended = time.monotonic()
         with self._lock:
             first = self._concluding.setdefault(claim.key, claim)
         if first is claim:  # another process may have executed it, too, which it takes some time to find out

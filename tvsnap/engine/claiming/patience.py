@@ -5,11 +5,12 @@ anyway. So these rules limit each wait:
 
 - No wait where it is known to be in vain: when the call, or what led to the state, was last executed, the result could
   not be kept or shared; or another execution that was waited for just had such a result.
-- Otherwise half of the least time that the call takes, or `FREE` seconds where that is more. These do not count where a
-  sandbox in which the call can be executed is ready, and the result of a short call is not kept: waiting for it would
-  be in vain. The least time is what the other execution has taken so far, or what the call took when it was last
-  recorded. Where more threads are runnable than there are processors, `FREE` is longer by that factor: each call takes
-  that much longer, too, and more executions would make it worse.
+- Otherwise half of the least time that the call takes, or `FREE` seconds if that is more. The least time is what the
+  other execution has taken so far, or what the call took when it was last recorded. If more threads are runnable than
+  there are processors, `FREE` is longer by that factor: each call takes that much longer, too, and more executions
+  would make it worse.
+- If a sandbox in which the call can be executed is ready, and the result of a short call is not kept, a wait for a
+  short call would be in vain. So it ends when the other execution ends, if that took less than `SHORT` seconds.
 - At most until the latest moment at which the call, if it took its whole timeout, would meet the rollout's deadline.
 
 After such a wait, the call is executed although the other execution goes on, and still takes the other's result if that
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from tvsnap.host.load import crowding
 
 FREE = 0.25  # seconds that any call may wait on an idle machine; most take less, and are then executed once
+SHORT = 0.05  # seconds of a call whose state is not kept while processors are short
 UNTIL_ABLE = 0.05  # seconds between two checks whether the call could be executed
 SHARE = 0.5  # of the least time that a call takes
 
@@ -93,7 +95,7 @@ class Patience:
         waited, running = now - self._since, 0.0
         if began is not None:
             running = (now if ended is None else ended) - began
-        left = self._left(waited, running)
+        left = self._left(waited, running, is_over=ended is not None)
         if began is not None and ended is None and left > -math.inf:
             # While the other execution goes on, the least time that the call takes grows as much as the wait.
             left = max(left, (SHARE * running - waited) / (1 - SHARE))
@@ -110,18 +112,22 @@ class Patience:
         That is half as long as before its execution: it has a result, and waits only so that both go on from one state.
         """
         now = self._clock()
-        return min(self._left((self._waited or 0.0) + now - ended, duration / 2), self._until - now)
+        waited = (self._waited or 0.0) + now - ended
+        return min(self._left(waited, duration / 2, is_over=duration < SHORT), self._until - now)
 
-    def _left(self, waited: float, least: float) -> float:
-        """Returns for how long a call that takes at least `least` seconds may wait on.
+    def _left(self, waited: float, least: float, *, is_over: bool) -> float:
+        """Returns for how long a call that takes at least `least` seconds may wait on; negative infinity if not at all.
 
-        Negative infinity if not at all.
+        `is_over` tells whether it takes no longer than that.
         """
         if not self._bounded:
             return math.inf
         if self._known is None:
             self._known = self._forecast()
-            self._free = 0.0 if self._known.cheap else FREE * crowding()
+            self._free = FREE * crowding()
         if self._known.lost is not None:
             return -math.inf
-        return max(self._free, SHARE * max(least, self._known.duration)) - waited
+        least = max(least, self._known.duration)
+        if self._known.cheap and is_over and least < SHORT:
+            return SHARE * least - waited
+        return max(self._free, SHARE * least) - waited

@@ -20,6 +20,8 @@ from tvsnap.graph import StepRow
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
 
+LONG = 0.1  # seconds of a call that changed nothing, from which on its result is worth keeping the state for
+
 
 class Concluding(NamedTuple):
     """A conclusion that is under way.
@@ -91,7 +93,8 @@ class Conclusions:
                 live.state, live.since = position.state, executed.ended
             live.observation, live.disturbed = observation, False
             live.expendable = not changed and live.expendable
-            kept = usable and changed and not position.private
+            shared = usable and not position.private
+            kept = shared and changed
             if kept:
                 self._context.snapshotter.expect(position.state)
             if self._hold is not None:
@@ -99,8 +102,8 @@ class Conclusions:
             outcome.set_result(position)
             if kept and left.digest is not None:
                 self._agree_on_times(live, executed)
-            if kept:
-                usable = self._snapshot(live, position, exposed)
+            if kept or (shared and executed.result.duration >= LONG):
+                usable = self._snapshot(live, position, exposed, 0.0 if changed else executed.result.duration)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
             usable = usable and self.look_again(live)
         except BaseException as error:  # a mistake of ours: the next call raises it
@@ -169,13 +172,14 @@ class Conclusions:
         if executed.claim is not None:
             self._context.claims.release(executed.claim, unshareable=True)
 
-    def _snapshot(self, live: LiveSandbox, at: Position, exposed: bool) -> bool:
-        """Takes a snapshot of a sandbox's new state if the policy wants one.
+    def _snapshot(self, live: LiveSandbox, at: Position, exposed: bool, answered_s: float) -> bool:
+        """Takes a snapshot of the state of a sandbox if the policy wants one; see `Snapshotter.consider`.
 
         Returns whether the sandbox is still alive.
         """
+        snapshotter, task = self._context.snapshotter, self._recorder.task
         try:
-            live.expendable = self._context.snapshotter.consider(live, at.course, self._recorder.task) and not exposed
+            live.expendable = snapshotter.consider(live, at.course, task, answered_s=answered_s) and not exposed
         except TvsnapError:
             return False
         finally:

@@ -110,10 +110,10 @@ class Recorder:
     def _ungraded(self, executed: Executed) -> str | None:
         """Returns why the grade that a call gave cannot be shared; None if it can, or if the call does not grade."""
         grading, grade, state, call = executed.grading, executed.grade, executed.at.state, executed.call
-        if grading is None or grade is None or grading.executions <= 1:
+        if grading is None or grade is None or (grading.executions <= 1 and executed.held_up is None):
             return None
-        reason = grading.not_yet(self._graph.grades(state, call.key), grade)
-        if reason is None and self._graph.recorded(state, call) is not None:
+        reason = grading.not_yet(self._graph.grades(state, call.key), grade, executed.held_up)
+        if reason is None and grading.executions > 1 and self._graph.recorded(state, call) is not None:
             return "another execution has given this grade, and answers others"
         return reason
 
@@ -225,7 +225,7 @@ def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str 
         return f"may have failed by no fault of its own: {executed.trouble}"
     if executed.cancelled and result.timed_out:
         return f"was cancelled after {result.duration:.3g} s"
-    if result.timed_out and result.strain and not timeouts:
+    if result.timed_out and executed.held_up and not timeouts:
         return f"timed out after {executed.timeout:g} s on a busy machine"
     return None
 

@@ -35,6 +35,7 @@ class Executed:
         lasts: seconds for which a result that depends on the network answers others; None for ever.
         grading: how it grades; None if it does not.
         grade: the grade that it gave.
+        held_up: how the load of the machine held it up; None if it did not.
     """
 
     tool: Tool
@@ -53,6 +54,7 @@ class Executed:
     lasts: float | None = None
     grading: Grading | None = None
     grade: str | None = None
+    held_up: str | None = None
 
     @property
     def waited(self) -> float:

@@ -9,7 +9,7 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
-from tvsnap.engine.execution.strain import strain
+from tvsnap.engine.execution.strain import held_up, near_limit
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
@@ -85,7 +85,9 @@ class Execution:
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
         load = live.sandbox.load() - load
-        result = replace(result, strain=strain(call, result, timeout, load), processor_s=load.used or None)
+        delay = held_up(result, load)
+        strain = delay or near_limit(call, result, timeout)
+        result = replace(result, strain=strain, processor_s=load.used or None)
         trouble = live.sandbox.machine_fault(result.output) or trouble
         grade = None if grading is None else grading.read(live.sandbox, result)
         asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
@@ -107,5 +109,6 @@ class Execution:
             lasts,
             grading,
             grade,
+            delay,
         )
         return live, executed, way

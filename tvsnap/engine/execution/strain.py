@@ -31,21 +31,29 @@ _LIMIT = re.compile(
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def strain(call: ToolCall, result: ToolResult, timeout: float, load: Load) -> str | None:
-    """Returns, in words, why the machine's load may have influenced a call's result; None if nothing suggests it.
+def held_up(result: ToolResult, load: Load) -> str | None:
+    """Returns, in words, how the load of the machine held up a call; None if it did not.
 
-    `timeout` is in seconds; `load` is what delayed its sandbox during the call.
+    `load` is what delayed its sandbox during the call.
     """
-    if result.blocked:  # it waited for something that would never have come
-        return None
     took = result.duration
-    if took >= LONG or result.timed_out:
-        if load.throttled >= THROTTLED * took:
-            return f"was throttled for {min(load.throttled, took):.2g} of its {took:.3g} s"
-        if load.waited >= WAITED * took:
-            return f"for {min(load.waited, took):.2g} of its {took:.3g} s the processors were taken"
+    if result.blocked or (took < LONG and not result.timed_out):
+        return None
+    if load.throttled >= THROTTLED * took:
+        return f"was throttled for {min(load.throttled, took):.2g} of its {took:.3g} s"
+    if load.waited >= WAITED * took:
+        return f"for {min(load.waited, took):.2g} of its {took:.3g} s the processors were taken"
+    return None
+
+
+def near_limit(call: ToolCall, result: ToolResult, timeout: float) -> str | None:
+    """Returns, in words, that a call took a good part of a limit that it had; None if it did not, or timed out.
+
+    `timeout` is in seconds.
+    """
     if result.timed_out:
         return None
+    took = result.duration
     for limit in (timeout, *_named(call)):
         if NEAR * limit <= took:
             return f"took {took:.3g} s of the {limit:.3g} s that it had"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from tvsnap.engine.keeping.budgets import SERVICE_START, SnapshotBudget
@@ -102,7 +103,9 @@ class Snapshotter:
         """Whether even the state after a short call is likely to be kept at the moment."""
         return self._policy.should_checkpoint(_SHORT, self._costs)
 
-    def consider(self, live: LiveSandbox, course: str = "", task: str | None = None) -> bool:
+    def consider(
+        self, live: LiveSandbox, course: str = "", task: str | None = None, *, answered_s: float = 0.0
+    ) -> bool:
         """Takes a snapshot of the state that a call has just led a sandbox to, if the policy wants one.
 
         Args:
@@ -110,6 +113,8 @@ class Snapshotter:
             course: identifies the calls that led there: if a checkpoint after them failed once, it will fail the next
                 time, too, though the state has another name then. Empty if only the state itself counts.
             task: the task whose rollout made the call; None if that is not known.
+            answered_s: seconds of a call that was made in the state and did not change it: its result answers only
+                those who come to this very state.
 
         Returns:
             Whether the state can be reached again for certain, with or without a snapshot of its own.
@@ -120,7 +125,7 @@ class Snapshotter:
         if course:
             with self._lock:
                 _put(self._courses, live.state, course)
-        return self._consider(live, task)
+        return self._consider(live, task, answered_s)
 
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
         """Takes a snapshot of a state that was replayed, or started anew, if this has cost too much so far.
@@ -190,7 +195,7 @@ class Snapshotter:
         with self._lock:
             _put(self._refused, self._courses.get(state, state), (reason, time.monotonic()))
 
-    def _consider(self, live: LiveSandbox, task: str | None = None) -> bool:
+    def _consider(self, live: LiveSandbox, task: str | None = None, answered_s: float = 0.0) -> bool:
         try:
             distance = self._graph.distance(live.state, self._backend.name)
         except NotFound:
@@ -198,6 +203,8 @@ class Snapshotter:
         if distance.is_zero:
             return True
         rebuild = self._rebuild(live.state, distance)
+        if not rebuild.proven:
+            rebuild = replace(rebuild, replay_s=rebuild.replay_s + answered_s)
         if reason := self.refusal(live.state):
             self._tell(live.state, reason)
             return rebuild.proven

@@ -7,6 +7,7 @@ consists of the call's exit status and the contents of some files; its output ma
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,15 +52,42 @@ class Grading:
             grade is not None and given == {grade: given.get(grade, 0)} and given[grade] >= self.executions
         )
 
-    def not_yet(self, given: Mapping[str, int], grade: str) -> str | None:
+    def not_yet(self, given: Mapping[str, int], grade: str, held_up: str | None = None) -> str | None:
         """Returns why a grade that was just given is not to be shared yet; None if it is.
 
-        `given` is how often each grade was given before.
+        A grade that a busy machine may have lowered is shared once a second execution has given it, too.
+
+        Args:
+            given: how often each grade was given before.
+            grade: the grade.
+            held_up: how the load of the machine held up the execution; None if it did not.
         """
         others = [other for other in given if other != grade]
+        if self.executions <= 1 and held_up and not given.get(grade) and not _is_best(grade):
+            return f"the machine may have lowered its grade, which a second execution decides: it {held_up}"
         if self.executions > 1 and others:
             return f"its executions came to different grades: {grade} and {others[0]}"
         number = given.get(grade, 0) + 1
         if number < self.executions:
             return f"execution {number} of the {self.executions} that a grade has before it is shared"
         return None
+
+
+def _is_best(grade: str) -> bool:
+    """Returns whether a grade is a full reward, which no load of a machine gives by mistake."""
+    said = json.loads(grade)
+    if "reward" in said:
+        return bool(said["reward"] >= 1)
+    rewards = [reward for path, text in said.items() if path != "exit_code" and (reward := _number(text)) is not None]
+    return min(rewards) >= 1 if rewards else said["exit_code"] == 0
+
+
+def _number(text: object) -> float | None:
+    """Returns the least number in the contents of a file with a reward; None if there is none."""
+    try:
+        value = json.loads(str(text))
+    except ValueError:
+        return None
+    values = list(value.values()) if isinstance(value, dict) else [value]
+    numbers = [float(each) for each in values if isinstance(each, (int, float))]
+    return min(numbers) if numbers else None
