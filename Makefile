@@ -118,10 +118,10 @@ unit: setup ## the tests that need neither root nor images nor an engine
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes tests/priors
 
 test: lint ## lint, type-check, and run the tests that need nothing else than make setup installs: before each merge
-	@$(PY) -m pytest --short -rs -n 4
+	@$(PY) -m pytest --short -q -rfEs -n 4
 
 test-all: lint engines browser harbor harnesses openhands training ## the same, and all other tests: before it is said that something works
-	@$(PY) -m pytest -rs -n 4
+	@$(PY) -m pytest -q -rfEs -n 4
 
 budgets: setup ## count what calls, forks and the like cost, and record it as what they may cost (tests/counts)
 	@$(PY) -m tests.counts

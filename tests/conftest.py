@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -140,8 +140,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWh
     return FilesWhole(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    home = getattr(item, "funcargs", {}).get("tvsnap_home")
+    if report.failed and home:
+        report.sections.append(("the data directory, which is kept", str(home)))
+    return report
+
+
 @pytest.fixture(scope="session")
-def tvsnap_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tvsnap_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data directory for the session; `TVSNAP_TEST_HOME` names one to keep, which spares building images."""
     kept = os.environ.get("TVSNAP_TEST_HOME")
     if kept:
@@ -151,7 +160,8 @@ def tvsnap_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     path = tmp_path_factory.mktemp("tvsnap-home")
     yield path
-    shutil.rmtree(path, ignore_errors=True)  # pytest would keep three, with an image each
+    if not request.session.testsfailed:
+        shutil.rmtree(path, ignore_errors=True)  # pytest would keep three, with an image each
 
 
 @pytest.fixture(scope="session")

@@ -43,24 +43,37 @@ LEFT = (
     "tests/training/test_learning.py",
     "tests/training/test_verifiers.py",
     "tests/video/test_local.py",
-    # Wheels, a cluster of Ray, and images that take minutes.
+    # Wheels, a cluster of Ray, images that take long.
     "tests/e2e/test_example_tasks.py",
+    "tests/e2e/test_image_build.py::test_a_kept_minimal_system_that_is_old_or_damaged",
+    "tests/e2e/test_image_build.py::test_minimal_system",  # as is the image `terminal`, of all tests
+    "tests/e2e/test_image_export.py",
     "tests/e2e/test_install.py",
+    "tests/e2e/test_others_environment.py",
     "tests/e2e/test_soak.py",
     "tests/fleet/test_ray.py",
     "tests/video/test_files.py",
     "tests/video/test_guide.py",
+    "tests/video/test_paid_calls.py",
     "tests/video/test_tools.py",
     "tests/zoo",
+    # What a shorter test beside it has, too.
+    "tests/e2e/test_cli.py::test_the_demonstration_is_shown",
+    "tests/e2e/test_self_test.py::test_json_with_an_image_of_the_user",
+    "tests/e2e/test_self_test.py::test_what_does_not_hold_is_found",
+    "tests/server/test_stop.py::test_a_build_does_not_hold_up_the_end[2]",
+    "tests/server/test_tls.py::test_certificates_of_both_sides[1]",
 )
 """Folders, files, classes and tests that belong to `make test-all`."""
+
+_LEFT = re.compile(rf"({'|'.join(map(re.escape, LEFT))})($|[/:\[])")
 
 
 def is_short(item: pytest.Item) -> bool:
     """Whether a test belongs to `make test`."""
     if not INSTALLED_FOR.isdisjoint(getattr(item, "fixturenames", ())) or _is_on_docker(item):
         return False
-    return not any(re.match(rf"{re.escape(left)}($|[/:\[])", item.nodeid) for left in LEFT)
+    return not _LEFT.match(item.nodeid)
 
 
 def _is_on_docker(item: pytest.Item) -> bool:
