@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines page browser harbor harnesses openhands training constraints twins native demo train-demo unit test budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines page browser harbor harnesses openhands training constraints twins native demo train-demo unit test test-all budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -101,7 +101,8 @@ $(BIN)/tvsnap-look.so: $(LOOK) $(wildcard native/look/*.h native/init/*.h native
 $(BIN)/allowed.h: native/allowed.h
 	@cp $< $@.new && mv $@.new $@
 
-demo: setup ## run a few rollouts without and with the cache, and show what that saved
+demo: ## run a few rollouts without and with the cache, and show what that saved
+	@scripts/setup.sh plain
 	@.venv/bin/tvsnap demo
 
 train-demo: training ## train a small model with tvsnap, without a cache and with a stateless one; compare (build/training)
@@ -113,13 +114,14 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 	$(PY) -m mypy
 	.venv/bin/lint-imports
 
-unit: ## the tests that need neither root nor images nor an engine, in a minute
+unit: setup ## the tests that need neither root nor images nor an engine
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes tests/priors
 
-test: lint engines browser harbor harnesses openhands training ## lint, type-check and run the test suite
-	@images=$$(mktemp -d) && trap 'rm -rf "$$images"' EXIT && export TVSNAP_TEST_IMAGES=$$images && \
-	rm -f .pytest_cache/v/cache/lastfailed && \
-	{ $(PY) -m pytest -rs -n 4 || { [ $$? = 1 ] && $(PY) -m tests.second_attempt; }; }
+test: lint ## lint, type-check, and run the tests that need nothing else than make setup installs: before each merge
+	@$(PY) -m pytest --short -q -rfEs -n 4
+
+test-all: lint engines browser harbor harnesses openhands training ## the same, and all other tests: before it is said that something works
+	@$(PY) -m pytest -q -rfEs -n 4
 
 budgets: setup ## count what calls, forks and the like cost, and record it as what they may cost (tests/counts)
 	@$(PY) -m tests.counts

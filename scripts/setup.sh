@@ -2,7 +2,7 @@
 # Sets up what tvsnap needs on Debian 12 or newer or Ubuntu, and only what is missing:
 #
 #   1. what compiles: the C library's headers, and musl, a smaller one
-#   2. .venv: tvsnap in editable mode, and its development tools
+#   2. .venv: tvsnap in editable mode, and its development tools, which `scripts/setup.sh plain` leaves out
 #   3. what `tvsnap setup` installs or builds for those who use tvsnap: btrfs tools, mmdebstrap, CRIU
 #
 # Run it as often as you like; when nothing is missing it takes a fraction of a second.
@@ -12,6 +12,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
+
+EXTRA=dev
+[ "${1:-}" != plain ] || EXTRA=
 
 CONSTRAINTS=tests/constraints/newest.txt # what the tests run with; `make constraints` renews it
 
@@ -51,23 +54,26 @@ venv_stamp() {
     sha256sum pyproject.toml setup.py "$CONSTRAINTS"
 }
 
+# Whether .venv was made from what there is now: plain.stamp says it of tvsnap, tvsnap.stamp of the development tools, too.
+is_current() { [ "$STAMP" = "$(cat "$1" 2>/dev/null)" ]; }
+
 ensure_venv() {
-    local stamp
-    stamp=$(venv_stamp)
-    if [ "$stamp" = "$(cat .venv/tvsnap.stamp 2>/dev/null)" ]; then
+    STAMP=$(venv_stamp)
+    if is_current .venv/tvsnap.stamp || { [ -z "$EXTRA" ] && is_current .venv/plain.stamp; }; then
         make --no-print-directory --silent native
         return
     fi
     # A .venv of another interpreter or another place holds wrong paths.
-    if [ "$(head -n 2 <<<"$stamp")" != "$(head -n 2 .venv/tvsnap.stamp 2>/dev/null)" ]; then
+    if [ "$(head -n 2 <<<"$STAMP")" != "$(head -n 2 .venv/plain.stamp 2>/dev/null)" ]; then
         say "making .venv with $("$PYTHON" --version)"
         run_logged venv "$PYTHON -m venv .venv" "$PYTHON" -m venv --clear .venv
     fi
-    say "installing tvsnap and its development tools into .venv"
+    say "installing tvsnap${EXTRA:+ and its development tools} into .venv"
     # The build backend comes first: where pip fetched one by itself, it would be another with each release.
     run_logged pip-build "pip install setuptools" pip_install setuptools wheel
-    run_logged pip "pip install" pip_install --no-build-isolation -e '.[dev]'
-    echo "$stamp" >.venv/tvsnap.stamp
+    run_logged pip "pip install" pip_install --no-build-isolation -e ".${EXTRA:+[$EXTRA]}"
+    echo "$STAMP" >.venv/plain.stamp
+    [ -z "$EXTRA" ] || echo "$STAMP" >.venv/tvsnap.stamp
 }
 
 one_set_up_at_a_time

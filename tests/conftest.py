@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
+from tests.suites import is_short
 from tvsnap.host.load import Processors
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
@@ -65,11 +66,16 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 MARKERS = ("needs_processes: needs snapshots that capture live processes; skipped where the machine has no such",)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--short", action="store_true", help="only the tests of `make test`, see tests/suites.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     given = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
     alone = all(any(path.is_relative_to(TESTS / folder) for folder in WITHOUT_ROOT) for path in given)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput") and not alone:
-        _share_engine(config)
+        if not config.getoption("short"):
+            _share_engine(config)
         _share_images(config)
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
@@ -109,7 +115,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("short"):
+        short = [item for item in items if is_short(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not is_short(item)])
+        items[:] = short
     items.sort(key=lambda item: ORDER.index(item.path.relative_to(TESTS).parts[0]))
 
 
@@ -130,8 +140,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWh
     return FilesWhole(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    home = getattr(item, "funcargs", {}).get("tvsnap_home")
+    if report.failed and home:
+        report.sections.append(("the data directory, which is kept", str(home)))
+    return report
+
+
 @pytest.fixture(scope="session")
-def tvsnap_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tvsnap_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data directory for the session; `TVSNAP_TEST_HOME` names one to keep, which spares building images."""
     kept = os.environ.get("TVSNAP_TEST_HOME")
     if kept:
@@ -141,7 +160,8 @@ def tvsnap_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     path = tmp_path_factory.mktemp("tvsnap-home")
     yield path
-    shutil.rmtree(path, ignore_errors=True)  # pytest would keep three, with an image each
+    if not request.session.testsfailed:
+        shutil.rmtree(path, ignore_errors=True)  # pytest would keep three, with an image each
 
 
 @pytest.fixture(scope="session")

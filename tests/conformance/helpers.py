@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import struct
 import threading
@@ -143,7 +144,7 @@ def attribute(path: str, value: str = "") -> str:
     return f'python3 -c "import os; os.{change}"'
 
 
-def eventually(probe: Callable[[], T], *, timeout: float = 30.0, every: float = 0.02) -> T:
+def eventually(probe: Callable[[], T], *, timeout: float = 60.0, every: float = 0.02) -> T:
     """Calls `probe` until what it returns is true; returns that. Fails with the last value after `timeout` seconds."""
     end = time.monotonic() + timeout
     while True:
@@ -153,6 +154,16 @@ def eventually(probe: Callable[[], T], *, timeout: float = 30.0, every: float = 
         if time.monotonic() > end:
             pytest.fail(f"still {value!r} after {timeout} s")
         time.sleep(every)
+
+
+def is_running(command: str) -> bool:
+    """Whether a process of this machine, sandboxes included, has this command line."""
+    wanted = command.replace(" ", "\0").encode() + b"\0"
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if file.read_bytes() == wanted:
+                return True
+    return False
 
 
 def job(sandbox: Sandbox, command: str) -> None:

@@ -496,7 +496,7 @@ def test_buildah_where_no_engine_answers(
     others: tuple[str, ...],
 ) -> None:
     """Whatever runtime it would choose: one that starts nothing here gives way to one that does, or to a chroot."""
-    monkeypatch.setattr(buildah_tool, "_RUNTIMES", others)
+    monkeypatch.setattr(buildah_tool, "RUNTIMES", others)
     if runtime:
         (tmp_path / "crun").write_text(f"#!/bin/sh\n{runtime}\n")
         (tmp_path / "crun").chmod(0o755)

@@ -115,9 +115,11 @@ def second(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 PLACES = ("here", "tcp", "unix", "workers")
+WAYS = ("here", "here, awaited", "unix", "tcp, awaited", "workers", "fleet, awaited")
+"""Each place, and caches and clients both ways; the one of a fleet that is awaited asks the one that blocks."""
 
 
-@pytest.fixture(params=[*PLACES, "fleet", *(f"{place}, awaited" for place in (*PLACES, "fleet"))])
+@pytest.fixture(params=WAYS)
 def cache(request: pytest.FixtureRequest, tvsnap_home: Path, terminal_image: Image) -> Iterator[AnyCache]:
     """What gives rollouts and sandboxes: a cache in this process, or a client of the server; or one that is awaited."""
     if request.param.endswith("awaited"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tvsnap
-from tests.conformance.helpers import eventually
+from tests.conformance.helpers import eventually, is_running
 from tvsnap.graph import PROOF_APART
 from tvsnap.protocols import AnyCache, AnyRollout, AnySandbox
 
@@ -93,13 +93,14 @@ def test_a_call_is_cancelled_by_another_thread(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         assert not rollout.cancel()
         results: list[tvsnap.ToolResult] = []
+        sleep = f"sleep 9{secrets.randbelow(10**9)}"
         thread = threading.Thread(
-            target=lambda: results.append(rollout.call("bash", {"command": "echo begun; sleep 60"}, timeout=90))
+            target=lambda: results.append(rollout.call("bash", {"command": f"echo begun; {sleep}"}, timeout=90))
         )
         thread.start()
-        time.sleep(0.7)
+        eventually(lambda: is_running(sleep))
         assert rollout.cancel()
-        thread.join(30)
+        thread.join(60)
         assert (results[0].timed_out, "begun" in results[0].output) == (True, True)
         assert rollout.call("bash", {"command": "echo on"}).output == "on\n"
 

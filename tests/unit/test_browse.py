@@ -243,7 +243,7 @@ def test_titles_are_no_markup(graph: Graph, title: str) -> None:
 
 
 def test_a_long_output_with_control_sequences(graph: Graph) -> None:
-    output = "".join(f"\x1b[3{n % 8}mline {n}\x1b[0m 漢字\x1b[{n}A\n" for n in range(40_000)) + "y" * 100_000
+    output = "".join(f"\x1b[3{n % 8}mline {n}\x1b[0m 漢字\x1b[{n}A\n" for n in range(10_000)) + "y" * 100_000
     made = step(graph, add_root(graph), "yes", output)
 
     async def see() -> None:

@@ -44,14 +44,20 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
     assert backend_of(cache).live == {}
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has workers look again ten times as often, as tests wait for what they do then."""
+    monkeypatch.setattr(preforking, "LOOK_AGAIN", 0.05)
+
+
 def ready(cache: Cache, count: int) -> None:
     """Waits until so many sandboxes are ready."""
     eventually(lambda: cache.pool.ready == count)
 
 
 def stays(cache: Cache, count: int) -> None:
-    """Asserts that so many sandboxes stay ready for longer than the worker sleeps."""
-    time.sleep(1.5 * preforking.LOOK_AGAIN)
+    """Asserts that so many sandboxes stay ready although the workers have looked again and again."""
+    time.sleep(4 * preforking.LOOK_AGAIN)
     assert cache.pool.ready == count
 
 
@@ -135,7 +141,7 @@ def test_one_that_was_taken_is_replaced_at_once(cache: Cache, monkeypatch: pytes
     make_hot(cache, "echo 1 > f")
     ready(cache, 2)
     monkeypatch.setattr(preforking, "LOOK_AGAIN", 600.0)
-    time.sleep(0.7)  # the workers now wait for news
+    time.sleep(0.2)  # the workers now wait for news
     with cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")
         bash(rollout, "echo another")
@@ -410,7 +416,7 @@ def test_failures_are_not_repeated_in_haste(tmp_path: Path, monkeypatch: pytest.
         attempts, began = backend.counts["start"], time.monotonic()
         bash(cache.rollout("terminal"), "echo c")
         eventually(lambda: backend.counts["start"] > attempts)
-        time.sleep(0.7)
+        time.sleep(4 * preforking.LOOK_AGAIN)
         seen = (backend.counts["start"] <= attempts + preforking.WORKERS, cache.pool.ready == 1)
         assert seen == (True, True) or time.monotonic() - began > preforking.SHORTEST_PAUSE, "in haste"
         eventually(lambda: cache.pool.ready == 3)  # it tries again
@@ -428,7 +434,7 @@ def test_memory_is_a_limit(tmp_path: Path) -> None:
         different(cache, *"abcd")
         eventually(lambda: cache.pool.ready == 2 and cache.pool.live == 2)
         made = cache.stats().preforks
-        time.sleep(0.7)
+        time.sleep(4 * preforking.LOOK_AGAIN)
         assert cache.pool.ready == 2
         assert cache.stats().preforks <= made + preforking.WORKERS, "it tried again at once"
         assert cache.pool.parked == 0  # what is ready has its part first

@@ -21,6 +21,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor
 
 from tvsnap import InfrastructureError, UsageError
+from tvsnap.training import arithmetic
 
 _STEP = 32
 """Tokens: what was said is padded to a multiple of them, so that rollouts of about the same length go together."""
@@ -89,6 +90,7 @@ class ModelGenerator:
         """
         check_least("tokens", tokens)
         check_least("rows", rows)
+        arithmetic.warn_if_too_late()
         self.model = model
         self.generating_s = 0.0
         self._tokens, self._rows = tokens, rows

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from tvsnap import UsageError
+from tvsnap.training import arithmetic
 
 Ratio = Literal["token", "turn", "trajectory"]
 
@@ -219,6 +220,7 @@ class Learner:
             seed: of the order in which rollouts are gone through.
             rows: how many rollouts are computed at a time; only memory and time depend on it.
         """
+        arithmetic.warn_if_too_late()
         self.model = model.eval()  # no dropout: the ratios of an unchanged policy are 1
         self.settings = settings or Settings()
         self._chance = random.Random(seed)

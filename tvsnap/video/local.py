@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap import Sandbox, UsageError
+from tvsnap.training import arithmetic
 from tvsnap.video.models import Answer, Prompt, Vectors, failure
 
 _PARTS = (".safetensors", ".json", ".txt", ".model", ".jinja")
@@ -25,6 +26,7 @@ class _Loaded:
 
     def __init__(self, path: str | Path, kind: str, device: str, most_pixels: int, settings: str) -> None:
         torch, transformers = _packages()
+        arithmetic.warn_if_too_late()
         self.folder = _folder(path)
         self.device = device
         self._kind = kind

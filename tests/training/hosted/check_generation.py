@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tvsnap
 from tvsnap import UsageError
@@ -169,3 +172,25 @@ def test_the_experiment_with_a_server_that_generates(peer: Peer, model: Any, tok
     used = {asked["model"] for target, asked in peer.asked if target == "/v1/completions"}
     assert used == peer.models - {"tiny"}
     assert all(asked["max_tokens"] == 4 for target, asked in peer.asked if target == "/v1/completions")
+
+
+@pytest.mark.parametrize(
+    ("before", "variable", "warned"),
+    [
+        ("import torch", None, False),
+        ("import torch; torch.ones(64, 64) @ torch.ones(64, 64)", None, True),
+        ("import torch; torch.ones(64, 64) @ torch.ones(64, 64)", "COMPATIBLE", False),
+    ],
+)
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this PyTorch multiplies without MKL")
+def test_sums_in_an_order_that_depends_on_the_batch_are_told(before: str, variable: str | None, warned: bool) -> None:
+    makes = "import tvsnap.training.loop as loop, torch; loop.Learner(torch.nn.Linear(2, 2))"
+    own = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", f"{before}\n{makes}"],
+        env={**own, **({"MKL_CBWR": variable} if variable else {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, "RuntimeWarning: what a model computes" in ran.stderr) == (int(warned), warned), ran.stderr

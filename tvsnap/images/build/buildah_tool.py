@@ -28,7 +28,7 @@ from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.small_files import read_small_text
 from tvsnap.model.errors import MachineLacks
 
-_RUNTIMES = ("runc", "crun")
+RUNTIMES = ("runc", "crun")
 _STARTS_NOTHING = re.compile(
     r"from (\S+) (?:creating|starting) container"
     r"|did not get container \w+ message"
@@ -79,7 +79,7 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
         except BuildStepFailed:
             if len(failed) == failed_before or way == [_CHROOT]:
                 raise
-            others = [name for name in _RUNTIMES if name not in failed and shutil.which(name)]
+            others = [name for name in RUNTIMES if name not in failed and shutil.which(name)]
             way = [f"--runtime={others[0]}" if others else _CHROOT]
             output(f"buildah starts no step here: trying again with {way[0]}")
 
