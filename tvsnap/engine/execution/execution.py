@@ -83,7 +83,7 @@ class Execution:
         if looks and live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
         looking_s = time.thread_time() - began
-        self._cursor.make_up_time(live, cancellation)
+        self._cursor.make_up_time(live, cancellation.pause)
         if looks and not tool.read_only:
             began = time.thread_time()
             live.sandbox.note()
