@@ -665,12 +665,12 @@ class Cache:
         return rollout
 
     @contextlib.contextmanager
-    def _for_grading(self, state: str) -> Iterator[Sandbox]:
+    def _for_grading(self, state: str) -> Iterator[LiveSandbox]:
         """A block with a sandbox in a state that a rollout waits for, unlike those of `materialise`."""
         self._check_open()
         live, _ = self._made_at(state)
         try:
-            yield live.sandbox
+            yield live
         finally:
             self.pool.discard(live)
 

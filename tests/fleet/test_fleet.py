@@ -332,17 +332,20 @@ def test_a_server_that_is_started_anew_has_lost_its_rollouts(server_home: Path, 
 def test_time_that_passed_passes_again(server_home: Path, tmp_path: Path) -> None:
     """What runs beside a rollout has come as far at the new server as it would have at the old one."""
     with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
-        waited, graded = fleet.rollout("terminal", "one"), fleet.rollout("terminal", "one")
-        bash(waited, "(sleep 3; echo ready > /tmp/ready) & echo begun")
+        waited, graded, given_out, worth = (fleet.rollout("terminal", "one") for _ in range(4))
+        for rollout in (waited, given_out, worth):
+            bash(rollout, "(sleep 3; echo ready > /tmp/ready) & echo begun")
         time.sleep(4)
         bash(graded, "head -c 8 /dev/urandom > /tmp/f")
         drawn = graded.grade(Verifier("cksum < /tmp/f | cut -d' ' -f1"))
         kill(fleet, started, waited.url)
         assert bash(waited, "cat /tmp/ready") == "ready\n"
         assert waited.moves == 1
+        assert worth.grade(Verifier("test -f /tmp/ready && echo 1 || echo 0")).reward == 1.0
+        assert given_out.sandbox().run("cat /tmp/ready", timeout=20).output == b"ready\n"
         with pytest.raises(StateLost, match="its step 2, made again"):
             bash(graded, f"echo {drawn.reward}")
-        for rollout in (waited, graded):
+        for rollout in (waited, graded, given_out, worth):
             rollout.close()
 
 

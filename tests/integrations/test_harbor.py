@@ -48,6 +48,7 @@ TASKS = ("apart", "greet", "steps", "wait")
 SCRIPTED = ("greet", "wait")
 RUN_JOBS = Path(__file__).parent / "run_jobs.py"
 METHODS = Path(__file__).parent / "harbor_methods.py"
+READS_REWARDS = Path(__file__).parent / "harbor_rewards.py"
 SERVICES = Path(__file__).parent / "harbor_services.py"
 
 
@@ -306,6 +307,10 @@ def test_only_the_hosts_on_the_list_are_reached(troubled: Job) -> None:
     trial = troubled["listed", "oracle"]
     assert (trial.reward, trial.error) == (1.0, "")
     assert not (trial.folder / "agent/exit-code.txt").exists(), "the other host was reached"
+
+
+def test_a_reward_is_read_as_harbor_reads_it(harbor: Harbor, tmp_path: Path) -> None:
+    assert harbor.run("python", READS_REWARDS, tmp_path) == "162 [0.25, 0.5, 1.0, 10.0]\n"
 
 
 @pytest.mark.parametrize("where", ["here", "server"])

@@ -69,6 +69,21 @@ def test_commands_side_by_side_and_calls_that_grade(cache: AnyCache) -> None:
             assert [outcome.exit_code for outcome in outcomes] == [0, 4]
 
 
+def test_a_grade_is_of_the_moment_at_which_the_rollout_stands(cache: AnyCache) -> None:
+    """What a call has left to run goes on while the model thinks, and a grade finds what the next call would find."""
+    verifier, salt = tvsnap.Verifier("test -f /tmp/done && echo 1 || echo 0"), secrets.token_hex(4)
+    for _ in range(2):
+        with cache.rollout("terminal", "worth", salt) as rollout:
+            rollout.call("bash", {"command": "(sleep 1; touch /tmp/done) & sleep 0.1"})
+            assert rollout.grade(verifier).reward == 0.0
+            time.sleep(2)
+            assert rollout.grade(verifier).reward == 1.0
+            with rollout.fork() as (fork,):
+                assert fork.grade(verifier).reward == 1.0
+                assert fork.sandbox().run("ls /tmp/done", timeout=20).exit_code == 0
+            assert rollout.call("bash", {"command": "ls /tmp/done"}).exit_code == 0
+
+
 def test_a_group_is_graded(cache: AnyCache) -> None:
     verifier = tvsnap.Verifier(
         "cat /tests/said; python3 /tests/check", {"/tests/check": CHECK, "/tests/said": b"log\n"}

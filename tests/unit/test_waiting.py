@@ -26,7 +26,7 @@ from tests.fakes.caches import (
     sources,
     threads,
 )
-from tvsnap import Budget
+from tvsnap import Budget, Verifier
 from tvsnap.cache import Cache
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
@@ -76,6 +76,7 @@ def ask(rollout: Rollout, command: str, after: float = 0.0) -> tuple[str, str]:
 
 
 LOOK = "cat f 2> /dev/null || echo none"
+WORTH = Verifier("cat f > g 2> /dev/null && echo 1 || echo 0")
 
 
 def test_how_much_longer_is_about_as_long() -> None:
@@ -288,6 +289,29 @@ def test_a_resumed_rollout_begins_to_wait_then(tmp_path: Path) -> None:
         with cache.resume(state) as rollout:
             assert ask(rollout, LOOK) == ("none", "hit")
             assert ask(rollout, LOOK, 30.0) == ("done", "executed")
+
+
+def test_what_is_made_for_a_rollout_has_waited_as_it_has(cache: Cache) -> None:
+    """A grade, a sandbox that is given out, and those of forks are of the moment at which the rollout stands."""
+    with cache.rollout("terminal") as first:
+        ask(first, JOB)
+        state = first.state
+        assert first.grade(WORTH).reward == 0.0
+        for after, reward in ((5.0, 0.0), (30.0, 1.0)):
+            with cache.resume(state, after=after) as rollout, rollout.fork() as (fork,), fork.fork() as (of_fork,):
+                assert [one.grade(WORTH).reward for one in (rollout, fork, of_fork)] == [reward] * 3
+                assert fork.sandbox().run(LOOK, timeout=5).output == (b"done\n" if reward else b"none\n")
+                assert ask(rollout, LOOK)[0] == ("done" if reward else "none")
+
+
+def test_a_grade_finds_the_clock_where_its_rollout_is(tmp_path: Path, virtual_time: list[float]) -> None:
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache:
+        run(cache, "x=1")
+        with cache.rollout("terminal") as rollout:
+            assert ask(rollout, "x=1", 500.0)[1] == "hit"
+            rollout.grade(Verifier("echo 1"))
+            ask(rollout, "pwd")
+        assert virtual_time == pytest.approx([500.0], abs=5.0)
 
 
 def test_one_that_runs_is_not_parked(tmp_path: Path) -> None:

@@ -60,13 +60,13 @@ class CacheHooks:
         dropped: receives rollouts that nobody refers to any more, to close them.
         ended: is called with a rollout that has ended, its last position, and the error that ended it, if one did.
         resume: begins another rollout, given a state, a task, a label and an epoch; see `Cache.resume`.
-        materialise: makes a sandbox in a state; see `Cache.materialise`.
+        materialise: makes a sandbox in a state, for a grade.
     """
 
     dropped: SimpleQueue[RolloutEngine]
     ended: Callable[[RolloutEngine, Position, str | None], None]
     resume: Callable[[str, str, str, int | None], RolloutEngine]
-    materialise: Callable[[str], contextlib.AbstractContextManager[Sandbox]]
+    materialise: Callable[[str], contextlib.AbstractContextManager[LiveSandbox]]
 
 
 class RolloutEngine:
@@ -397,11 +397,12 @@ class RolloutEngine:
 
     @contextlib.contextmanager
     def _fork_aside(self) -> Iterator[Sandbox]:
-        """A block with a fork of its sandbox where it stands, which changes nothing for the rollout."""
+        """A block with a fork of its sandbox where and when it stands, which changes nothing for the rollout."""
         context, at = self._context, self._cursor.at
         if context.use_cache and at.recorded:
-            with self._hooks.materialise(at.state) as sandbox:
-                yield sandbox
+            with self._hooks.materialise(at.state) as live:
+                self._cursor.make_up_time(live)
+                yield live.sandbox
             return
         if context.use_cache:
             own, _ = self._own.acquire(at)
@@ -410,6 +411,7 @@ class RolloutEngine:
         else:
             fork = context.acquirer.fork_beside(self._uncached.live(), self.recipe)
         try:
+            self._cursor.make_up_time(fork)
             yield fork.sandbox
         finally:
             context.pool.discard(fork)
@@ -444,6 +446,7 @@ class RolloutEngine:
             live, _ = self._own.acquire(self._cursor.at)
             if live.observation is None:
                 live.observation = self.recipe.environment.observe(live.sandbox)
+            self._cursor.make_up_time(live)
             live.sandbox.note()
             live.expendable = False
             self._own.exposed = True

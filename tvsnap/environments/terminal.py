@@ -96,7 +96,7 @@ def read_file(context: CallContext, path: str) -> ToolResult:
     if truncated:
         head = limit // 2
         data = data[:head] + data[len(data) - (limit - head) :]
-    return ToolResult.of_text(clean(data, truncated=truncated), 0, 0.0, truncated=truncated)
+    return ToolResult.of_text(text_of(data, truncated=truncated), 0, 0.0, truncated=truncated)
 
 
 @tool(in_service=True)
@@ -140,7 +140,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "9",
+        version: str = "10",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
@@ -183,19 +183,20 @@ def _told(result: ToolResult) -> dict[str, Any]:
 
 
 def clean(data: bytes, *, truncated: bool = False) -> str:
-    """Returns raw output as clean text: UTF-8, line feeds for any line ends, no NUL.
+    """Returns raw output as clean text: line feeds for any line ends, and no NUL; otherwise as `text_of`."""
+    text = text_of(data, truncated=truncated)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\0", "")
 
-    If it was `truncated` in the middle, a line says so, between whole characters.
+
+def text_of(data: bytes, *, truncated: bool = False) -> str:
+    """Returns bytes as the text that they are in UTF-8.
+
+    If they were `truncated` in the middle, a line says so, between whole characters.
     """
     if truncated:
         middle = len(data) // 2  # a sandbox keeps the first half of its limit, and the last
         head, tail = whole(data[:middle], data[middle:])
-        return _text(head) + CUT + _text(tail)
-    return _text(data)
-
-
-def _text(data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.replace("\0", "")
+        return head.decode("utf-8", "replace") + CUT + tail.decode("utf-8", "replace")
+    return data.decode("utf-8", "replace")

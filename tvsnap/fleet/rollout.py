@@ -74,6 +74,7 @@ class FleetRollout:
         self._steps: list[_Step] = []
         self._first: str | None = None  # the state in which it began
         self._rested_since = time.monotonic()  # when the last step ended
+        self._moves_then = 0  # how many times it had gone on elsewhere by then
         self._tried: set[str] = set()
         self._reward: float | None = None
         self._node: Node | None = None
@@ -202,7 +203,7 @@ class FleetRollout:
         """
 
         def run(rollout: RemoteRollout, passed: float) -> ToolResult:
-            time.sleep(passed)  # of a put, a server is not told how much time has passed
+            time.sleep(passed)  # only of calls a server is told how much time has passed
             return rollout.put(source, path, **options)
 
         result = self._take(run, _seen)
@@ -245,7 +246,12 @@ class FleetRollout:
         Raises:
             StateLost, InfrastructureError: as `call`.
         """
-        begun = self._do(lambda rollout: rollout.fork(n))
+
+        def run(rollout: RemoteRollout, passed: float) -> Sequence[RemoteRollout]:
+            time.sleep(passed)
+            return rollout.fork(n)
+
+        begun = self._do_in_time(run)
         node = self._node
         assert node is not None
         forks = []
@@ -267,7 +273,12 @@ class FleetRollout:
             GradingFailed: the verifier failed.
             StateLost, InfrastructureError: as `call`.
         """
-        return self._take(lambda rollout, _: rollout.grade(verifier), lambda grade: (grade.reward, dict(grade.tests)))
+
+        def run(rollout: RemoteRollout, passed: float) -> Grade:
+            time.sleep(passed)
+            return rollout.grade(verifier)
+
+        return self._take(run, lambda grade: (grade.reward, dict(grade.tests)))
 
     def record(self, reward: float) -> None:
         """Records its reward; see `Rollout.record`.
@@ -293,7 +304,12 @@ class FleetRollout:
 
         From then on the rollout does not go on elsewhere, as nobody knows what was done in the sandbox.
         """
-        found = self._do(lambda rollout: rollout.sandbox())
+
+        def run(rollout: RemoteRollout, passed: float) -> RemoteSandbox:
+            time.sleep(passed)
+            return rollout.sandbox()
+
+        found = self._do_in_time(run)
         self._steps.append(_Step("nobody knows what was done in its sandbox"))
         return found
 
@@ -447,14 +463,20 @@ class FleetRollout:
             seen: returns what a caller sees of its result, and what is compared when it is repeated.
             repeat: takes it once more at another server; as `perform` does where it is None.
         """
-        after = time.monotonic() - self._rested_since
-        moves, again = self.moves, repeat or perform
-        # At the server where it is, that time has passed; elsewhere, the steps before it were only just repeated.
-        result = self._do(lambda rollout: perform(rollout, after if self.moves > moves else 0.0))
+        after, again = time.monotonic() - self._rested_since, repeat or perform
+        result = self._do_in_time(perform)
         state = known_state(self._at_server)
         self._steps.append(_Step(lambda rollout, after: seen(again(rollout, after)), seen(result), after, state))
-        self._rested_since = time.monotonic()
+        self._rested_since, self._moves_then = time.monotonic(), self.moves
         return result
+
+    def _do_in_time(self, function: Callable[[RemoteRollout, float], T]) -> T:
+        """Does something that depends on how many seconds have passed since the last step, which it is told.
+
+        At the server where the last step was made, they have passed; elsewhere, it was only just repeated.
+        """
+        after = time.monotonic() - self._rested_since
+        return self._do(lambda rollout: function(rollout, after if self.moves > self._moves_then else 0.0))
 
 
 class FleetForks(Several[FleetRollout]):

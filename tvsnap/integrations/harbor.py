@@ -6,7 +6,6 @@ Everything that Harbor requests from a trial's environment is a call of one roll
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import os
@@ -682,15 +681,18 @@ def _options(home: str | Path | None, url: str | None, token: str | None, **sett
 
 
 def _reward(text: Path, data: Path) -> float | None:
-    """Returns the reward that a verifier left in one of its files; None if there is no single one."""
-    for path in (text, data):
-        if path.is_file() and not path.is_symlink():
-            with contextlib.suppress(ValueError, TypeError, AttributeError):
-                said = path.read_text(errors="replace")
-                reward = float(said if path == text else json.loads(said).get("reward"))
-                if math.isfinite(reward):
-                    return reward
-    return None
+    """Returns the reward of the files that a verifier left, as Harbor reads them; None if there is no single one."""
+    path = data if data.is_symlink() or data.exists() else text
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        said = path.read_text()
+        rewards = {"reward": float(said)} if path == text else json.loads(said)
+        values = rewards.values() if isinstance(rewards, dict) else [None]
+        numbers = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
+        return float(rewards["reward"]) if numbers and "reward" in rewards else None
+    except (ValueError, OverflowError, RecursionError):
+        return None
 
 
 def _network(policy: NetworkPolicy) -> Network:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,10 +33,12 @@ class TerminalState(vf.State):
 
     Attributes:
         node: the state of tvsnap after the last command; None before the first.
+        since: when it came there, in seconds since 1970.
         failure: the error of tvsnap that ended it, if one did.
     """
 
     node: str | None = None
+    since: float = 0.0
     failure: str | None = None
 
 
@@ -83,7 +86,8 @@ class TerminalTools(vf.Toolset[TerminalToolsConfig, TerminalState]):
             self.state.failure = str(error)
             return "[the sandbox failed]"
         finally:
-            self.state.node = self._attempt.state
+            if self.state.node != self._attempt.state:
+                self.state.node, self.state.since = self._attempt.state, time.time()
 
     bash.__doc__ = f"Runs a bash command. {COMMAND}"
     bash = vf.tool(bash)
@@ -127,7 +131,8 @@ class TerminalTask(vf.Task[TerminalData, TerminalState, TerminalConfig]):
                 return attempt.reward()
             finally:
                 attempt.close()
-        with process_cache(setting.options).resume(state.node, attempt.assignment.task) as rollout:
+        after = max(0.0, time.time() - state.since)
+        with process_cache(setting.options).resume(state.node, attempt.assignment.task, after=after) as rollout:
             return float(rollout.grade(attempt.assignment.verifier).reward)
 
 

@@ -73,7 +73,7 @@ class Execution:
         # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
-        self._cursor.make_up_time(live, cancellation)
+        self._cursor.make_up_time(live, cancellation.pause)
         if not tool.read_only:
             live.sandbox.note()
         if claim is not None:

@@ -117,10 +117,13 @@ class Cursor:
             self._ended -= missing
             self._not_before = max(self._not_before, now) + missing
 
-    def make_up_time(self, live: LiveSandbox, cancellation: Cancellation) -> None:
-        """Waits until a sandbox, and the clock that programs read, have caught up with the rollout."""
+    def make_up_time(self, live: LiveSandbox, pause: Callable[[float], None] = time.sleep) -> None:
+        """Waits until a sandbox, and the clock that programs read, have caught up with the rollout.
+
+        `pause` does the waiting, and may raise.
+        """
         missing = max(0.0, self._not_before - time.monotonic())
-        live.let_run(max(self.at.waited, live.age() + missing), cancellation.pause)
+        live.let_run(max(self.at.waited, live.age() + missing), pause)
         self._not_before = 0.0
 
     # -- answers --------------------------------------------------------------------------------------------------
