@@ -198,7 +198,8 @@ class FilesEnvironment:
 
 
 def _timed_out(words: str, began: float) -> ToolResult:
-    return ToolResult.of_text(words, None, time.monotonic() - began, timed_out=True)
+    result = ToolResult.of_text(words, None, time.monotonic() - began, timed_out=True)
+    return replace(result, strain="waited for the disks of the host")
 
 
 def contents_named(graph: Graph) -> set[str]:

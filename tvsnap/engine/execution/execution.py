@@ -85,7 +85,7 @@ class Execution:
             result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         ended = self._cursor.end_call()
         load = live.sandbox.load() - load
-        delay = held_up(result, load)
+        delay = result.strain or held_up(result, load)
         strain = delay or near_limit(call, result, timeout)
         result = replace(result, strain=strain, processor_s=load.used or None)
         trouble = live.sandbox.machine_fault(result.output) or trouble

@@ -203,8 +203,9 @@ class Snapshotter:
         if distance.is_zero:
             return True
         rebuild = self._rebuild(live.state, distance)
-        if not rebuild.proven:
-            rebuild = replace(rebuild, replay_s=rebuild.replay_s + answered_s)
+        if answered_s and rebuild.proven:
+            return True
+        rebuild = replace(rebuild, replay_s=rebuild.replay_s + answered_s)
         if reason := self.refusal(live.state):
             self._tell(live.state, reason)
             return rebuild.proven
