@@ -12,6 +12,8 @@ from rich.progress import MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from tvsnap.upkeep.figures import reasons
+
 from . import context
 from .check_view import print_findings
 from .text import count, cut, one_line, percent, seconds
@@ -110,6 +112,8 @@ def _figures(report: ReplayReport, *, cached: bool) -> Table:
         words = "waited for a rollout that was executing the same"
         rows.append(("coalesced", f"{data['coalesced']:,}", percent(data["coalesced"], calls), words))
     rows.append(executed)
+    if stats is not None:
+        rows += [("", f"{one['count']:,}", "", one["reason"]) for one in reasons(stats.reasons)]
     rows += [] if stats is None else _counted_rows(stats)
     rows += [
         ("hit rate", f"{100 * data['hit_rate']:.1f} %"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ def report(
         *_by_depth(figures["by_depth"]),
         *_waits(steps),
         *_durations(calls),
+        *_executed(figures.get("reasons", ())),
         *_unshared(calls),
         *_tallied(tasks),
     ]
@@ -213,6 +214,13 @@ def _bin(duration: float) -> int:
     """Returns the half power of 10 below a duration."""
     least = 10.0**SHORTEST
     return min(2 * LONGEST, math.floor(2 * math.log10(max(duration, least))))
+
+
+def _executed(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not reasons:
+        return []
+    rows = [(one["reason"], f"{one['count']:,}", one["advice"]) for one in reasons]
+    return ["<h2>Why calls were executed</h2>", table(("reason", "calls", "for more answers"), rows)]
 
 
 def _unshared(calls: Iterable[Edge]) -> list[str]:

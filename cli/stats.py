@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,17 @@ def collect() -> dict[str, Any]:
         return figures(resolve_home(), graph)
 
 
+def advice(reasons: Sequence[Mapping[str, Any]], calls: int, executed: int) -> str:
+    """Returns what would have more calls answered, in a line, if more than half of them are executed; else nothing.
+
+    Args:
+        reasons: as `figures` returns them, the most frequent first.
+        calls: how many were made.
+        executed: how many of these were executed.
+    """
+    return f"for more answers: {reasons[0]['advice']}" if reasons and 2 * executed > calls else ""
+
+
 def _print(data: dict[str, Any]) -> None:
     console = context.console()
     rows = [
@@ -92,6 +104,7 @@ def _print(data: dict[str, Any]) -> None:
             f"{percent(data['coalesced'], data['calls'])}: waited for a rollout that was executing the same",
         ),
         ("executed", f"{data['executed']:,}"),
+        *[("", f"{one['count']:,}", one["reason"]) for one in data.get("reasons", ())],  # unknown to earlier servers
         (
             "prefix hits",
             f"{data['prefix_hits']:,}",
@@ -123,6 +136,8 @@ def _print(data: dict[str, Any]) -> None:
             ("aside", seconds(data["aside_time_s"]), "sandboxes outside of rollouts: graders, and people who look")
         )
     console.print(context.grid(rows))
+    if hint := advice(data.get("reasons", ()), data["calls"], data["executed"]):
+        console.print(hint, style="dim")
     if data["by_depth"]:
         console.print("\nhit rate by a call's place in its rollout", style="bold")
         for entry in data["by_depth"]:

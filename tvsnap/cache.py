@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, overload
 from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
 from tvsnap.engine.context import Context
+from tvsnap.engine.hint import Hint
 from tvsnap.engine.keeping.budgets import SnapshotBudget, fitted
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.housekeeping import tidy
@@ -215,7 +216,7 @@ class Cache:
             undo.pop_all()
         processors = Processors()
         self._costs = Costs(self.backend.name, self._totals, short=lambda: processors.short)
-        self._meter = Meter()
+        self._meter, self._hint = Meter(), Hint()
         self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
@@ -795,6 +796,7 @@ class Cache:
         with self._lock:
             self._rollouts.discard(rollout)
         if self.use_cache:
+            self._hint.look(self._meter)
             self._save_counters()
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
                 if rollout.id is not None:

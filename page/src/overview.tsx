@@ -3,12 +3,12 @@ import { get, type Tally } from "./api.ts";
 import { count, percent, seconds, size } from "./text.tsx";
 import { useLoaded } from "./use.ts";
 
-interface Reason { reason: string; count: number }
+interface Reason { reason: string; count: number; advice?: string }
 interface Figures {
   home: string; rollouts: number; tasks: number; states: number; calls: number; hits: number; coalesced: number; executed: number; hit_rate: number;
   answered_s: number; saved_s: number; forks: number; snapshots: number; snapshot_bytes: number; disk_bytes: number; free_bytes: number;
   sandboxes: number; sandbox_memory_bytes: number; snapshots_refused: number; by_depth: { from: number; to: number; calls: number; answered: number }[];
-  unshared: Reason[]; without_snapshot: Reason[];
+  reasons: Reason[]; unshared: Reason[]; without_snapshot: Reason[];
 }
 interface Stats { sandboxes: number; parked: number; ready: number; trouble: string | null; budget: Record<string, [number, number | null]> }
 
@@ -46,6 +46,7 @@ export function Overview() {
           values={figures.by_depth.map((one) => (100 * one.answered) / one.calls)} words={(value) => `${value.toFixed(0)} %`} most={100} />
         <Bars title="Seconds that rollouts waited for a call, by epoch" names={epochs.map((one) => one.key ?? "none")} values={epochs.map((one) => one.waited_s / one.calls)} words={seconds} />
       </div>
+      <Reasons title="Why calls were executed" reasons={figures.reasons} none="None was." />
       <Reasons title="Calls that are not shared" reasons={figures.unshared} none="All recorded calls answer others." />
       <Reasons title="States that could not be kept by a snapshot" reasons={figures.without_snapshot} none="None was refused." />
       {figures.snapshots_refused > 0 && <p>{count(figures.snapshots_refused, "snapshot")} were not taken for want of room.</p>}
@@ -58,8 +59,8 @@ function Reasons({ title, reasons, none }: { title: string; reasons: Reason[]; n
     <>
       <h2>{title}</h2>
       {reasons.length ? (
-        <table><thead><tr><th scope="col">reason</th><th scope="col">number</th></tr></thead>
-          <tbody>{reasons.map((one) => <tr><th scope="row" class="wraps">{one.reason}</th><td>{one.count.toLocaleString("en")}</td></tr>)}</tbody></table>
+        <table><thead><tr><th scope="col">reason</th><th scope="col">number</th>{reasons[0]!.advice && <th scope="col">for more answers</th>}</tr></thead>
+          <tbody>{reasons.map((one) => <tr><th scope="row" class="wraps">{one.reason}</th><td>{one.count.toLocaleString("en")}</td>{one.advice && <td class="wraps">{one.advice}</td>}</tr>)}</tbody></table>
       ) : <p>{none}</p>}
     </>
   );

@@ -42,6 +42,7 @@ from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT, Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
 from tvsnap.model.grades import Grade, Verifier
+from tvsnap.model.reasons import Why
 from tvsnap.model.stats import Way
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -220,7 +221,7 @@ class RolloutEngine:
                 return self._follow(made, "coalesced", began)
             live, executed, way = made
             # 5. The rest is done while the caller thinks.
-            step = self._transcript.executed(executed.result, way or "executed", time.perf_counter() - began, why)
+            step = self._transcript.executed(executed.result, way or "executed", time.perf_counter() - began, why.words)
             concluding = self._conclusions.begin(live, executed, step, exposed=self._own.exposed)
             self._cursor.lead_to(concluding.outcome)
             self._own.free_later(concluding.freed)
@@ -233,25 +234,25 @@ class RolloutEngine:
             raise
         seconds = time.perf_counter() - began
         self._calls += 1
-        self._context.meter.executed(executed.result.duration, seconds, self._calls, way)
+        self._context.meter.executed(executed.result.duration, seconds, self._calls, way, why.kind)
         if _LOG.isEnabledFor(logging.DEBUG):
             sandbox = "the rollout's sandbox" if way is None else f"a sandbox that was {way}"
-            self._log(call, f"executed in {sandbox}, as {why}", seconds)
+            self._log(call, f"executed in {sandbox}, because {why.words}", seconds)
         return executed.result
 
     def _why_executed(
         self, tool: Tool, call: ToolCall, timeout: float, edge: Edge | None, grading: Grading | None
-    ) -> str:
-        """Returns, for people, why a call is not answered, not even by its record `edge` where there is one."""
+    ) -> Why:
+        """Returns why a call is not answered, not even by its record `edge` where there is one."""
         if edge is not None:
-            return "answering it would have taken longer than executing it"
+            return Why("cheap", "answering it would have taken longer than executing it")
         at, context = self._cursor.at, self._context
         if at.private:
-            return f"the rollout is private: {at.private}"
+            return Why("private", f"the rollout is private: {at.private}")
         if tool.stochastic or not tool.cacheable:
-            return f"calls of {call.name} are never answered"
+            return Why("unshared", f"calls of {call.name} are never answered")
         if grading is not None and grading.executions > 1:
-            return "its grade is not settled yet"
+            return Why("unshared", "its grade is not settled yet")
         return context.graph.why_unanswered(at.state, call.key, timeout, context.backend.name)
 
     def _log(self, call: ToolCall, words: str, seconds: float) -> None:

@@ -14,6 +14,7 @@ from tvsnap.host.database import FAILURES, is_undecodable
 from tvsnap.host.waiting import alike
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
+from tvsnap.model.reasons import Why
 
 # Whether the state that edge e leads to can be reached by a rollout that gets its answer: by a snapshot, or by making
 # the call again. The parameter is the backend.
@@ -163,8 +164,8 @@ class Answers(GraphPart):
         duration, refusals, cut_short, reason = row
         return duration, to_mapping(refusals), reason if cut_short else None
 
-    def why_unanswered(self, state: str, call_key: str, timeout: float, backend: str) -> str:
-        """Returns, for people, why `lookup` has just given no answer to a call; see there.
+    def why_unanswered(self, state: str, call_key: str, timeout: float, backend: str) -> Why:
+        """Returns why `lookup` has just given no answer to a call; see there.
 
         Args:
             state: where the call is made.
@@ -177,23 +178,23 @@ class Answers(GraphPart):
             with self._database.read() as reader:  # what is not written yet answers nobody, and need not be written now
                 row = reader.execute(_WHY, key).fetchone()
         except TvsnapError:
-            return "its record cannot be read"
+            return Why("unreadable", "its record cannot be read")
         if row is None:
-            return "it was not made in this state before"
+            return Why("new", "it was not made in this state before")
         slot, deterministic, reason, duration, timed_out, next_state, refusals, kept = row
         if not deterministic:
-            return f"it was seen to come to something else: {reason}"
+            return Why("differing", f"it was seen to come to something else: {reason}")
         if slot is None:
-            return f"its result is not shared: {reason}"
+            return Why("unshared", f"its result is not shared: {reason}")
         if timed_out and slot != timeout:
-            return "it had timed out, with another timeout"
+            return Why("timeout", "it had timed out, with another timeout")
         if not timed_out and duration > timeout:
-            return "it had taken longer than its timeout is now"
+            return Why("timeout", "it had taken longer than its timeout is now")
         if not kept and next_state is not None:
             refused = to_mapping(refusals).get(backend)
             why = f": {refused}" if refused else ", nor is it known to do the same each time"
-            return f"the state that it had led to is not kept{why}"
-        return "something runs by itself there, and it had been made after another wait"
+            return Why("unkept", f"the state that it had led to is not kept{why}")
+        return Why("waiting", "something runs by itself there, and it had been made after another wait")
 
     def grades(self, state: str, call_key: str) -> dict[str, int]:
         """Returns how often each grade was given by executions of a call in a state; see `Edge.grade`."""

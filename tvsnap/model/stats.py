@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from tvsnap.model.display import Displayed
+from tvsnap.model.reasons import COUNTED, Kind, of_counters
 
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
 Way = Literal["parked", "ready", "forked", "started", "replayed"]
@@ -35,6 +36,7 @@ class Stats(Displayed):
         hits: calls answered from the graph.
         coalesced: calls answered by waiting for another rollout that was executing the same.
         executed: calls executed.
+        reasons: how many of these were executed for which reason, by its kind; see `tvsnap.model.reasons`.
         prefix_hits: executed calls for which there was a parked or ready sandbox, or a snapshot, of exactly their
             state.
         arrivals: executed calls that needed another sandbox than the rollout's own, by how it was obtained: `parked`,
@@ -81,6 +83,7 @@ class Stats(Displayed):
     hits: int = 0
     coalesced: int = 0
     executed: int = 0
+    reasons: Mapping[Kind, int] = field(default_factory=dict)
     prefix_hits: int = 0
     arrivals: Mapping[Way, int] = field(default_factory=dict)
     replayed: int = 0
@@ -220,17 +223,29 @@ class Meter:
             counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
             self._latency["coalesced"].append(seconds)
 
-    def executed(self, duration: float, seconds: float, index: int, way: Way | None) -> None:
-        """Counts a call that was executed; arguments as in `hit`. `way` is None for the rollout's own sandbox."""
+    def executed(self, duration: float, seconds: float, index: int, way: Way | None, why: Kind | None = None) -> None:
+        """Counts a call that was executed; arguments as in `hit`.
+
+        `way` is None for the rollout's own sandbox, and `why` if nothing could have answered the call.
+        """
         with self._lock:
             counts = self._counts
             counts["executed"] += 1
             counts["prefix_hits"] += way in AT_HAND
             if way is not None:
                 counts[f"arrivals.{way}"] += 1
+            if why is not None:
+                counts[f"{COUNTED}{why}"] += 1
             counts["tool_time_s"] += duration
             counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
             self._latency["executed"].append(seconds)
+
+    def reasons(self) -> tuple[int, int, Mapping[Kind, int]]:
+        """Returns how many calls were made, how many of them executed, and for which reasons."""
+        with self._lock:
+            counts = self._counts
+            executed = int(counts["executed"])
+            return int(counts["hits"] + counts["coalesced"]) + executed, executed, of_counters(counts)
 
     def fork(self, seconds: float) -> None:
         """Counts a fork that took `seconds`."""
@@ -314,6 +329,7 @@ class Meter:
             budget=budget,
             trouble=trouble,
             arrivals=arrivals,
+            reasons=of_counters(counts),
             latency_s=latency,
             by_depth=by_depth,
             saved_cost=saved,

@@ -11,13 +11,14 @@ from typing import Any
 from tvsnap.engine.keeping.budgets import free_and_reserve
 from tvsnap.graph import Graph, served, unserved_as
 from tvsnap.model.limits import Budget
+from tvsnap.model.reasons import REASONS, Kind, of_counters
 from tvsnap.model.stats import SAVED, WAYS
 from tvsnap.upkeep.maintenance import disk_usage, in_use
 
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
 """Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
 
-REASONS = 30
+MOST = 30
 """How many reasons are told at most."""
 
 SHARE = 50
@@ -68,6 +69,7 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "calls": made,
         **counts,
         "hit_rate": answered / made if made else 0.0,
+        "reasons": reasons(of_counters(totals)),
         "prefix_hit_rate": counts["prefix_hits"] / counts["executed"] if counts["executed"] else 0.0,
         "arrivals": {way: int(totals.get(f"arrivals.{way}", 0)) for way in WAYS},
         "by_depth": _by_depth(totals),
@@ -94,6 +96,19 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
     }
 
 
+def reasons(counts: Mapping[Kind, int]) -> list[dict[str, Any]]:
+    """Returns why calls were executed, the most frequent kind of reason first, each with advice.
+
+    Args:
+        counts: how many were executed for each kind of reason.
+    """
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return [
+        {"kind": kind, "count": count, "reason": REASONS[kind].words, "advice": REASONS[kind].advice}
+        for kind, count in ordered
+    ]
+
+
 def _disk_usage(path: Path) -> int:
     """Returns the bytes that a folder takes, as they were lately: measuring them may take a second."""
     measured = _measured.get(path)
@@ -107,7 +122,7 @@ def _disk_usage(path: Path) -> int:
 
 def _most(reasons: Iterable[str]) -> list[dict[str, Any]]:
     """Returns the most frequent reasons, and how often each is."""
-    return [{"reason": reason, "count": count} for reason, count in Counter(reasons).most_common(REASONS)]
+    return [{"reason": reason, "count": count} for reason, count in Counter(reasons).most_common(MOST)]
 
 
 def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:

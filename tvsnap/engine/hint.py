@@ -1,0 +1,36 @@
+"""Tells once, in the log, why a cache answers hardly any calls."""
+
+from __future__ import annotations
+
+import logging
+
+from tvsnap.model.reasons import REASONS
+from tvsnap.model.stats import Meter
+
+_LOG = logging.getLogger("tvsnap")
+ENOUGH = 200  # calls after which it is said
+FEW = 0.1  # of the calls: if fewer are answered, it is said
+
+
+class Hint:
+    """Says once why hardly any calls are answered. Thread-safe: at worst, it is said twice."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def look(self, meter: Meter) -> None:
+        """Says it if it is so by now; called between rollouts."""
+        if self._said:
+            return
+        calls, executed, reasons = meter.reasons()
+        if calls < ENOUGH:
+            return
+        self._said = True
+        if not reasons or calls - executed >= FEW * calls:
+            return
+        kind, count = max(reasons.items(), key=lambda item: item[1])
+        words, advice = REASONS[kind]
+        _LOG.warning(
+            "%d of the first %d calls were answered: %d %s; %s (tvsnap stats)",
+            *(calls - executed, calls, count, words, advice),
+        )
