@@ -54,6 +54,15 @@ venv_stamp() {
     sha256sum pyproject.toml setup.py "$CONSTRAINTS"
 }
 
+# Builds CRIU beside pip, which uses one processor; `tvsnap setup` says what came of it, and would build it otherwise.
+criu=
+build_criu_meanwhile() {
+    [ "$(id -u)" = 0 ] && [ -z "${TVSNAP_CRIU:-}${TVSNAP_WITHOUT_CRIU:-}" ] || return 0
+    scripts/ensure_criu.sh >/dev/null 8>&- &
+    criu=$!
+    trap '[ -z "$criu" ] || kill "$criu"' EXIT
+}
+
 # Whether .venv was made from what there is now: plain.stamp says it of tvsnap, tvsnap.stamp of the development tools, too.
 is_current() { [ "$STAMP" = "$(cat "$1" 2>/dev/null)" ]; }
 
@@ -68,6 +77,7 @@ ensure_venv() {
         say "making .venv with $("$PYTHON" --version)"
         run_logged venv "$PYTHON -m venv .venv" "$PYTHON" -m venv --clear .venv
     fi
+    build_criu_meanwhile
     say "installing tvsnap${EXTRA:+ and its development tools} into .venv"
     # The build backend comes first: where pip fetched one by itself, it would be another with each release.
     run_logged pip-build "pip install setuptools" pip_install setuptools wheel
@@ -79,6 +89,10 @@ ensure_venv() {
 one_set_up_at_a_time
 check_platform
 install_system_packages
+exec 9>&- # the scripts that follow wait for their turn, too
+exec 8<scripts && flock 8 # .venv is this checkout's
 ensure_venv
-exec 9>&- # the scripts that tvsnap setup runs wait for their turn, too
+exec 8>&-
+[ -z "$criu" ] || wait "$criu" || true
+criu=
 .venv/bin/tvsnap setup --yes >/dev/null

@@ -18,7 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests import engine
 from tests.fakes.backend import FakeBackend, fake_image
 from tests.sql_images import sql_image, sql_images, sql_system
-from tests.suites import is_short
+from tests.suites import is_left_whole, is_short
+from tvsnap.graph import edges
 from tvsnap.host.load import Processors
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError, MachineLacks
@@ -114,6 +115,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("short") and is_left_whole(collection_path) else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("short"):
@@ -203,8 +208,7 @@ def docker_engine() -> Iterator[str]:
 @pytest.fixture
 def proofs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two executions of a call prove that it is reproducible however soon one follows the other."""
-    for user in ("graph.edges", "engine.supply.acquire", "engine.auditing.checking"):
-        monkeypatch.setattr(f"tvsnap.{user}.PROOF_APART", 0.0)
+    monkeypatch.setattr(edges, "PROOF_APART", 0.0)
 
 
 @pytest.fixture(autouse=True)

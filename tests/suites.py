@@ -7,8 +7,11 @@ and has a shorter test of the same in `make test`.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 INSTALLED_FOR = {
     "docker_engine",
@@ -67,6 +70,11 @@ LEFT = (
 """Folders, files, classes and tests that belong to `make test-all`."""
 
 _LEFT = re.compile(rf"({'|'.join(map(re.escape, LEFT))})($|[/:\[])")
+
+
+def is_left_whole(path: Path) -> bool:
+    """Whether a folder or file has no test that belongs to `make test`."""
+    return _LEFT.fullmatch(path.relative_to(ROOT).as_posix()) is not None
 
 
 def is_short(item: pytest.Item) -> bool:

@@ -6,10 +6,12 @@ python harbor_methods.py HOME TASK FOLDER, where HOME is a data directory, or th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import secrets
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -49,6 +51,13 @@ def refused(what: str, **options: Any) -> None:
     except ValueError as error:
         said = str(error)
     assert what in said, f"{options}: {said}"
+
+
+def command_lines() -> Iterator[str]:
+    """Yields the command lines of this machine's processes, those of sandboxes included."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_bytes().decode(errors="replace")
 
 
 async def failing(doing: Awaitable[object]) -> str:
@@ -151,8 +160,10 @@ async def main() -> None:
 
     cancelled = environment("cancelled")
     await cancelled.start(force_build=False)
-    waiting = asyncio.create_task(cancelled.exec("touch /tmp/begun; sleep 600"))
-    await asyncio.sleep(1)
+    sleep = f"sleep 600.{secrets.randbelow(10**9)}"
+    waiting = asyncio.create_task(cancelled.exec(f"touch /tmp/begun; {sleep}"))
+    while not any(line == f"{sleep}\0".replace(" ", "\0") for line in command_lines()):
+        await asyncio.sleep(0.05)
     waiting.cancel()
     await asyncio.wait([waiting])
     await cancelled.stop(delete=True)

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.main import make_app
+from tests.conformance.helpers import eventually
 from tests.proxy.conftest import WORDS, Answered, ModelServer, RunningProxy, Start
 
 
@@ -27,6 +28,19 @@ def stats(proxy: RunningProxy, **wanted: int) -> Any:
         if wanted.items() <= found.items() or time.monotonic() > deadline:
             return found
         time.sleep(0.05)
+
+
+def all_came(proxy: RunningProxy, model: ModelServer, count: int) -> None:
+    """Waits until the model's server is asked, and the proxy has read the requests of so many clients."""
+    assert model.begun.wait(60)
+
+    def read() -> int:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        here = f"0100007F:{proxy.port:04X}"
+        return sum(row[1] == here and row[3] == "01" and row[4].endswith(":00000000") for row in rows)
+
+    eventually(lambda: read() >= count)
+    time.sleep(0.2)  # until a request that was read is known to be the same
 
 
 def test_the_same_request_is_asked_once(proxy: RunningProxy, model: ModelServer) -> None:
@@ -173,11 +187,10 @@ def test_requests_at_once_are_one_request(proxy: RunningProxy, model: ModelServe
     threads = [threading.Thread(target=lambda: answers.append(proxy.complete(stream=stream))) for _ in range(8)]
     for thread in threads:
         thread.start()
-    assert model.begun.wait(10)
-    time.sleep(0.5)  # for the others to come
+    all_came(proxy, model, len(threads))
     model.gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(model.asked) == 1
     assert sorted(answer.cache or "" for answer in answers) == ["hit"] * 7 + ["miss"]
     assert len({answer.body for answer in answers}) == 1
@@ -192,11 +205,10 @@ def test_those_who_wait_get_the_error_and_who_comes_later_asks_anew(proxy: Runni
     threads = [threading.Thread(target=lambda: answers.append(proxy.complete())) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert model.begun.wait(10)
-    time.sleep(0.5)
+    all_came(proxy, model, len(threads))
     model.gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert {answer.status for answer in answers} == {429}
     assert len(model.asked) == 1
     model.failing = ""
@@ -314,12 +326,11 @@ def _at_once(proxy: RunningProxy, model: ModelServer, count: int = 3) -> list[An
     threads = [threading.Thread(target=lambda: answers.append(proxy.complete())) for _ in range(count)]
     for thread in threads:
         thread.start()
-    assert model.begun.wait(10)
-    time.sleep(0.5)  # for the others to come
+    all_came(proxy, model, len(threads))
     assert len(model.asked) == 1
     model.gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     return answers
 
 

@@ -64,7 +64,7 @@ def test_a_server_begins_where_another_one_has_stopped(small: Path, store: str, 
     finally:
         assert second.stop() == 0
     assert [output for output, _ in found] == [output for output, _ in again] == [output for output, _ in made]
-    assert [source for _, source in again] == ["hit"] * 3
+    assert "executed" not in {source for _, source in again}
 
 
 def test_a_store_that_fails_keeps_nobody_from_working(

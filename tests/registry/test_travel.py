@@ -73,7 +73,7 @@ def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
     assert (brought["calls"], brought["images"], brought["snapshots"], brought["left_out"]) == (4, 1, kept, {})
     with Cache(here, policy="eager") as cache, cache.rollout("small", "travels") as rollout:
         results = [rollout.call("bash", {"command": command}) for command in (*WORK, LOOK)]
-        assert [one.source for one in results] == ["hit"] * 4
+        assert "executed" not in {one.source for one in results}
         assert [one.output for one in results] == [one.output for one in there]
         state = rollout.state
         new = rollout.call("bash", {"command": f"{LOOK}; kill %1; wait %1; echo ended $?"})

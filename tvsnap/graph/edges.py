@@ -32,6 +32,12 @@ from tvsnap.model.errors import UsageError
 PROOF_APART = 2.0
 """Least seconds between two executions whose equal results prove anything: a displayed time changes meanwhile."""
 
+
+def far_apart(edge: Edge, at: float) -> bool:
+    """Whether an execution at a time, in seconds since 1970, is late enough after an edge's to prove anything."""
+    return at - edge.created >= PROOF_APART
+
+
 _KEY = ("state", "call_key", "slot", "waited")
 """The first fields of `EdgeRow`, by which a shared edge is found."""
 _AFTER_CALL = 2
@@ -407,7 +413,7 @@ def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
 
 def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
     """Returns an edge to a state that another execution reached, too; this proves it if both were compared."""
-    apart = row.created - edge.created >= PROOF_APART
+    apart = far_apart(edge, row.created)
     if edge.proven or not edge.changed or not (row.proven or (comparable and apart)):
         return edge
     if row.proven:
@@ -420,7 +426,7 @@ def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: boo
 def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
     """Makes a retired edge answer again, with the result of a later execution that reached the same state."""
     cursor.execute(_REINSTATE, (*row[_AFTER_CALL:], edge.id))
-    if not row.proven and comparable and row.created - edge.created >= PROOF_APART:
+    if not row.proven and comparable and far_apart(edge, row.created):
         cursor.execute(PROVE, (edge.id,))
     found = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))
     assert found is not None

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tvsnap.engine.supply.rebuilding import RebuildDiffered
-from tvsnap.graph import PROOF_APART, Edge, Graph
+from tvsnap.graph import Edge, Graph
+from tvsnap.graph.edges import far_apart
 from tvsnap.graph.remade import Remade, difference
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound, TvsnapError
@@ -116,13 +117,7 @@ class Checker:
             if self.mark:
                 self.graph.mark_nondeterministic(edge, f"{self.by} {words}")
             self._add(Difference(edge, seen.result, words))
-        elif (
-            edge.changed
-            and edge.digest
-            and edge.comparable
-            and not edge.proven
-            and time.time() - edge.created >= PROOF_APART
-        ):
+        elif edge.changed and edge.digest and edge.comparable and not edge.proven and far_apart(edge, time.time()):
             self.graph.prove(edge)
 
     def report(self, *, interrupted: bool = False) -> CheckReport:

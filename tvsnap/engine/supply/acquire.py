@@ -19,7 +19,8 @@ from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again, refuse_the_incomparable
 from tvsnap.engine.supply.recipe import Recipe
-from tvsnap.graph import PROOF_APART, Edge, Graph, Snapshot
+from tvsnap.graph import Edge, Graph, Snapshot
+from tvsnap.graph.edges import far_apart
 from tvsnap.graph.remade import difference
 from tvsnap.model.errors import (
     InfrastructureError,
@@ -374,7 +375,7 @@ class Acquirer:
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
                 raise RebuildDiffered(state, edge, result, words)
             # Equal answers of the network do not prove that later ones will be equal.
-            if not (edge.proven or edge.asked) and edge.shared and time.time() - edge.created >= PROOF_APART:
+            if not (edge.proven or edge.asked) and edge.shared and far_apart(edge, time.time()):
                 self._graph.prove(edge)
 
 
