@@ -18,7 +18,6 @@ import io
 import json
 import linecache
 import os
-import pwd
 import select
 import signal
 import socket
@@ -322,12 +321,12 @@ def become(user: str, directory: str, channel: socket.socket, printed: int) -> N
         os.dup2(fd, number)
     os.closerange(4, 1 << 12)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    name, _, group = user.partition(":")
-    if name not in ("root", "0"):
-        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-        os.initgroups(entry.pw_name, entry.pw_gid)
-        os.setgid(int(group) if group.isdigit() else entry.pw_gid)
-        os.setuid(entry.pw_uid)
+    uid, groups, home = user.split(":", 2)
+    gids = [int(gid) for gid in groups.split(",")]
+    os.setgroups(gids)
+    os.setgid(gids[0])
+    os.setuid(int(uid))
+    os.environ["HOME"] = home
     with contextlib.suppress(OSError):
         os.chdir(directory)
     sys.path.insert(0, "")
@@ -386,8 +385,14 @@ def shorten_command_line() -> None:
             memory.write(b".")
 
 
-def start(user: str, directory: str, path: str) -> None:
-    """Starts the supervisor in the background, and returns once it listens; ends an abandoned one at that socket."""
+def start(user: str, home: str, directory: str, path: str) -> None:
+    """Starts the supervisor in the background, and returns once it listens; ends an abandoned one at that socket.
+
+    `user` is what PID 1's program tells of the interpreter's user: its number, its groups and its home directory;
+    `home` is the one that the image sets, or empty.
+    """
+    ids, _, own = user.rpartition(":")
+    user = f"{ids}:{home or own}"
     end_supervisor(path)
     ready, say = os.pipe()
     if os.fork():
