@@ -62,17 +62,25 @@ def test_user(sandbox: Sandbox, image: Image) -> None:
     assert sandbox.exec("whoami", timeout=TIMEOUT, user="nobody").output == b"nobody\n"
 
 
-ACCOUNTS = """
-printf '%s\\n' root:x:0:0::/root:/bin/sh app:x:2000:2000::/home/app:/bin/sh nohome:x:2001:2001:::/bin/sh \\
-    2002:x:2003:2003::/home/odd:/bin/sh bad:x:-1:-1::/:/bin/sh worse:x:x:0::/:/bin/sh > /etc/passwd
-{ echo root:x:0:; echo app:x:2000:; printf 'long:x:4000:'; seq -s, 2000 | tr '\\n' ,; echo app; echo crew:x:3000:root,app,nohome; } > /etc/group
+USERS = """root:x:0:0::/root:/bin/sh
+app:x:2000:2000::/home/app:/bin/sh
+nohome:x:2001:2001:::/bin/sh
+2002:x:2003:2003::/home/odd:/bin/sh
+bad:x:-1:-1::/:/bin/sh
+worse:x:x:0::/:/bin/sh
+"""
+GROUPS = f"""root:x:0:
+app:x:2000:
+long:x:4000:{"".join(f"user{number}," for number in range(2000))}app
+crew:x:3000:root,app,nohome
 """
 WHO = 'echo "$(id -u) $(id -g) $(id -G | tr " " "\\n" | sort -n | paste -sd,) $HOME"'
 
 
 def test_who_a_user_is(sandbox: Sandbox) -> None:
     """Users, groups and home directories are those of `docker run --user`, as moby looks them up."""
-    sh(sandbox, ACCOUNTS)
+    sandbox.write_file("/etc/passwd", USERS.encode())
+    sandbox.write_file("/etc/group", GROUPS.encode())
     for user, who in {
         "app": "2000 2000 2000,3000,4000 /home/app",
         "2000": "2000 2000 2000,3000,4000 /home/app",
