@@ -154,9 +154,7 @@ def test_several_statements_up_to_the_one_that_fails(system: SQLite) -> None:
     )
     assert [result.affected for result in answer.results] == [2, None, None]
     assert [result.columns for result in answer.results] == [None, ["a"], None]
-    assert (answer.error, answer.code, answer.unparsed) == (
-        *("statement 4: no such table: v", "SQLITE_ERROR", False),
-    )
+    assert (answer.error, answer.code, answer.unparsed) == (*("statement 4: no such table: v", "SQLITE_ERROR", False),)
 
 
 @pytest.mark.parametrize(
