@@ -10,7 +10,7 @@ from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
 from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import ToolEnvironment
-from tvsnap.guest.python_session import CUT, whole
+from tvsnap.guest.python_session import CUT, INTERRUPTED, whole
 from tvsnap.model.arguments import check_variables
 from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
@@ -29,7 +29,7 @@ def bash(context: CallContext, command: str) -> ToolResult:
     """Runs a command in a persistent bash: the working directory, variables, functions and background jobs carry over
     to the next call. Returns stdout and stderr as they interleave; standard output is no terminal.
     """
-    return _result(context.sandbox.run(command, timeout=context.timeout))
+    return _result(context.sandbox.run(command, timeout=context.timeout), context.timeout)
 
 
 @tool(name="exec", in_service=True)
@@ -172,10 +172,12 @@ def _check_variables(tool: str, env: Mapping[str, str]) -> None:
         raise ToolFailed(f"{tool}: {error}") from None
 
 
-def _result(outcome: Outcome) -> ToolResult:
+def _result(outcome: Outcome, timeout: float | None = None) -> ToolResult:
+    """Returns what came of a command; with a `timeout`, the output says if the command ran into it."""
     output = clean(outcome.output, truncated=outcome.truncated)
-    if outcome.shell_lost:
-        output += ("" if not output or output.endswith("\n") else "\n") + LOST
+    late = [INTERRUPTED % timeout] if outcome.timed_out and timeout is not None else []
+    for line in (*late, *([LOST] if outcome.shell_lost else [])):
+        output += ("" if not output or output.endswith("\n") else "\n") + line
     parts: tuple[Part, ...] = (Part.text(output),)
     if outcome.errors is not None:
         parts += (Part(STDERR, clean(outcome.errors, truncated=outcome.errors_truncated)),)
