@@ -52,10 +52,7 @@ void start_exec(int client, const struct request *r) {
         int at = EXECUTE_FIXED_FIELDS;
         for (int i = 0; i < r->arguments; i++) argv[i] = text_of(f[at++]);
         environ = guest.environment;
-        setenv("HOME", user.home, 0);
-        setenv("USER", user.name, 0);
-        setenv("SHELL", "/bin/bash", 0);
-        if (user.uid != guest.user.uid) setenv("HOME", user.home, 1), setenv("USER", user.name, 1);
+        set_variables(&user);
         for (; at + 1 < r->count; at += 2) setenv(text_of(f[at]), text_of(f[at + 1]), 1);
         int no_input = f[4].length ? in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
         use_fd(out[1], 1);

@@ -39,8 +39,9 @@ int put_file(const char *path) {
         if (mkdir(parent, 0777) && errno != EEXIST) return errno;
         *at = '/';
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
     struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return EINVAL; /* as in get_file */
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0 || fstat(fd, &st)) return errno;
     if (!S_ISREG(st.st_mode)) return EINVAL;
     static char chunk[65536];

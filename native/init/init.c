@@ -8,6 +8,7 @@
  *   tvsnap-init connect             connects stdin and stdout to PID 1, as one more client
  *   tvsnap-init get PATH LIMIT      file to stdout; the exit status is the errno, 0 for success
  *   tvsnap-init put PATH            stdin to file, creating parent directories; exit status likewise
+ *   tvsnap-init who USER            tells the numbers, groups and home directory of a user (users.c)
  *   tvsnap-init look, pack, unpack  files and folders in many small requests (trees.c)
  *   tvsnap-init together            several commands in parallel (together.c)
  *   tvsnap-init walk ...            lists files (walk.c)
@@ -215,6 +216,7 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "amend") == 0) return amend();
     if (argc >= 3 && strcmp(argv[1], "enter") == 0) return enter_root(argc - 2, argv + 2);
     if (argc >= 3 && strcmp(argv[1], "begin") == 0) return begin_service(argc - 2, argv + 2);
+    if (argc == 3 && strcmp(argv[1], "who") == 0) return print_user(argv[2]);
     if (argc == 4 && strcmp(argv[1], "get") == 0) return get_file(argv[2], argv[3]);
     if (argc == 3 && strcmp(argv[1], "put") == 0) return put_file(argv[2]);
     if (argc == 3 && strcmp(argv[1], "look") == 0) return look_at(argv[2]);

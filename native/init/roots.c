@@ -64,9 +64,8 @@ int enter_root(int argc, char **argv) {
         return not_entered("no such user", program);
     }
     clearenv();
-    setenv("HOME", user.home, 1);
-    setenv("USER", user.name, 1);
     for (int i = 0; i < count; i++) putenv(argv[4 + i]);
+    set_variables(&user);
     become_ordinary();
     if (!become(&user)) return not_entered(user.name, program);
     if (chdir(argv[2])) return not_entered(argv[2], program);

@@ -139,10 +139,7 @@ bool start_shell(void) {
     for (int i = 0; i < 3; i++) use_fd(terminal, i);
     become_ordinary();
     environ = guest.environment;
-    setenv("HOME", guest.user.home, 0);
-    setenv("USER", guest.user.name, 0);
-    setenv("LOGNAME", guest.user.name, 0);
-    setenv("SHELL", "/bin/bash", 0);
+    set_variables(&guest.user);
     if (!become(&guest.user)) die("user");
     if (chdir(guest.cwd) && chdir("/")) die("chdir");
     execl("/bin/bash", "bash", "--noprofile", "--rcfile", RC_PATH, "-i", NULL);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,54 +18,110 @@ static FILE *open_list(const char *path) {
     return f;
 }
 
-bool find_user(const char *wanted, struct user *u) {
-    char line[1024];
-    unsigned long number = strtoul(wanted, NULL, 10);
-    bool numeric = wanted[0] >= '0' && wanted[0] <= '9';
-    bool found = false;
-    memset(u, 0, sizeof *u);
+/* Reads the next line that is not empty, and splits it at its colons; fields that it lacks are empty. */
+static bool next_entry(FILE *f, char **line, size_t *room, char **fields, int count) {
+    static char none[] = "";
+    while (f && getline(line, room, f) >= 0) {
+        char *rest = *line + strspn(*line, " \t\r\n");
+        for (size_t end = strlen(rest); end > 0 && strchr(" \t\r\n", rest[end - 1]); end--) rest[end - 1] = 0;
+        if (!*rest) continue;
+        for (int i = 0; i < count; i++)
+            if (!(fields[i] = strsep(&rest, ":"))) fields[i] = none;
+        return true;
+    }
+    return false;
+}
+
+static bool is_number(const char *text, unsigned *number) {
+    char *end;
+    if (*text < '0' || *text > '9') return false;
+    errno = 0;
+    unsigned long found = strtoul(text, &end, 10);
+    if (*end || errno || found > INT_MAX) return false;
+    *number = (unsigned)found;
+    return true;
+}
+
+/* A list is asked for a name or a number, of which the first entry that has either counts. */
+static bool is_wanted(const char *wanted, const char *name, const char *id) {
+    return strcmp(name, wanted) == 0 || strcmp(id, wanted) == 0;
+}
+
+static bool find_in_passwd(const char *wanted, struct user *u, char **name) {
+    char *line = NULL, *fields[7];
+    size_t room = 0;
+    bool found = false, usable = false;
     FILE *f = open_list("/etc/passwd");
-    while (f && !found && fgets(line, sizeof line, f)) {
-        char *field[7], *rest = line;
-        int n = 0;
-        line[strcspn(line, "\n")] = 0;
-        while (n < 7 && (field[n] = strsep(&rest, ":"))) n++;
-        if (n < 6) continue;
-        if (numeric ? strtoul(field[2], NULL, 10) != number : strcmp(field[0], wanted) != 0) continue;
-        u->uid = (uid_t)strtoul(field[2], NULL, 10);
-        u->gid = (gid_t)strtoul(field[3], NULL, 10);
-        snprintf(u->name, sizeof u->name, "%s", field[0]);
-        snprintf(u->home, sizeof u->home, "%s", field[5]);
+    while (!found && next_entry(f, &line, &room, fields, 7)) {
+        if (!is_wanted(wanted, fields[0], fields[2])) continue;
         found = true;
+        usable = is_number(fields[2], &u->uid) && is_number(fields[3], &u->gid); /* others must not become root */
+        snprintf(u->home, sizeof u->home, "%s", *fields[5] ? fields[5] : "/");
+        *name = strdup(fields[0]);
     }
     if (f) fclose(f);
-    if (!found && numeric) {
-        u->uid = u->gid = (uid_t)number;
-        snprintf(u->name, sizeof u->name, "%s", wanted);
-        snprintf(u->home, sizeof u->home, "/");
-        found = true;
-    }
-    if (!found && strcmp(wanted, "root") == 0) {
-        snprintf(u->name, sizeof u->name, "root");
-        snprintf(u->home, sizeof u->home, "/root");
-        found = true;
-    }
-    if (!found || u->uid == (uid_t)-1 || u->gid == (gid_t)-1) return false; /* -1: setresuid would stay root */
-    u->groups[u->group_count++] = u->gid;
-    f = open_list("/etc/group");
-    while (f && fgets(line, sizeof line, f) && u->group_count < 64) {
-        char *rest = line;
-        line[strcspn(line, "\n")] = 0;
-        if (!strsep(&rest, ":") || !strsep(&rest, ":")) continue;
-        char *gid = strsep(&rest, ":"), *member;
-        while (gid && rest && (member = strsep(&rest, ",")))
-            if (strcmp(member, u->name) == 0) {
-                u->groups[u->group_count++] = (gid_t)strtoul(gid, NULL, 10);
+    free(line);
+    if (found) return usable;
+    bool is_root = strcmp(wanted, "root") == 0; /* exists even in an image without the list */
+    snprintf(u->home, sizeof u->home, is_root ? "/root" : "/");
+    u->uid = u->gid = 0;
+    return is_root || is_number(wanted, &u->uid);
+}
+
+/* Finds a group, or without one those of which somebody is a member. */
+static bool find_in_group(const char *wanted, const char *member, struct user *u) {
+    char *line = NULL, *fields[4];
+    size_t room = 0;
+    bool found = !*wanted;
+    unsigned gid;
+    FILE *f = open_list("/etc/group");
+    while ((!found || !*wanted) && next_entry(f, &line, &room, fields, 4)) {
+        if (*wanted) {
+            if (!is_wanted(wanted, fields[0], fields[2]) || !is_number(fields[2], &gid)) continue;
+            u->gid = gid;
+            found = true;
+        }
+        for (char *one; !*wanted && member && (one = strsep(&fields[3], ","));)
+            if (strcmp(one, member) == 0 && is_number(fields[2], &gid) && u->group_count < MOST_GROUPS) {
+                u->groups[u->group_count++] = gid;
                 break;
             }
     }
     if (f) fclose(f);
-    return true;
+    free(line);
+    return found || is_number(wanted, &u->gid);
+}
+
+/* USER, UID, and either with :GROUP or :GID, as `docker run --user` takes them (moby/sys/user, GetExecUser): a number
+ * that is in no list has group 0 and the home directory /, and a group takes the place of all others. */
+bool find_user(const char *wanted, struct user *u) {
+    memset(u, 0, sizeof *u);
+    snprintf(u->name, sizeof u->name, "%s", wanted);
+    char *text = strdup(wanted), *rest = text, *name = NULL;
+    if (!text) return false;
+    char *user = strsep(&rest, ":"), *group = rest ? strsep(&rest, ":") : user + strlen(user);
+    bool found = find_in_passwd(*user ? user : "0", u, &name);
+    u->group_count = 1;
+    found = found && find_in_group(group, name, u);
+    u->groups[0] = u->gid;
+    free(text);
+    free(name);
+    return found;
+}
+
+int print_user(const char *wanted) {
+    struct user user;
+    if (!find_user(wanted, &user)) return 1;
+    printf("%u:", user.uid);
+    for (int i = 0; i < user.group_count; i++) printf(i ? ",%u" : "%u", user.groups[i]);
+    printf(":%s\n", user.home);
+    return fflush(stdout) != 0;
+}
+
+void set_variables(const struct user *u) {
+    char host[HOST_NAME_MAX + 1];
+    setenv("HOME", u->home, 0);
+    if (gethostname(host, sizeof host) == 0) setenv("HOSTNAME", host, 0);
 }
 
 bool become(const struct user *u) {

@@ -4,15 +4,24 @@
 
 #include "basics.h"
 
+enum { MOST_GROUPS = 1024 };
+
 struct user {
     uid_t uid;
     gid_t gid;
-    gid_t groups[64];
+    gid_t groups[MOST_GROUPS]; /* the first is `gid` */
     int group_count;
-    char name[64], home[256];
+    char name[256]; /* as it was asked for */
+    char home[4096];
 };
 
 bool find_user(const char *wanted, struct user *u);
 bool become(const struct user *u);
+
+/* Sets the variables that a runtime of containers adds to the image's, where the image does not set them. */
+void set_variables(const struct user *u);
+
+/* Prints who a user is: its number, its groups, and its home directory. Returns the exit status. */
+int print_user(const char *wanted);
 
 #endif

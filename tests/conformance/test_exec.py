@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
+
+import pytest
 
 from tests.conformance.helpers import TIMEOUT, changed, commands, eventually, sh, usable
 from tvsnap.images import Image
+from tvsnap.model.errors import UsageError
+from tvsnap.model.observations import Command
 from tvsnap.sandboxes.protocol import Sandbox
 
 
@@ -55,6 +60,85 @@ def test_environment(sandbox: Sandbox, image: Image) -> None:
 def test_user(sandbox: Sandbox, image: Image) -> None:
     assert execute(sandbox, "whoami") == f"{image.user or 'root'}\n"
     assert sandbox.exec("whoami", timeout=TIMEOUT, user="nobody").output == b"nobody\n"
+
+
+USERS = """root:x:0:0::/root:/bin/sh
+app:x:2000:2000::/home/app:/bin/sh
+nohome:x:2001:2001:::/bin/sh
+2002:x:2003:2003::/home/odd:/bin/sh
+bad:x:-1:-1::/:/bin/sh
+worse:x:x:0::/:/bin/sh
+"""
+GROUPS = f"""root:x:0:
+app:x:2000:
+long:x:4000:{"".join(f"user{number}," for number in range(2000))}app
+crew:x:3000:root,app,nohome
+"""
+WHO = 'echo "$(id -u) $(id -g) $(id -G | tr " " "\\n" | sort -n | paste -sd,) $HOME"'
+
+
+def test_who_a_user_is(sandbox: Sandbox) -> None:
+    """Users, groups and home directories are those of `docker run --user`, as moby looks them up."""
+    sandbox.write_file("/etc/passwd", USERS.encode())
+    sandbox.write_file("/etc/group", GROUPS.encode())
+    for user, who in {
+        "app": "2000 2000 2000,3000,4000 /home/app",
+        "2000": "2000 2000 2000,3000,4000 /home/app",
+        "app:crew": "2000 3000 3000 /home/app",
+        "app:3000": "2000 3000 3000 /home/app",
+        "2000:5000": "2000 5000 5000 /home/app",
+        "app:": "2000 2000 2000,3000,4000 /home/app",
+        ":crew": "0 3000 3000 /root",
+        "root:app": "0 2000 2000 /root",
+        "nohome": "2001 2001 2001,3000 /",
+        "2002": "2003 2003 2003 /home/odd",
+        "4242": "4242 0 0 /",
+        "4242:100": "4242 100 100 /",
+        "02000": "2000 0 0 /",
+    }.items():
+        outcome = sandbox.exec(WHO, timeout=TIMEOUT, cwd="/", user=user)
+        assert outcome.output.decode() == f"{who}\n", user
+    for user in (
+        "bad",
+        "worse",
+        "app:nobody-known",
+        "4294967295",
+        "4294967296",
+        "-1",
+        "2000x",
+        "app:-1",
+        "app:4294967295",
+    ):
+        outcome = sandbox.exec("id", timeout=TIMEOUT, user=user)
+        assert (outcome.exit_code, outcome.output) == (
+            126,
+            f"no user {user} in the image {sandbox.image.name}\n".encode(),
+        )
+
+
+def test_a_home_that_is_set_stays(sandbox: Sandbox) -> None:
+    def home(**options: Any) -> bytes:
+        return sandbox.exec("echo $HOME", timeout=TIMEOUT, cwd="/", **options).output
+
+    assert home(user="4242") == b"/\n"
+    assert home(user="4242", env={"HOME": "/srv"}) == b"/srv\n"
+
+
+def test_variables_are_those_of_a_container(sandbox: Sandbox, image: Image) -> None:
+    """The image's and three others: TERM as with a terminal, and what a runtime adds. A shell adds some of its own."""
+    for names in (execute(sandbox, "env -0"), sh(sandbox, "env -0")):
+        found = {one.partition("=")[0] for one in names.split("\0") if one}
+        assert found - {"PWD", "OLDPWD", "SHLVL", "_"} == {*image.env, "HOME", "HOSTNAME", "PATH", "TERM"}
+    assert execute(sandbox, "echo $HOSTNAME") == execute(sandbox, "cat /proc/sys/kernel/hostname")
+
+
+@pytest.mark.parametrize("env", [{"A=B": "c"}, {"": "c"}, {"A\0": "c"}, {"A": "\0"}])
+def test_what_cannot_be_a_variable_is_refused(sandbox: Sandbox, env: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="environment variable"):
+        sandbox.exec("env", timeout=TIMEOUT, env=env)
+    with pytest.raises(UsageError, match="environment variable"):
+        sandbox.exec_all([Command("env", env=env)], timeout=TIMEOUT)
+    usable(sandbox)
 
 
 def test_user_has_the_users_rights(sandbox: Sandbox) -> None:

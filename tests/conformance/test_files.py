@@ -186,6 +186,14 @@ def test_fifo_without_a_writer_does_not_hang(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
+def test_a_fifo_that_is_not_written_to_is_not_opened(sandbox: Sandbox) -> None:
+    """Whoever reads it would take it for an end."""
+    sh(sandbox, "mkfifo /tmp/p; { cat < /tmp/p > /tmp/got; } &")
+    with pytest.raises(OSError, match="Invalid argument"):
+        sandbox.write_file("/tmp/p", b"refused")
+    assert sh(sandbox, "timeout 20 sh -c 'echo x > /tmp/p'; echo $?; wait; cat /tmp/got") == "0\nx\n"
+
+
 def test_written_file_belongs_to_the_user(sandbox: Sandbox) -> None:
     sandbox.write_file("/tmp/dir/f", b"x")
     assert sh(sandbox, "stat -c '%u:%g %a' /tmp/dir/f /tmp/dir") == "0:0 644\n0:0 755\n"

@@ -51,11 +51,32 @@ def test_several_statements(client: Client) -> None:
     }
 
 
-def test_an_error_after_other_statements(client: Client) -> None:
-    said = client.sql("SELECT 1 AS one; SELECT * FROM nowhere; SELECT 3 AS three")
-    assert said["results"] == [{"columns": ["one"], "rows": [[1]]}]
+def test_an_error_between_other_statements(client: Client, sql_system: str) -> None:
+    """Each statement is a transaction of its own; after an error, psql goes on, and the two other clients do not."""
+    said = client.sql(
+        "INSERT INTO items VALUES (20, 'a', 1); SELECT * FROM nowhere; INSERT INTO items VALUES (21, 'b', 1)"
+    )
+    goes_on = sql_system == "postgres"
+    assert said["results"] == [{"affected": 1}] * (1 + goes_on)
+    assert said["error"].startswith("statement 2")
     assert "nowhere" in said["error"]
-    assert client.rows("SELECT 4") == [[4]]
+    assert client.rows("SELECT id FROM items WHERE id >= 20 ORDER BY id") == ([[20], [21]] if goes_on else [[20]])
+
+
+@pytest.mark.parametrize("sql_system", ["postgres"], indirect=True)
+def test_statements_that_want_a_transaction_of_their_own(client: Client) -> None:
+    client.do(
+        "CREATE DATABASE one; CREATE DATABASE two; DROP DATABASE one; DROP DATABASE two;",
+        "VACUUM items; CREATE INDEX CONCURRENTLY named ON items (name); SELECT 1",
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT CASE WHEN true THEN 2 END; END; SELECT f()",
+    )
+    assert client.rows("SELECT f()") == [[2]]
+    said = client.sql("BEGIN; INSERT INTO items VALUES (30, 'c', 1); SELECT 1/0; SELECT 2; COMMIT")
+    first, second = said["error"].split("\n")
+    assert first == "statement 3 of 5: ERROR:  division by zero"
+    assert second.startswith("statement 4 of 5: ERROR:  current transaction is aborted")
+    assert said["messages"] == ["statement 5 of 5: the transaction had failed, and was rolled back"]
+    assert client.rows("SELECT id FROM items WHERE id = 30") == []
 
 
 @pytest.mark.parametrize("query", ["", "   ", ";", "-- nothing", "/* nothing */ ;"])

@@ -70,6 +70,34 @@ def test_a_call_that_nobody_awaits_any_more_is_ended(open_async: OpenAsync) -> N
     asyncio.run(go())
 
 
+def test_a_call_that_is_cancelled_while_the_one_before_is_concluded_is_not_made(open_async: OpenAsync) -> None:
+    """It waits for the end of that before it is executed; whenever it is cancelled, it does not go on."""
+
+    async def go() -> None:
+        async with open_async() as cache, cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+            for number, seconds in enumerate((0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08)):
+                await rollout.call("bash", {"command": f"head -c 5M /dev/urandom > /tmp/{number}"})
+                late = rollout.call("bash", {"command": "sleep 2; touch /tmp/ran"}, timeout=90)
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(late, seconds)
+            result = await asyncio.wait_for(rollout.call("bash", {"command": "sleep 2; ls /tmp/ran"}), 60)
+            assert result.exit_code != 0
+
+    asyncio.run(go())
+
+
+def test_a_call_that_is_cancelled_before_its_rollout_has_begun_is_not_made(open_async: OpenAsync) -> None:
+    async def go() -> None:
+        async with open_async() as cache:
+            rollout = cache.rollout("terminal", salt=secrets.token_hex(4))
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(rollout.call("bash", {"command": "touch /tmp/ran"}), 0.0001)
+            assert (await rollout.call("bash", {"command": "ls /tmp/ran"})).exit_code != 0
+            await rollout.close()
+
+    asyncio.run(go())
+
+
 def test_commands_that_are_awaited_at_once_run_side_by_side(open_async: OpenAsync) -> None:
     """Each waits for the next: one after the other, they would wait for ever."""
 

@@ -23,15 +23,13 @@ Ask = Callable[..., dict[str, Any]]
 @pytest.fixture(params=["plain", "ipython"])
 def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
     """Asks a supervisor of its own, which ends with the test."""
-    import pwd
-
     path = tmp_path / "socket"
     if request.param == "plain":
         (tmp_path / "IPython").mkdir()
         (tmp_path / "IPython" / "__init__.py").write_text(WITHOUT_IPYTHON)
     variables = {**os.environ, "PYTHONPATH": str(tmp_path), "IPYTHONDIR": str(tmp_path / "ipython")}
-    user = "root" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    command = [sys.executable, str(PROGRAM), "start", user, str(tmp_path), str(path)]
+    user = f"{os.geteuid()}:{','.join(map(str, (os.getegid(), *os.getgroups())))}:{tmp_path}"
+    command = [sys.executable, str(PROGRAM), "start", user, "", str(tmp_path), str(path)]
     subprocess.run(command, check=True, env=variables, timeout=60)
 
     def ask(code: str, timeout: float = 30.0, limit: int = 10_000) -> dict[str, Any]:
@@ -110,6 +108,21 @@ def test_one_that_ends_is_replaced(ask: Ask) -> None:
     assert ended["failed"]
     assert ended["output"] == f"before\n{python_session.LOST}"
     assert ask("1 + 1")["output"] == "2\n"
+
+
+def test_an_expression_that_cannot_be_shown_has_failed(ask: Ask) -> None:
+    ask("class P:\n    def __repr__(self): raise ValueError('not to be shown')")
+    failed = ask("P()")
+    assert failed["failed"]
+    assert "ValueError: not to be shown" in failed["output"]
+    assert not ask("1")["failed"]
+
+
+@pytest.mark.parametrize("leave", ["exit()", "quit()"])
+def test_one_that_is_left_is_replaced(ask: Ask, leave: str) -> None:
+    left = ask(f"x = 1; print('before')\n{leave}")
+    assert (left["output"], left["failed"]) == (f"before\n{python_session.LOST}", False)
+    assert "NameError" in ask("x")["output"]
 
 
 def test_long_output_is_cut_in_the_middle(ask: Ask) -> None:

@@ -154,7 +154,7 @@ def test_several_statements_up_to_the_one_that_fails(system: SQLite) -> None:
     )
     assert [result.affected for result in answer.results] == [2, None, None]
     assert [result.columns for result in answer.results] == [None, ["a"], None]
-    assert (answer.error, answer.code, answer.unparsed) == ("no such table: v", "SQLITE_ERROR", False)
+    assert (answer.error, answer.code, answer.unparsed) == (*("statement 4: no such table: v", "SQLITE_ERROR", False),)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_waiting_for_a_lock_ends_with_the_time(system: SQLite) -> None:
         began = time.monotonic()
         answer = run(system, "SELECT * FROM t", timeout=0.3)
         assert 0.2 < time.monotonic() - began < 4.5
-        assert (answer.error, answer.timed_out) == ("database is locked", True)
+        assert (answer.error, answer.timed_out) == ("database is locked; the timeout of 0.3 s has passed", True)
         other.execute("ROLLBACK")
     assert rows(system, "SELECT * FROM t") == [[1, "x"]]
     assert run(system, "PRAGMA busy_timeout", timeout=0.3).results[0].rows == [[5000]]

@@ -93,7 +93,28 @@ def test_bash_keeps_its_shell_and_exec_does_not(sandbox: FakeSandbox) -> None:
 
 def test_a_timeout(sandbox: FakeSandbox) -> None:
     result = call(sandbox, "bash", timeout=2.0, command="echo 1; sleep 100")
-    assert (result.output, result.exit_code, result.timed_out, result.blocked) == ("1\n", None, True, True)
+    assert (result.exit_code, result.timed_out, result.blocked) == (None, True, True)
+    assert result.output == "1\n[interrupted after 2 s]\n"
+    result = call(sandbox, "exec", timeout=2.0, command="echo 1; sleep 100")
+    assert (result.output, result.timed_out) == ("1\n", True), "of which it is told by other means"
+
+
+def test_a_file_is_read_as_it_stands(sandbox: FakeSandbox) -> None:
+    """Line ends of output are line feeds, and those of a file are its own: an agent may write it back."""
+    text = "\ufeffone\r\ntwo\rthree\n"
+    call(sandbox, "write_file", path="/tmp/f", content=text)
+    assert call(sandbox, "read_file", path="/tmp/f").output == text
+    assert call(sandbox, "bash", command="cat /tmp/f").output == "\ufeffone\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("env", [{"A=B": "1"}, {"": "1"}])
+def test_what_cannot_be_a_variable_is_told(sandbox: FakeSandbox, env: dict[str, str]) -> None:
+    for result in (
+        call(sandbox, "exec", command="env", env=env),
+        call(sandbox, "exec_all", commands=[{"command": "env", "env": env}]),
+    ):
+        assert result.exit_code == 1
+        assert "cannot be the name of an environment variable" in result.output
 
 
 def test_output_is_cut_in_the_middle(sandbox: FakeSandbox) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from tvsnap.model.observations import Command
 from tvsnap.model.several import awaited_or_entered
 from tvsnap.model.side_by_side import exec_all_arguments, results_of
 from tvsnap.rollout import Rollout
+
+CANCELLATION: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
+"""What ends the calls that a task makes; None where nothing does but the end of the task."""
 
 
 class AsyncRollout(RolloutTwin[Rollout]):
@@ -132,12 +136,13 @@ class AsyncRollout(RolloutTwin[Rollout]):
         grade: Sequence[str] | None = None,
     ) -> ToolResult:
         """Makes a tool call whose turn has come; see `call`."""
+        cancellation = CANCELLATION.get() or Cancellation()
         if rollout._engine.pending() is not None:
             await self.settled()
+        cancellation.check()
         result = rollout._engine.try_hit(name, arguments, timeout, after=after, grade=grade)
         if result is not None:
             return result
-        cancellation = Cancellation()
 
         def make() -> ToolResult:
             return rollout._engine.call(name, arguments, timeout, after, cancellation, deadline, grade)

@@ -122,10 +122,12 @@ class AsyncRolloutBase(RolloutAbout, RunsSideBySide):
             if self._ending is not None:
                 await asyncio.wait([self._ending])
                 self._ending = None
+            self._dropped = False
             begun = asyncio.ensure_future(work())
             try:
                 return await asyncio.shield(begun)
             except asyncio.CancelledError:
+                self._dropped = True
                 self._ending = asyncio.ensure_future(self._end(begun))
                 raise
 

@@ -130,12 +130,13 @@ class AsyncTransport:
 
     async def ask(self, ask: Ask) -> Any:
         """Returns the JSON that a request is answered with; see `Transport.ask`."""
-        data, waiting = self.blocking.request(ask), Waiting(self.blocking.patience)
-        while True:
-            try:
-                return read_answer(*await self._exchange(data, limit_of(ask)))
-            except (Busy, Unreachable) as error:  # noqa: PERF203
-                await asyncio.sleep(waiting.pause_after(error))
+        with self.blocking.answering(ask):
+            data, waiting = self.blocking.request(ask), Waiting(self.blocking.patience)
+            while True:
+                try:
+                    return read_answer(*await self._exchange(data, limit_of(ask)))
+                except (Busy, Unreachable) as error:  # noqa: PERF203
+                    await asyncio.sleep(waiting.pause_after(error))
 
     def close(self) -> None:
         """Ends the connections that nobody uses."""

@@ -35,7 +35,7 @@ from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import MOST_FETCHED, Upload, extract
 from tvsnap.model.arguments import check_outcome, check_reward, check_whole, outcome_of
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
-from tvsnap.model.errors import UsageError
+from tvsnap.model.errors import CallCancelled, UsageError
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
@@ -468,6 +468,8 @@ class RemoteRollout(RolloutBase):
 
     def _in_sight(self, ask: Ask) -> Any:
         """Makes a call that can be cancelled, and notes where it led."""
+        if self._dropped:
+            raise CallCancelled("the call was cancelled before it was executed")
         self._calling = ask.key
         try:
             answer = self._transport.ask(ask)

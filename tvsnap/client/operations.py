@@ -76,6 +76,7 @@ class RolloutAbout:
         self._data = data
         self._place: Mapping[str, Any] | None = None if data is None else data["place"]
         self._calling: str | None = None
+        self._dropped = False  # whether nobody waits any more for what is being done
         self._closed = False
         self._given_out = False  # its sandbox was: what is done there changes where it stands
 

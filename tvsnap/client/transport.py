@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 File = Union[str, "os.PathLike[str]"]
 CA_VARIABLE, CERTIFICATE_VARIABLE = "TVSNAP_CA", "TVSNAP_CERTIFICATE"
+MOST_RECEIVED = 100
+"""Keys of answers that have come which one request tells."""
 TRIES = 5
 """How often a request is sent whose connection breaks."""
 PATIENCE = 600.0
@@ -271,6 +273,12 @@ def _no_text_in(body: Any) -> str | None:
     return None
 
 
+def _owner(path: str) -> str | None:
+    """Returns the path of the rollout or sandbox that a path is about; None if it is about none."""
+    parts = path.partition("?")[0].split("/")[:4]
+    return "/".join(parts) if len(parts) == 4 and parts[2] in ("rollouts", "sandboxes") else None
+
+
 def limit_of(ask: Ask) -> float:
     """Returns the seconds without a sign of life of the server after which a request is given up."""
     return SHORT_S if ask.short or ask.method in ("GET", "DELETE") else CALL_S
@@ -362,6 +370,7 @@ class Transport:
         self._patience = patience
         self.life = Life(str(self._address), self.health)
         self._idle: list[Connection] = []
+        self._received: dict[str, tuple[str, ...]] = {}  # keys of answers that have come, by rollout and sandbox
         self._lock = threading.Lock()
         self._process = os.getpid()
 
@@ -400,6 +409,8 @@ class Transport:
         headers, body = dict(self._headers), ask.body
         if ask.method in ("POST", "PUT"):
             headers["idempotency-key"] = ask.key
+            if (owner := _owner(ask.path)) is not None:
+                headers["tvsnap-received"] = ",".join(self._told(owner))
         if body is not None and not isinstance(body, bytes):
             headers["content-type"] = "application/json"
             body = json_bytes(body)
@@ -412,12 +423,37 @@ class Transport:
             TvsnapError, OSError: what the server says.
             Unreachable: there is no server.
         """
-        data, waiting = self.request(ask), Waiting(self._patience)
-        while True:
-            try:
-                return read_answer(*self._exchange(data, limit_of(ask)))
-            except (Busy, Unreachable) as error:  # noqa: PERF203
-                time.sleep(waiting.pause_after(error))
+        with self.answering(ask):
+            data, waiting = self.request(ask), Waiting(self._patience)
+            while True:
+                try:
+                    return read_answer(*self._exchange(data, limit_of(ask)))
+                except (Busy, Unreachable) as error:  # noqa: PERF203
+                    time.sleep(waiting.pause_after(error))
+
+    @contextlib.contextmanager
+    def answering(self, ask: Ask) -> Iterator[None]:
+        """A block in which a request is made, and sent again where its connection breaks.
+
+        The server keeps the answer until the next request about the same rollout or sandbox tells that it has come.
+        """
+        owner = _owner(ask.path) if ask.method in ("POST", "PUT", "DELETE") else None
+        told = () if owner is None else self._told(owner)
+        try:
+            yield
+        except BaseException:
+            told = ()  # the request may not have come
+            raise
+        finally:
+            if owner is not None:
+                with self._lock:
+                    left = [key for key in self._received.pop(owner, ()) if key not in told]
+                    if ask.method != "DELETE":
+                        self._received[owner] = (*left, ask.key)
+
+    def _told(self, owner: str) -> tuple[str, ...]:
+        """Returns the keys of answers that have come, which the next request about a rollout or sandbox tells."""
+        return self._received.get(owner, ())[:MOST_RECEIVED]
 
     def get(self, path: str) -> Any:
         """Returns the JSON that is at a path; see `ask`."""

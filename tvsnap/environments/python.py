@@ -11,6 +11,7 @@ from importlib import resources
 from tvsnap.environments.service import InnerService, call_session
 from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, tool
+from tvsnap.guest.protocol import INIT
 from tvsnap.guest.python_session import LOST
 from tvsnap.model.calls import ToolResult
 
@@ -21,7 +22,7 @@ _GRACE = 30.0
 _INTERPRETER = InnerService(
     "python",
     lambda: resources.files("tvsnap.guest").joinpath("python_session.py").read_bytes(),
-    lambda image: shlex.join((image.user, image.workdir)),
+    lambda image: f'"$({INIT} who {shlex.quote(image.user)})" {shlex.join((image.env.get("HOME", ""), image.workdir))}',
 )
 
 

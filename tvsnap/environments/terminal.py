@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
 from tvsnap.environments.service import InnerService
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import ToolEnvironment
-from tvsnap.guest.python_session import CUT, whole
+from tvsnap.guest.python_session import CUT, INTERRUPTED, whole
+from tvsnap.model.arguments import check_variables
 from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
+from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command, Observation, Outcome
 from tvsnap.model.side_by_side import MOST_COMMANDS
 from tvsnap.sandboxes.protocol import Sandbox
@@ -27,7 +29,7 @@ def bash(context: CallContext, command: str) -> ToolResult:
     """Runs a command in a persistent bash: the working directory, variables, functions and background jobs carry over
     to the next call. Returns stdout and stderr as they interleave; standard output is no terminal.
     """
-    return _result(context.sandbox.run(command, timeout=context.timeout))
+    return _result(context.sandbox.run(command, timeout=context.timeout), context.timeout)
 
 
 @tool(name="exec", in_service=True)
@@ -40,6 +42,7 @@ def execute(
     separate: Annotated[bool, "keep standard error apart from the output"] = False,
 ) -> ToolResult:
     """Runs a command in a fresh bash, which leaves the persistent one alone."""
+    _check_variables("exec", env or {})
     timeout = context.timeout
     outcome = context.sandbox.exec(command, timeout=timeout, cwd=cwd, env=env or {}, user=user, separate=separate)
     return _result(outcome)
@@ -73,6 +76,8 @@ def exec_all(
     """
     began = time.monotonic()
     wanted = [Command(**each) for each in commands]
+    for each in wanted:
+        _check_variables("exec_all", each.env)
     found = context.sandbox.exec_all(wanted, timeout=context.timeout, user=user)
     late = [each for each in found if each.timed_out]
     codes = [each.exit_code for each in found if each.exit_code]
@@ -159,10 +164,20 @@ class TerminalEnvironment(ToolEnvironment):
         return told and before == after
 
 
-def _result(outcome: Outcome) -> ToolResult:
+def _check_variables(tool: str, env: Mapping[str, str]) -> None:
+    """Raises ToolFailed unless each name can be one of a variable."""
+    try:
+        check_variables(env)
+    except UsageError as error:
+        raise ToolFailed(f"{tool}: {error}") from None
+
+
+def _result(outcome: Outcome, timeout: float | None = None) -> ToolResult:
+    """Returns what came of a command; with a `timeout`, the output says if the command ran into it."""
     output = clean(outcome.output, truncated=outcome.truncated)
-    if outcome.shell_lost:
-        output += ("" if not output or output.endswith("\n") else "\n") + LOST
+    late = [INTERRUPTED % timeout] if outcome.timed_out and timeout is not None else []
+    for line in (*late, *([LOST] if outcome.shell_lost else [])):
+        output += ("" if not output or output.endswith("\n") else "\n") + line
     parts: tuple[Part, ...] = (Part.text(output),)
     if outcome.errors is not None:
         parts += (Part(STDERR, clean(outcome.errors, truncated=outcome.errors_truncated)),)

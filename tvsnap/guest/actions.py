@@ -20,7 +20,7 @@ from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.guest.services import entering, find_service
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
-from tvsnap.model.arguments import check_seconds, check_whole
+from tvsnap.model.arguments import check_seconds, check_variables, check_whole
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
@@ -129,6 +129,7 @@ class GuestActions(ABC):
         service: str | None = None,
     ) -> Outcome:
         check_seconds(timeout)
+        check_variables(env)
         other = find_service(self.image, service)
         env = {**self._more_variables, **env}
         if separate:
@@ -166,6 +167,8 @@ class GuestActions(ABC):
         check_seconds(timeout)
         if len(commands) > MOST_COMMANDS:
             raise UsageError(f"{len(commands)} commands at once are too many: at most {MOST_COMMANDS}")
+        for each in commands:
+            check_variables(each.env)
         limit = self.limits.output
         commands = [replace(each, env={**self._more_variables, **each.env}) for each in commands]
         self.number_processes()

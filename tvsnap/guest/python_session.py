@@ -18,7 +18,6 @@ import io
 import json
 import linecache
 import os
-import pwd
 import select
 import signal
 import socket
@@ -139,17 +138,30 @@ def ipython_shell(pictures: Pictures) -> Any:
         def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
             show(format_dict)
 
+    class Session(InteractiveShell):  # type: ignore[misc,unused-ignore]
+        complained = leaves = False
+
+        def showtraceback(self, *arguments: Any, **options: Any) -> None:
+            self.complained = True  # of what an expression's display raises, too, which is no failure to IPython
+            super().showtraceback(*arguments, **options)  # type: ignore[no-untyped-call,unused-ignore]
+
+        def ask_exit(self) -> None:
+            self.leaves = True
+
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "NoColor"
     config.InteractiveShell.color_info = False
-    shell = InteractiveShell.instance(config=config, display_pub_class=Publisher, displayhook_class=Hook)
+    shell = Session.instance(config=config, display_pub_class=Publisher, displayhook_class=Hook)
     sys.modules["__main__"] = shell.user_module
 
     class Shell:
         def run(self, code: str) -> bool:
+            shell.complained = shell.leaves = False
             result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call,unused-ignore]
-            return not result.success
+            if shell.leaves:
+                raise SystemExit
+            return shell.complained or not result.success
 
     return Shell()
 
@@ -175,16 +187,23 @@ def interpret(channel: socket.socket) -> None:
         if not line:
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        ends = False
         try:
             failed = shell.run(json.loads(line.decode())["code"])
             shown = pictures.take()
         except KeyboardInterrupt:
             failed, shown = True, []
+        except SystemExit as end:
+            failed, shown, ends = end.code not in (None, 0), [], True
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for each in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the code may have closed the stream
                 each.flush()
-        say({"failed": failed, "pictures": shown})
+        say({"failed": failed, "pictures": shown, "ends": ends})
+        if ends:
+            return
 
 
 # -- the supervisor -------------------------------------------------------------------------------------------------
@@ -258,10 +277,11 @@ class Interpreter:
             said, output, late = self._answer(timeout, limit)
         except OSError:
             said, output, late = None, Output(limit), False
-        if said is None:
+        lives = said is not None and not said["ends"]
+        if not lives:
             self.end()
         text = output.text()
-        for line in ([INTERRUPTED % timeout] if late else []) + ([LOST] if said is None else []):
+        for line in ([INTERRUPTED % timeout] if late else []) + ([] if lives else [LOST]):
             text += ("" if not text or text.endswith("\n") else "\n") + line
         return {
             "output": text,
@@ -270,7 +290,7 @@ class Interpreter:
             "timed_out": late,
             "truncated": output.truncated,
             "duration": time.monotonic() - began,
-        }, said is not None
+        }, lives
 
     def end(self) -> None:
         with contextlib.suppress(OSError):
@@ -322,12 +342,13 @@ def become(user: str, directory: str, channel: socket.socket, printed: int) -> N
         os.dup2(fd, number)
     os.closerange(4, 1 << 12)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    name, _, group = user.partition(":")
-    if name not in ("root", "0"):
-        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-        os.initgroups(entry.pw_name, entry.pw_gid)
-        os.setgid(int(group) if group.isdigit() else entry.pw_gid)
-        os.setuid(entry.pw_uid)
+    uid, groups, home = user.split(":", 2)
+    gids = [int(gid) for gid in groups.split(",")]
+    if (os.getuid(), {os.getgid(), *os.getgroups()}) != (int(uid), set(gids)) or os.getgid() != gids[0]:
+        os.setgroups(gids)
+        os.setgid(gids[0])
+        os.setuid(int(uid))
+    os.environ["HOME"] = home
     with contextlib.suppress(OSError):
         os.chdir(directory)
     sys.path.insert(0, "")
@@ -386,8 +407,14 @@ def shorten_command_line() -> None:
             memory.write(b".")
 
 
-def start(user: str, directory: str, path: str) -> None:
-    """Starts the supervisor in the background, and returns once it listens; ends an abandoned one at that socket."""
+def start(user: str, home: str, directory: str, path: str) -> None:
+    """Starts the supervisor in the background, and returns once it listens; ends an abandoned one at that socket.
+
+    `user` is what PID 1's program tells of the interpreter's user: its number, its groups and its home directory;
+    `home` is the one that the image sets, or empty.
+    """
+    ids, _, own = user.rpartition(":")
+    user = f"{ids}:{home or own}"
     end_supervisor(path)
     ready, say = os.pipe()
     if os.fork():

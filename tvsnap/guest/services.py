@@ -12,8 +12,6 @@ from tvsnap.model.services import ImageService
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "TERM": "xterm",
-    "PAGER": "cat",
-    "LANG": "C.UTF-8",
 }
 """Variables of every process in a sandbox, unless the image sets them."""
 

@@ -181,15 +181,14 @@ def account_ids(root: Path, account: str) -> tuple[int, int]:
     BuildStepFailed if there is no such name, or if the number is beyond `UID_COUNT`.
     """
     user, _, group = account.partition(":")
-    # Root exists even in a tree without these files.
-    users = {"root": ["root", "x", "0", "0"]}
-    users |= {fields[0]: fields for fields in _database(root, "etc/passwd", 4)}
-    groups = {"root": ["root", "x", "0"]}
-    groups |= {fields[0]: fields for fields in _database(root, "etc/group", 3)}
-    entry = users.get(user) or next((fields for fields in users.values() if fields[2] == user), None)
+    # Root exists even in a tree without these files. Of a name and a number, the first entry that has either counts.
+    users = [*_database(root, "etc/passwd", 4), ["root", "x", "0", "0"]]
+    groups = [*_database(root, "etc/group", 3), ["root", "x", "0"]]
+    entry = next((fields for fields in users if user in (fields[0], fields[2])), None)
     uid = _account_id(entry[2] if entry else user, "user", users)
     if group:
-        gid = _account_id(groups[group][2] if group in groups else group, "group", groups)
+        its = next((fields[2] for fields in groups if group in (fields[0], fields[2])), group)
+        gid = _account_id(its, "group", groups)
     else:
         gid = _account_id(entry[3], "group", groups) if entry else 0
     return uid, gid
@@ -202,9 +201,10 @@ def _database(root: Path, path: str, columns: int) -> Iterator[list[str]]:
             yield fields
 
 
-def _account_id(text: str, kind: str, known: dict[str, list[str]]) -> int:
+def _account_id(text: str, kind: str, known: list[list[str]]) -> int:
     if not text.isascii() or not text.isdigit():
-        raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(known)}')
+        names = dict.fromkeys(fields[0] for fields in known)
+        raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(names)}')
     if int(text) >= UID_COUNT:
         raise BuildStepFailed(f"failed: {kind} {text} is beyond {UID_COUNT - 1}, the last one there is inside")
     return int(text)

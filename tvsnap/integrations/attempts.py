@@ -126,21 +126,18 @@ def as_row(task: Any) -> dict[str, str]:
     return {COLUMN: json.dumps(its), "instruction": task.instruction}
 
 
-def as_text(result: ToolResult, most: int, timeout: float) -> str:
+def as_text(result: ToolResult, most: int) -> str:
     """Returns a result as models are shown it: the output, cut in the middle, and how the command ended if not well.
 
     Args:
         result: the result.
         most: characters of output that are shown.
-        timeout: seconds that the command was given.
     """
     output = result.output
     if len(output) > most:
         cut = len(output) - most
         output = f"{output[: most // 2]}\n[{cut} characters are left out]\n{output[len(output) - (most - most // 2) :]}"
-    if result.timed_out:
-        return f"{output}\n[ended after {timeout:g} seconds]".lstrip("\n")
-    if result.exit_code:
+    if result.exit_code:  # that of a command that ran into its timeout is None, and its output says so
         return f"{output.rstrip()}\n[exit status {result.exit_code}]".lstrip("\n")
     return output
 
@@ -231,7 +228,7 @@ class Attempt:
         if self._rewarded:
             raise UsageError("the attempt has had its reward, and is over: begin another one")
         with self._turn, self._noted():
-            return as_text(self._call(self._begun(), command), self.setting.shown, self.setting.timeout)
+            return as_text(self._call(self._begun(), command), self.setting.shown)
 
     def reward(self) -> float:
         """Returns what the present state is worth; with that, the attempt is over.
@@ -271,7 +268,7 @@ class Attempt:
                 if result.timed_out or result.exit_code:
                     raise InfrastructureError(
                         f"the task {its.task or its.image} could not be set up, as a command of its setup failed: "
-                        f"{as_text(result, 400, self.setting.timeout)}"
+                        f"{as_text(result, 400)}"
                     )
         return self._rollout
 

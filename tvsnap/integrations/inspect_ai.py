@@ -232,7 +232,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
             Its output and its exit status. Invalid UTF-8 is replaced, and line ends are line feeds.
 
         Raises:
-            TimeoutError: it was ended by its timeout.
+            TimeoutError: it was ended by its timeout; `truncated_output` is what it had printed.
             PermissionError: it is no program that the user may run.
             OutputLimitExceededError: it printed more than Inspect's limit.
             TvsnapError: tvsnap failed, not the command.
@@ -244,7 +244,10 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         made = self.rollout.exec(command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True)
         result = self._count(await made)
         if result.timed_out:
-            raise TimeoutError(f"{shlex.join(cmd)[:200]}: was ended after {timeout} seconds")
+            late = TimeoutError(f"{shlex.join(cmd)[:200]}: was ended after {timeout} seconds")
+            if so_far := result.output + (result.stderr or ""):
+                vars(late)["truncated_output"] = so_far  # where Inspect looks for it, to show it to the model
+            raise late
         errors = result.stderr or ""
         most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         if result.truncated or len(result.output.encode()) > most or len(errors.encode()) > most:

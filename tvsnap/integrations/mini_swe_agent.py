@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tvsnap.integrations.caches import CacheOptions, process_cache
 from tvsnap.integrations.images import find_image
+from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.protocols import AnyRollout
 
@@ -136,6 +138,10 @@ class TvsnapEnvironment:
         """
         command = action.get("command", "")
         seconds = timeout or self.config.timeout
+        try:
+            check_text(command, "the command")
+        except UsageError as error:  # the model's: an observation, by which it can correct itself
+            return _failure("", "ValueError", str(error))
         result = self.rollout.call("exec", self._arguments(command, cwd), seconds)
         self.sources[result.source] += 1
         output = _output(command, seconds, result)
@@ -186,12 +192,16 @@ class TvsnapEnvironment:
 def _output(command: str, seconds: float, result: ToolResult) -> dict[str, Any]:
     if not result.timed_out and result.exit_code is not None:
         return {"output": result.output, "returncode": result.exit_code, "exception_info": ""}
-    said = f"Command {command!r} timed out after {seconds:g} seconds"
+    return _failure(result.output, "TimeoutExpired", f"Command {command!r} timed out after {seconds:g} seconds")
+
+
+def _failure(output: str, kind: str, said: str) -> dict[str, Any]:
+    """Returns what mini-swe-agent's own environments return where an exception of this kind ends a command."""
     return {
-        "output": result.output,
+        "output": output,
         "returncode": -1,
         "exception_info": f"An error occurred while executing the command: {said}",
-        "extra": {"exception_type": "TimeoutExpired", "exception": said},
+        "extra": {"exception_type": kind, "exception": said},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import TypeVar
 
 from tvsnap.model.errors import UsageError
@@ -66,6 +67,17 @@ def check_text(value: object, what: str) -> str:
     except UnicodeEncodeError:
         raise UsageError(f"{what} is no text: it has bytes that are no UTF-8, or half of a surrogate pair") from None
     return value
+
+
+def check_variables(variables: Mapping[str, str]) -> None:
+    """Raises UsageError unless each name and value can be one of an environment variable."""
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name:
+            raise UsageError(
+                f"{name!r} cannot be the name of an environment variable: it is empty, or has a = or a NUL"
+            )
+        if "\0" in value:
+            raise UsageError(f"the environment variable {name} must not hold a NUL character")
 
 
 def check_type(value: object, kind: type[T], what: str) -> T:

@@ -12,8 +12,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.aio.rollout import CANCELLATION, AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
+from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import NotFound
 from tvsnap.server.metrics import Metrics
 from tvsnap.server.once import Once
@@ -21,7 +22,8 @@ from tvsnap.server.tenants import Tenant, check_possible
 from tvsnap.wire.errors import Busy
 
 ANSWERS_KEPT = 16
-"""Of one rollout or sandbox: a client sends a request again before it makes further ones."""
+"""Of one rollout or sandbox, for a client that does not say which answers have come."""
+_MOMENT = 0.001
 
 logger = logging.getLogger("tvsnap.server")
 
@@ -47,6 +49,11 @@ class Held:
     def is_for(self, tenant: Tenant | None) -> bool:
         """Returns whether a tenant may use it; None stands for who may use all."""
         return tenant is None or self.tenant == tenant
+
+    def note_received(self, keys: str | None) -> None:
+        """Notes which answers the client has, by the keys that it says; None if it does not say."""
+        if keys is not None:
+            self.answers.acknowledge(keys.split(","))
 
     async def end(self) -> None:
         """Ends it."""
@@ -105,6 +112,28 @@ class HeldRollout(Held):
     given: GivenSandbox | None = None
     outcome: str | None = None
     leave: Callable[[HeldRollout], Awaitable[object]]
+    _calls: dict[str, Cancellation] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def cancellable(self, key: str | None) -> Iterator[Cancellation]:
+        """A block in which a call is made that `cancel` ends; the key is the one that the client chose for it."""
+        cancellation = Cancellation()
+        if key is not None:
+            self._calls[key] = cancellation
+        reset = CANCELLATION.set(cancellation)
+        try:
+            yield cancellation
+        finally:
+            CANCELLATION.reset(reset)
+            cancellation.end()
+            if key is not None:
+                del self._calls[key]
+
+    async def find_call(self, key: str) -> Cancellation | None:
+        """Returns what ends the call of a key; None if it has ended."""
+        while key not in self._calls and self.answers.is_under_way(key):
+            await asyncio.sleep(_MOMENT)  # it has come, and is just about to begin
+        return self._calls.get(key)
 
     async def end(self) -> None:
         """Closes the rollout."""

@@ -35,6 +35,8 @@ from tvsnap.wire.errors import (
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
+RECEIVED_HEADER = "tvsnap-received"
+"""The keys of earlier requests about the same rollout or sandbox whose answers have come, between commas."""
 SECRET_HEADER = b"tvsnap-worker"
 REQUESTS = ("http", "websocket")
 """The kinds of scope of ASGI by which a client asks for something."""

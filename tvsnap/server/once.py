@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from tvsnap.model.errors import CallCancelled
@@ -12,6 +12,8 @@ from tvsnap.wire.errors import KeyReused
 
 T = TypeVar("T")
 LONGEST_KEY = 200
+MOST_AWAITED = 1000
+"""Answers that are kept at most for a client that says which ones have come."""
 MOST_REFUSED = 1000
 """Keys that are remembered for requests that have not come: a client may name any number of them."""
 
@@ -22,7 +24,7 @@ class Once(Generic[T]):
     def __init__(self, answers: int, keys: int | None = None) -> None:
         """
         Args:
-            answers: of how many requests, the latest ones, the answers are kept.
+            answers: of how many requests, the latest ones, the answers are kept, until it is said which ones have come.
             keys: how many keys are known; None for all. A key that is known is never done again.
         """
         self._answers = answers
@@ -30,6 +32,21 @@ class Once(Generic[T]):
         self._requests: dict[str, int] = {}
         self._kept: OrderedDict[str, asyncio.Future[T]] = OrderedDict()
         self._refused: OrderedDict[str, None] = OrderedDict()
+
+    def acknowledge(self, keys: Iterable[str]) -> None:
+        """Forgets answers that have come. From then on, all others are kept: a client may still ask for them.
+
+        Args:
+            keys: the keys of the requests.
+        """
+        self._answers = MOST_AWAITED
+        for key in keys:
+            self._kept.pop(key, None)
+
+    def is_under_way(self, key: str) -> bool:
+        """Returns whether the request of a key has been begun and is not done."""
+        answer = self._kept.get(key)
+        return answer is not None and not answer.done()
 
     def seen(self, key: str, request: int) -> asyncio.Future[T] | None:
         """Returns the answer to a request that has come before, which may be under way; None if it has not.

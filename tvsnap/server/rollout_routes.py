@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tvsnap.aio.rollout import AsyncRollout
+from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.model.arguments import check_outcome
 from tvsnap.model.calls import ToolResult
@@ -19,7 +20,15 @@ from tvsnap.model.grades import Verifier
 from tvsnap.server import bodies
 from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, RolloutAnswer, RolloutsAnswer, encode
 from tvsnap.server.held import GivenSandbox, HeldRollout
-from tvsnap.server.http import KEY_HEADER, Operation, decode, json_response, read_body, request_mark
+from tvsnap.server.http import (
+    KEY_HEADER,
+    RECEIVED_HEADER,
+    Operation,
+    decode,
+    json_response,
+    read_body,
+    request_mark,
+)
 from tvsnap.server.sandbox_routes import sandbox_answer
 from tvsnap.server.service import Service
 from tvsnap.server.tenants import Tenant, own_salt, tenant_of
@@ -187,7 +196,9 @@ class RolloutRoutes:
 
         async def work() -> bytes:
             try:
-                return self._answered(held, call.name, await self._make(held, call), began, request.scope)
+                with held.cancellable(key) as cancellation:
+                    result = await self._make(held, call, cancellation)
+                return self._answered(held, call.name, result, began, request.scope)
             except BaseException as error:
                 if key is not None and isinstance(error, Busy):
                     held.answers.forget(key)
@@ -199,10 +210,11 @@ class RolloutRoutes:
         held.used = time.monotonic()
         return held.rollout.try_hit(call.name, call.arguments, call.timeout, after=call.after, grade=call.grade)
 
-    async def _make(self, held: HeldRollout, call: bodies.Call) -> ToolResult:
+    async def _make(self, held: HeldRollout, call: bodies.Call, cancellation: Cancellation) -> ToolResult:
         """Makes a call that could not be answered at once."""
         with held.in_use():
             await held.rollout.settled()
+            cancellation.check()
             result = self._try_hit(held, call) if held.running == 1 else None
             if result is None:
                 with self._service.executing(held.tenant, held.rollout):
@@ -260,8 +272,8 @@ class RolloutRoutes:
         held = self._held(request)
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_FETCH, body)
-            with held.in_use(), self._service.executing(held.tenant, held.rollout):
+            asked, key = decode(_FETCH, body), request.headers.get(KEY_HEADER)
+            with held.in_use(), self._service.executing(held.tenant, held.rollout), held.cancellable(key):
                 fetched = await held.rollout.get(
                     asked.path, owners=asked.owners, limit=asked.limit, timeout=asked.timeout
                 )
@@ -315,10 +327,14 @@ class RolloutRoutes:
     async def cancel(self, request: Request) -> Response:
         """Ends the call that is being made; with the parameter `call`, that of this key, also if it is yet to come."""
         held, key = self._held(request), request.query_params.get("call")
-        if key is not None and held.answers.refuse(key):
+        if key is None:
+            return json_response(bodies.Answered(await self._service.in_thread(held.rollout.rollout.cancel)))
+        if held.answers.refuse(key):
             return json_response(bodies.Answered(True))
-        rollout = held.rollout.rollout
-        return json_response(bodies.Answered(await self._service.in_thread(rollout.cancel)))
+        call = await held.find_call(key)
+        if call is not None:
+            await self._service.in_thread(call.cancel)
+        return json_response(bodies.Answered(call is not None))
 
     async def list(self, request: Request) -> Response:
         """Lists the open rollouts."""
@@ -358,7 +374,9 @@ class RolloutRoutes:
         return json_response(bodies.Answered(known is not None))
 
     def _held(self, request: Request) -> HeldRollout:
-        return self._service.rollouts.find(request.path_params["id"], tenant_of(request))
+        held = self._service.rollouts.find(request.path_params["id"], tenant_of(request))
+        held.note_received(request.headers.get(RECEIVED_HEADER))
+        return held
 
     def _room_for(self, count: int, tenant: Tenant | None) -> contextlib.AbstractContextManager[None]:
         """Returns a block in which further rollouts of a tenant begin."""

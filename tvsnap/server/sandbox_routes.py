@@ -17,7 +17,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.server import bodies
 from tvsnap.server.bodies import SandboxAnswer, SandboxesAnswer, encode
 from tvsnap.server.held import HeldSandbox
-from tvsnap.server.http import Operation, decode, json_response, number_of
+from tvsnap.server.http import RECEIVED_HEADER, Operation, decode, json_response, number_of
 from tvsnap.server.service import Service
 from tvsnap.server.tenants import Tenant, tenant_of
 from tvsnap.wire.values import to_data
@@ -194,7 +194,9 @@ class SandboxRoutes:
         return json_response(await self._service.once(request, do, held.answers))
 
     def _held(self, request: Request) -> HeldSandbox:
-        return self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
+        held = self._service.sandboxes.find(request.path_params["id"], tenant_of(request))
+        held.note_received(request.headers.get(RECEIVED_HEADER))
+        return held
 
 
 async def make_sandboxes(

@@ -34,6 +34,16 @@ def environment(home: str, **told: Any) -> Any:
     return get_environment({"environment_class": NAME, "image": "terminal", "home": home, **told})
 
 
+@pytest.mark.parametrize("command", ["echo a\0b", "echo \ud83d x", "echo \ud83c\udf78 x"])
+def test_a_command_that_is_no_text_is_an_observation(home: str, command: str) -> None:
+    ours, theirs = environment(home), LocalEnvironment()
+    seen, right = (one.execute({"command": command}) for one in (ours, theirs))
+    assert (seen["output"], seen["returncode"]) == (right["output"], right["returncode"]) == ("", -1)
+    assert seen["exception_info"].startswith("An error occurred while executing the command: ")
+    assert ours.execute({"command": "echo on"})["output"] == "on\n"
+    ours.cleanup()
+
+
 def run(environment: Any, commands: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Returns what an agent that makes these commands comes to, and all that was said."""
     model = DeterministicModel(outputs=[make_output("", [{"command": command}]) for command in commands])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -13,9 +13,12 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from tvsnap.images.descriptions import values
 from tvsnap.images.descriptions.compose_files import read_compose
+from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.env_file import read_env_file
+from tvsnap.images.descriptions.go_values import command_words
 from tvsnap.images.descriptions.image_yaml import DockerfilePart
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase, FileCopy, ImageSpec
+from tvsnap.images.descriptions.variables import expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.model.images import ImageLimits
 from tvsnap.model.network import NO_NETWORK
@@ -91,32 +94,50 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, (str, dict)) else value
 
 
-def _words(value: object) -> object:
-    return shlex.split(value) if isinstance(value, str) else value
+def _words(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str):
+        return value
+    words, rest = command_words(value)
+    if rest:
+        values.place_of(info).notes.append(
+            f"{info.field_name}: no shell runs it, and Compose drops what follows: {rest}"
+        )
+    return words
 
 
-def _variables(value: object, info: ValidationInfo) -> dict[str, str]:
-    """Parses a mapping of names to values, or a list of NAME=value; a name alone refers to a value from outside."""
+def _variables(value: object, info: ValidationInfo) -> dict[str, str | None]:
+    """Parses a mapping of names to values, or a list of NAME=value.
+
+    A name alone has the value that `.env` gives it. Without one it is not set, even if a file of `env_file` sets it.
+    """
+    place = values.place_of(info)
     if isinstance(value, dict):
         pairs = [(str(name), None if item is None else values.scalar(item)) for name, item in value.items()]
     elif isinstance(value, list):
         texts = [values.scalar(item).partition("=") for item in value]
-        pairs = [(name, item if equals else None) for name, equals, item in texts]
+        pairs = [(name, item if equals else None) for name, equals, item in texts if name or equals]
     else:
         raise ValueError(f"must be a mapping, or a list of NAME=value, not {values.kind(value)}")
-    for name in [name for name, item in pairs if item is None]:
-        values.place_of(info).notes.append(f"{info.field_name} {name}: not taken from this machine's environment")
-    return {name: item for name, item in pairs if item is not None}
+    found = {name: place.variables.get(name) if item is None else item for name, item in pairs}
+    for name in [name for name, item in found.items() if item is None]:
+        place.notes.append(f"{info.field_name} {name}: not taken from this machine's environment")
+    return found
 
 
-Variables = Annotated[dict[str, values.Text], BeforeValidator(_variables)]
+def _set_variables(value: object, info: ValidationInfo) -> dict[str, str]:
+    return {name: item for name, item in _variables(value, info).items() if item is not None}
+
+
+Variables = Annotated[dict[str, values.Text | None], BeforeValidator(_variables)]
+"""Values by name; None for a name that is not to be set."""
+SetVariables = Annotated[dict[str, values.Text], BeforeValidator(_set_variables)]
 Words = Annotated[values.Many[values.Scalar], BeforeValidator(_words)]
 Strings = Annotated[values.Many[values.Scalar], BeforeValidator(_strings)]
 """A list, or a single string."""
 
 
 class _Build(DockerfilePart):
-    args: Variables = values.UNSAID
+    args: SetVariables = values.UNSAID
     text: values.Text = values.UNSAID
 
     @model_validator(mode="before")
@@ -230,8 +251,11 @@ class Service(values.Loose):
 
     def variables(self, place: values.Place) -> dict[str, str]:
         """Returns its environment: that of its files, and its own, which takes precedence."""
-        found = {name: value for file in self.env_file for name, value in file.variables(place.variables).items()}
-        return {**found, **self.environment}
+        found: dict[str, str] = {}
+        for file in self.env_file:  # which may refer to those before
+            found |= file.variables({**place.variables, **found})
+        both = {**found, **self.environment}
+        return {name: value for name, value in both.items() if value is not None}
 
     @property
     def limits(self) -> ImageLimits:
@@ -304,6 +328,7 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     """
     missing: list[str] = []
     known = {**read_env_file(path.parent / ".env"), **harness}
+    known.setdefault("COMPOSE_PROJECT_NAME", _project_name(path, known))
     document = read_compose(path, spec.folder, known, missing.append)
     notes: list[str] = []
     document = _with_lent(document, path, known, notes)
@@ -339,6 +364,14 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
             *(f"${name}: not set, so it is empty" for name in dict.fromkeys(missing)),
         ),
     )
+
+
+def _project_name(path: Path, known: Mapping[str, str]) -> str:
+    """Returns what Compose calls the project of a file: its `name`, or else the name of its folder."""
+    document = load_yaml(path, of_compose=True)
+    said = document.get("name") if isinstance(document, dict) else None
+    name = expand(said, known) if isinstance(said, str) else path.resolve().parent.name
+    return re.sub("[^-_a-z0-9]", "", name.lower()).lstrip("_-")
 
 
 _LENT = {"secrets": "/run/secrets", "configs": "/"}

@@ -74,7 +74,7 @@ class _Reader:
 
     def _load(self, path: Path, known: Mapping[str, str]) -> Any:
         if path not in self.loaded:
-            self.loaded[path] = load_yaml(path)
+            self.loaded[path] = load_yaml(path, of_compose=True)
         try:
             return _expanded(self.loaded[path], known, self.missing)
         except VariableMissing as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from tvsnap.images.descriptions.go_values import plain_value
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.images.small_files import read_small_text
 
@@ -19,10 +20,13 @@ else:
     import tomli as tomllib
 
 
-def load_yaml(path: Path) -> Any:
-    """Reads a YAML file; raises ImageSpecError if it is unreadable or invalid."""
+def load_yaml(path: Path, *, of_compose: bool = False) -> Any:
+    """Reads a YAML file, `of_compose` with the values that Docker Compose reads.
+
+    Raises ImageSpecError if it is unreadable or invalid.
+    """
     try:
-        value = yaml.load(_text(path), Loader=_Loader)
+        value = yaml.load(_text(path), Loader=_ComposeLoader if of_compose else _Loader)
         if _size(value, {}) > _MOST_VALUES:
             raise ImageSpecError(f"{path}: its aliases stand for more than {_MOST_VALUES:,} values")
         return value
@@ -143,6 +147,18 @@ _Loader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_BOOL, re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF"))
+
+
+class _ComposeLoader(_Loader):
+    """YAML as Docker Compose reads it; see `go_values`."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        is_plain = kind is yaml.ScalarNode and implicit[0] and value != "<<"
+        return _PLAIN if is_plain else super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+
+
+_PLAIN = "!plain"
+_ComposeLoader.add_constructor(_PLAIN, lambda _, node: plain_value(node.value))
 
 
 def _yaml_reason(error: yaml.YAMLError) -> str:

@@ -38,7 +38,7 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bo
     if not path.is_file():
         return {}
     try:
-        text = read_small_text(path, "replace").replace("\r\n", "\n")
+        text = read_small_text(path, "replace").removeprefix("\ufeff")
     except OSError as error:
         raise ImageSpecError(f"{path}: {error.strerror}") from None
     if raw:

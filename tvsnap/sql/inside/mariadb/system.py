@@ -140,6 +140,8 @@ class MariaDB(DatabaseSystem):
             answer.code, answer.timed_out, answer.unparsed = "70100", True, False
         else:
             answer.messages = self._messages(answer, replies)
+        if answer.error and replies:
+            answer.error = f"statement {len(replies) + 1}: {answer.error}"
         if elsewhere:
             self._return()
         return answer

@@ -1,6 +1,7 @@
 """One connection to PostgreSQL by libpq: statements within a time, in bounded memory, and values for rows.
 
-Statements use the simple protocol: a text may contain several, and values come in the database system's own text.
+Statements use the simple protocol, one message for each of a text, as `psql` does: each is a transaction of its own,
+unless one is open. Values come in the database system's own text.
 Functions that connect raise `Refused`, and queries of our own `StatementFailed`.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import select
 import signal
 import time
@@ -21,6 +23,7 @@ from ..results import binary
 from ..system import Answer, Result, StatementFailed
 from .ledger import Ledger
 from .server import PORT, SOCKETS, USER
+from .statements import statements
 from .values import codec, conninfo, plain, refusal, value
 
 CONNECT_SECONDS = 20.0
@@ -35,6 +38,7 @@ KEPT_MESSAGES = 100
 _TIMELESS = (b"WARNING", b"NOTICE")
 """Messages of a statement that do not say how long something took. Those for the server's log (LOG, DEBUG), which a
 session can request, may do so, and those of VACUUM VERBOSE and the like (INFO)."""
+_COMMITS = re.compile(r"\s*(commit|end)\b", re.IGNORECASE)
 _UNREAD = frozenset(("42601", "42883", "42P01", "42703"))
 """Errors of syntax, and of unknown names: reported before any part of a text is executed."""
 
@@ -73,6 +77,7 @@ class Connection:
         self._cancelled = False
         self._deadline = 0.0
         self._said = _Said()
+        self._room = KEPT_BYTES  # for the rows of the request
         where = {"host": SOCKETS, "port": PORT, "user": USER, "dbname": database, "application_name": name}
         how = {"client_encoding": "UTF8", "sslmode": "disable", "gssencmode": "disable"}
         options = "-c track_counts=off -c track_activities=off" if hidden else ""
@@ -140,11 +145,8 @@ class Connection:
         self.listen()
         if not self.alive:  # its end may have been received before, by an observation
             return Answer(error=LOST, code=LOST_CODE, lost=True)
-        tags: List[str] = []
-        answer = self._execute(query, timeout, max_rows, tags, value)
-        if self.alive:
-            self.ledger.note(query, tags, self.idle)
-        else:
+        answer = self._run(query, timeout, max_rows)
+        if not self.alive:
             answer.lost = True
             answer.error = f"{answer.error}\n{LOST}".lstrip()
         self._take_notifications()
@@ -154,12 +156,40 @@ class Connection:
             answer.messages.append(f"({said.more} more messages)")
         return answer
 
+    def _run(self, query: str, timeout: float, max_rows: int) -> Answer:
+        """Runs the statements one by one. Where one fails, the next ones are run nevertheless, as by `psql`."""
+        escapes = self._libpq.parameter_status(b"standard_conforming_strings") == b"off" and "\\" in query
+        parts = [query] if escapes else statements(query)
+        answer, until, failed = Answer(unparsed=True), time.monotonic() + timeout, []
+        self._room = KEPT_BYTES
+        for number, part in enumerate(parts, 1):
+            left, tags = until - time.monotonic(), []  # type: float, List[str]
+            if left > 0:
+                one = self._execute(part, left, max_rows, tags, value)
+            else:
+                one = Answer(error="ERROR:  not executed", code="57014", timed_out=True)
+            if self.alive:
+                self.ledger.note(part, tags, self.idle)
+            answer.results += one.results
+            answer.unparsed = answer.unparsed and one.unparsed
+            if tags == ["ROLLBACK"] and _COMMITS.match(part):
+                self._said.add(f"{_place(number, parts)}the transaction had failed, and was rolled back")
+            if one.error:
+                late = f"\nThe timeout of {timeout:g} s has passed." if one.timed_out else ""
+                failed.append(f"{_place(number, parts)}{one.error}{late}")
+                answer.code = answer.code or one.code
+            if one.timed_out or not self.alive:
+                answer.timed_out = one.timed_out
+                break
+        answer.error = "\n".join(failed)
+        return answer
+
     def look(self) -> None:
         self.ledger.note("", ["SELECT"], self.idle)
 
     def ask(self, query: str, seconds: float = ASK_SECONDS) -> List[List[Optional[str]]]:
         """Returns the rows of one statement of our own, values as the database system's text."""
-        kept, self._said = self._said, _Said()
+        kept, self._said, self._room = self._said, _Said(), KEPT_BYTES
         answer = self._execute(query, seconds, 1 << 60, [], plain)
         self._said = kept
         if not self.alive:
@@ -212,7 +242,6 @@ class Connection:
     def _collect(
         self, answer: Answer, max_rows: int, tags: List[str], read: Callable[[bytes, int, str], Any], encoding: str
     ) -> None:
-        room = KEPT_BYTES
         current = Result()
         types: List[int] = []
         for result in iter(self._next, None):
@@ -223,11 +252,11 @@ class Connection:
                 if current.columns is None:
                     current.columns = _names(result, encoding)
                     types = [result.ftype(column) for column in range(len(current.columns))]
-                if len(current.rows) >= max_rows or room <= 0:
+                if len(current.rows) >= max_rows or self._room <= 0:
                     current.more = True
                     continue
                 values = [result.get_value(0, column) for column in range(len(types))]
-                room -= sum(len(one or b"") + 50 for one in values)
+                self._room -= sum(len(one or b"") + 50 for one in values)
                 row = [None if one is None else read(one, types[at], encoding) for at, one in enumerate(values)]
                 current.rows.append(row)
             elif status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
@@ -238,24 +267,24 @@ class Connection:
                 current = Result()
             elif status == pq.ExecStatus.COPY_OUT:
                 current.columns = ["copy"]
-                self._copy_out(current, max_rows, room, result.binary_tuples, encoding)
+                self._copy_out(current, max_rows, result.binary_tuples, encoding)
             elif status == pq.ExecStatus.COPY_IN:
                 self._libpq.put_copy_end(b"there is nothing to read: use INSERT, or COPY from a file or a program")
             elif status != pq.ExecStatus.EMPTY_QUERY:
                 current = Result()
                 self._failed(result, answer, tags)
 
-    def _copy_out(self, into: Result, max_rows: int, room: int, raw: bool, encoding: str) -> None:
+    def _copy_out(self, into: Result, max_rows: int, raw: bool, encoding: str) -> None:
         while True:
             size, data = self._libpq.get_copy_data(1)
             if size < 0:
                 return
             if not size:
                 self._wait()
-            elif len(into.rows) >= max_rows or room <= 0:
+            elif len(into.rows) >= max_rows or self._room <= 0:
                 into.more = True
             else:
-                room -= size + 50
+                self._room -= size + 50
                 line = bytes(data)
                 into.rows.append([binary(line) if raw else line.decode(encoding, "backslashreplace").rstrip("\n")])
 
@@ -360,6 +389,11 @@ def _tag(result: Any, current: Result) -> str:
     if verb == "SELECT" and current.columns is None:
         return "SELECT INTO"
     return " ".join(words) if verb == "DISCARD" else verb
+
+
+def _place(number: int, parts: List[str]) -> str:
+    """Returns which of several statements is meant, for the beginning of a message."""
+    return f"statement {number} of {len(parts)}: " if len(parts) > 1 else ""
 
 
 def _quoted(name: bytes) -> str:

@@ -113,7 +113,7 @@ class SQLite(DatabaseSystem):
             answer.error, answer.code, answer.unparsed = str(error), _code(error), isinstance(error, LookupError)
             return answer
         with connection.limited(timeout, query):
-            for statement in statements(query):
+            for number, statement in enumerate(statements(query), 1):
                 was_open = connection.in_transaction
                 try:
                     if time.monotonic() >= deadline:  # statements that are short one by one
@@ -124,6 +124,10 @@ class SQLite(DatabaseSystem):
                     answer.code = _code(error)
                     answer.unparsed = not answer.results and bool(_UNPARSED.fullmatch(answer.error))
                     answer.timed_out = time.monotonic() >= deadline and answer.code.startswith(_CUT_SHORT)
+                    if answer.timed_out:
+                        answer.error += f"; the timeout of {timeout:g} s has passed"
+                    if number > 1:
+                        answer.error = f"statement {number}: {answer.error}"
                     if was_open and not connection.in_transaction:
                         answer.messages.append("the transaction was rolled back")
                     break
