@@ -117,6 +117,8 @@ class Guest:
         self._silent = False  # waiting for the shell was in vain, and it got nothing to do since
         self._has_run = True  # something has run, and the shell may be about to report its state
         self._heeding = True  # interrupts are passed on
+        self._terminal: tuple[str, tuple[bytes, int, int]] | None = None  # as told last, with `GuestInfo.inner`
+        self.requests = 0  # that were sent
 
     def __del__(self) -> None:
         if not self._given_away:
@@ -273,7 +275,15 @@ class Guest:
         """Returns the results of `terminal` and `info`, by one exchange."""
         self._first += _frame("t")
         self._send("i")
-        return self._told_terminal(), self._told_info()
+        told, info = self._told_terminal(), self._told_info()
+        self._terminal = info.inner, told
+        return told, info
+
+    def terminal_of(self, info: GuestInfo) -> tuple[bytes, int, int]:
+        """Returns the result of `terminal` while `info` holds; PID 1 is asked if the terminal has changed since."""
+        if self._terminal is None or self._terminal[0] != info.inner:
+            self._terminal = info.inner, self.terminal()
+        return self._terminal[1]
 
     def info(self) -> GuestInfo:
         self._send("i")
@@ -303,6 +313,7 @@ class Guest:
 
         Of `count` bytes sent to that terminal, `shown` were kept; its shell was given `commands` commands.
         """
+        self._terminal = None
         self._send("p", shown, count, commands)
         self._expect("P")
 
@@ -340,6 +351,7 @@ class Guest:
 
     def _send(self, operation: str, *fields: str | int | bytes) -> None:
         first, self._first = self._first, b""
+        self.requests += 1
         self._deadline = time.monotonic() + GRACE
         try:
             with self._sending:

@@ -35,6 +35,7 @@ from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.process_report import OpenFile, ShellHold
+from tvsnap.sandboxes.processes.procfs import read
 from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, without_clock
 
 MOST_BYTES = 1 << 30  # read for one digest
@@ -115,6 +116,7 @@ def digest(
     outside: Path,
     changes: int,
     reported: tuple[bytes | None, GuestInfo] | None = None,
+    stands: Callable[[], bool] = lambda: False,
 ) -> str | None:
     """Returns the digest of a sandbox; see `Sandbox.digest`.
 
@@ -129,12 +131,13 @@ def digest(
         outside: the directory of its PID 1 in the host's /proc.
         changes: how many calls have changed its state; future process ids depend on it.
         reported: the result of `Guest.report`, possibly outdated.
+        stands: returns whether nothing has run inside since `reported`. If something has, all is looked at anew.
     """
     try:
         if reported is not None:
             with contextlib.suppress(_Changed):
-                return _digest(guest, reports, processes, files, outside, changes, reported)
-        return _digest(guest, reports, processes, files, outside, changes, guest.report())
+                return _digest(guest, reports, processes, files, outside, changes, reported, stands)
+        return _digest(guest, reports, processes, files, outside, changes, guest.report(), None)
     except SandboxDied:
         raise
     except (_Changed, Incomparable, OSError, InfrastructureError):  # for example, a directory is too deep to be listed
@@ -149,6 +152,7 @@ def _digest(
     outside: Path,
     changes: int,
     reported: tuple[bytes | None, GuestInfo],
+    stands: Callable[[], bool] | None,
 ) -> str:
     """Returns the digest of a sandbox; raises _Changed if it is not as `reported`."""
     dump, info = reported
@@ -163,8 +167,12 @@ def _digest(
         hasher.update(_record(text))
     with files() as found:
         told = _files(found)
-    (shown, columns, rows), now = guest.terminal_and_info()
-    if now != info:
+    if stands is None:
+        (shown, columns, rows), now = guest.terminal_and_info()
+        same = now == info
+    else:
+        (shown, columns, rows), same = guest.terminal_of(info), stands()
+    if not same:
         raise _Changed
     hasher.update(_record(f"{hashlib.sha256(shown).hexdigest()} {info.shown} {columns} {rows}"))
     hasher.update(told)
@@ -231,9 +239,7 @@ def _check_network(outside: Path) -> None:
     """Raises Incomparable if there are sockets of no process, such as those in TIME_WAIT."""
     for name in ("sockstat", "sockstat6"):
         with contextlib.suppress(FileNotFoundError):  # no IPv6
-            with open(f"{outside}/net/{name}", "rb", buffering=0) as file:
-                said = file.read()
-            if any(map(int, _SOCKETS.findall(said))):
+            if any(map(int, _SOCKETS.findall(read(f"{outside}/net/{name}")))):
                 raise Incomparable("there are sockets")
 
 

@@ -126,6 +126,13 @@ class Watch:
             time.sleep(_SETTLE_PAUSE)  # the shell has just reported its state, and is about to sleep
         return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
 
+    def has_stood_still(self, pid: int) -> bool:
+        """Whether a process has not run since the last look, which found out what it may do by itself."""
+        seen = self._seen.get(pid)
+        with contextlib.suppress(OSError):  # it has ended
+            return seen is not None and ran([pid], _MOST_THREADS)[pid] == seen[0]
+        return False
+
     def _look(
         self, leave_out: set[int], now: float, passing: list[Connection], there: Collection[int] | None
     ) -> list[Unrest]:
