@@ -74,6 +74,11 @@ def crowding() -> float:
     return max(1.0, running() / len(os.sched_getaffinity(0)))
 
 
+def is_idle() -> bool:
+    """Returns whether a processor of this machine has nothing to do at the moment."""
+    return running() + 1 < len(os.sched_getaffinity(0))
+
+
 def running() -> int:
     """Returns how many threads of this machine run or could run at the moment, without the calling one."""
     threads, _, _ = _read(_LOADAVG).split()[3].partition("/")

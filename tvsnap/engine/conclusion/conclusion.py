@@ -18,6 +18,7 @@ from tvsnap.engine.position import Position
 from tvsnap.engine.supply.dating import redate
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import StepRow
+from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
 
@@ -69,7 +70,8 @@ class Conclusions:
         """Observes a sandbox again after a snapshot; returns whether it is alive."""
         try:
             live.look_again(self._recipe.environment.observe)
-            live.sandbox.note()
+            if load.is_idle():  # else the next call does it, if it has to be done
+                live.sandbox.note()
         except InfrastructureError:
             return False
         return True

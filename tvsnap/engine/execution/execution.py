@@ -84,7 +84,7 @@ class Execution:
             live.observation = environment.observe(live.sandbox)
         looking_s = time.thread_time() - began
         self._cursor.make_up_time(live, cancellation)
-        if looks and not tool.read_only:
+        if looks and not tool.read_only and not environment.surely_changes(call, live.observation):
             began = time.thread_time()
             live.sandbox.note()
             looking_s += time.thread_time() - began

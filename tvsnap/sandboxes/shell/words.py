@@ -10,6 +10,7 @@ Whatever looks like a command word counts as one; a text that cannot be parsed m
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ _TRANSPARENT = frozenset({
 _VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES")
 """Variables whose assignment has hidden effects."""
 _REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
+_WRITES = re.compile(r"(?:[0-9]+|\{\w+\})?(?:>|>>|>\||&>|&>>)")
+"""Redirections that write to a file."""
+_EDITS = re.compile(r"(?:[ \t]+-\S*)*[ \t]+(?:-[a-zA-Z]*i|--in-place)")
+"""What follows `sed` if it writes to the files that it reads."""
 _ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)
 _ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
 """Brackets that are words of their own, and not patterns."""
@@ -62,6 +67,21 @@ class _Unreadable(Exception):
 def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
     """Whether a command may change state that its shell does not report; see `hidden_commands` for `hidden`."""
     return ANY in hidden or _changes(command, hidden)
+
+
+def writes_files(command: str) -> bool:
+    """Whether a command writes to files, by a redirection or `sed -i`; False if it cannot be parsed.
+
+    It may turn out not to, as where it ends before.
+    """
+    if len(command) > _MOST:
+        return False
+    reader = _Reader(command)
+    with contextlib.suppress(_Unreadable, RecursionError):
+        for word, _, end in reader.command_words():
+            if reader.writes or (word == "sed" and _EDITS.match(command, end)):
+                return True
+    return reader.writes
 
 
 def hidden_commands(functions: str, aliases: str, traps: str, builtins: str) -> frozenset[str]:
@@ -183,6 +203,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._delimiters: list[tuple[str, bool]] = []  # of here-documents that begin after this line
+        self.writes = False  # a redirection that it came by writes to a file
 
     def command_words(self) -> Iterator[tuple[str, bool, int]]:
         """Yields each word that may name a command, whether it is literal, and its end.
@@ -301,6 +322,8 @@ class _Reader:
         while self._text[self._at : self._at + 1] in (" ", "\t"):
             self._at += 1
         target, _ = self._word()
+        if _WRITES.fullmatch(operator[0]) and not target.startswith("/dev/"):
+            self.writes = True
         if operator[0].endswith(("<<", "<<-")) and not operator[0].endswith("<<<"):
             self._delimiters.append((target, operator[0].endswith("-")))
 
