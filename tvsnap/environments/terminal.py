@@ -16,7 +16,7 @@ from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.observations import Command, Observation, Outcome
 from tvsnap.model.side_by_side import MOST_COMMANDS
 from tvsnap.sandboxes.protocol import Sandbox
-from tvsnap.sandboxes.shell.words import may_change_unseen, writes_files
+from tvsnap.sandboxes.shell.words import may_change_unseen, writes
 
 DEFAULT_WAIT = 1.0
 LOST = "[the shell ended, and its variables and working directory with it; a fresh one takes its place]\n"
@@ -155,11 +155,11 @@ class TerminalEnvironment(ToolEnvironment):
         super().__init__(name, version, (*tools, *TOOLS), services)
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
-        """See `Environment.surely_changes`: what writes to files does, and what may hide a change."""
+        """See `Environment.surely_changes`: what writes to files or sets variables does, and what may hide a change."""
         if call.name not in (bash.name, execute.name):
             return False
         command, hidden = call.arguments["command"], frozenset() if before is None else before.hidden
-        return writes_files(command) or (call.name == bash.name and may_change_unseen(command, hidden))
+        return writes(command) or (call.name == bash.name and may_change_unseen(command, hidden))
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         """See `Environment.unchanged`: compares the observations, unless the shell may hide a change."""

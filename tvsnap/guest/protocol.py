@@ -39,6 +39,8 @@ BARE = {"TVSNAP_BARE": "1"}
 """The last variable in PID 1's environment: the shell reads no startup file, since it is to be made like another."""
 GRACE = 20.0
 """Seconds after a call's timeout until PID 1 counts as dead; it ends a call within 2 s of its timeout."""
+_REPORTING = 0.001
+"""Seconds that a shell takes, at least, to report its state after a command."""
 _LARGEST_ANSWER = 16 * MIB
 """Bytes of any answer except a call's output. The shell's state is the largest; PID 1 allows half of this for it."""
 _MOST_PARTS = 3
@@ -255,12 +257,13 @@ class Guest:
                 self._silent = kind == "L"
                 return None
             time.sleep(pause)
-            pause = min(pause * 1.05, 0.02)
+            pause = min(pause * 1.5, 0.02)
 
     def report(self) -> tuple[bytes | None, GuestInfo]:
         """Returns the results of `shell_state` and `info`, by one exchange unless the shell has to be waited for."""
         if self._has_run:
             self._has_run = False
+            time.sleep(_REPORTING)  # no shell is quicker
             return self.shell_state(), self.info()
         self._first += _frame("s")
         self._send("i")

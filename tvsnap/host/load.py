@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +15,8 @@ _STAT = "/proc/stat"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PRESSURE = "/proc/pressure/cpu"
 _LONGEST = 4096
+_FRESH = 0.02
+"""Seconds for which what the whole machine was told to wait is not asked for again: many sandboxes do so at once."""
 
 
 class Load(NamedTuple):
@@ -21,8 +25,8 @@ class Load(NamedTuple):
     Attributes:
         throttled: seconds for which it was stopped, as it had used up its processor quota.
         waited: seconds during which something runnable waited for a processor: of the group where the kernel counts
-            that for each (control groups of version 2), else of the whole machine; 0 where the kernel does not count
-            it.
+            that for each (control groups of version 2), else of the whole machine, up to `_FRESH` seconds ago; 0 where
+            the kernel does not count it.
         used: seconds of processor time that its processes have used; 0 where that is not known.
     """
 
@@ -37,10 +41,11 @@ class Load(NamedTuple):
 class LoadGauge:
     """Reads the `Load` of the control group that a process is in."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, limited: bool = True) -> None:
         """
         Args:
             pid: the process, as this machine sees it.
+            limited: whether its group may have a processor quota.
         """
         group = _group(pid, "cpu") or _group(pid, "")
         self._stat = "" if group is None else f"{group}/cpu.stat"
@@ -48,13 +53,16 @@ class LoadGauge:
         self._pressure = own if os.path.exists(own) else _PRESSURE
         counting = _group(pid, "cpuacct")  # of version 1; version 2 counts processor time in `cpu.stat`
         self._usage = "" if counting is None else f"{counting}/cpuacct.usage"
+        if self._usage and not limited:
+            self._stat = ""
 
     def read(self) -> Load:
         """Returns what was counted so far; zeros for what is not known."""
         throttled, used = _of_stat(_read(self._stat))
         if self._usage:
             used = int(_read(self._usage) or 0) / 1e9
-        return Load(throttled, _waited(_read(self._pressure)), used)
+        waited = _machine_waited() if self._pressure == _PRESSURE else _waited(_read(self._pressure))
+        return Load(throttled, waited, used)
 
 
 def busy_seconds() -> float:
@@ -125,6 +133,19 @@ def _of_stat(stat: str) -> tuple[float, float]:
 def _waited(pressure: str) -> float:
     """Returns the seconds of `some` (the kernel's accounting/psi.rst)."""
     return int(pressure.partition("total=")[2].partition("\n")[0]) / 1e6 if pressure.startswith("some") else 0.0
+
+
+def _machine_waited() -> float:
+    """Returns the seconds during which something on this machine waited for a processor, up to `_FRESH` seconds ago."""
+    global _last_waited
+    when, seconds = _last_waited
+    if time.monotonic() - when > _FRESH:
+        seconds = _waited(_read(_PRESSURE))
+        _last_waited = (time.monotonic(), seconds)
+    return seconds
+
+
+_last_waited = (-math.inf, 0.0)
 
 
 def _read(path: str, most: int = _LONGEST) -> str:

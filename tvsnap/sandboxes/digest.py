@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tvsnap.guest.protocol import Guest, GuestInfo
+from tvsnap.host.libc import closing
 from tvsnap.host.native import DEVICES
 from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
@@ -228,7 +229,7 @@ def _check_opened(file: OpenFile, root: Path) -> None:
     if file.target in _OPENED:
         return
     if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
-        with paths.directory(root) as top, paths.closing(paths.open_beneath(top, file.target)) as found:
+        with paths.directory(root) as top, closing(paths.open_beneath(top, file.target)) as found:
             mode = os.fstat(found).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return
@@ -365,12 +366,12 @@ class _Reader:
         remembered = self._files.image.contents
         if str(place) not in remembered:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME
-            with paths.closing(os.open(place, flags)) as descriptor:
+            with closing(os.open(place, flags)) as descriptor:
                 remembered[str(place)] = self._read(descriptor, UID_BASE, attributes=True)
         return remembered[str(place)]
 
     def _open(self, entry: Entry, flags: int) -> contextlib.AbstractContextManager[int]:
-        return paths.closing(paths.open_beneath(self._files.root, entry.path, flags))
+        return closing(paths.open_beneath(self._files.root, entry.path, flags))
 
     def _read(self, descriptor: int, id_base: int, *, attributes: bool) -> str:
         size = os.fstat(descriptor).st_size

@@ -17,7 +17,7 @@ from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.dating import redate
 from tvsnap.engine.supply.recipe import Recipe
-from tvsnap.graph import StepRow
+from tvsnap.graph import Edge, StepRow
 from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
@@ -93,7 +93,7 @@ class Conclusions:
             left = Aftermath(unchanged=False)
             if usable:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
-            position = self._recorder.record(executed, left, step)
+            position, edge = self._recorder.record(executed, left, step)
             changed = position.state != executed.at.state
             if changed:
                 live.state, live.since = position.state, executed.ended
@@ -106,8 +106,8 @@ class Conclusions:
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
-            if kept and left.digest is not None:
-                self._agree_on_times(live, executed)
+            if kept and left.digest is not None and edge is not None:
+                self._agree_on_times(live, executed, edge)
             working_s, keeping = time.thread_time() - began, time.perf_counter()
             if kept:
                 usable = self._snapshot(live, position, exposed)
@@ -139,20 +139,21 @@ class Conclusions:
             working_s += executed.looking_s
             worth.add(self._recipe.image.digest, working_s=working_s, acquiring_s=keeping_s)
 
-    def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
+    def _agree_on_times(self, live: LiveSandbox, executed: Executed, edge: Edge) -> None:
         """Redates the files that a call has written to when the call was first recorded, if it was recorded before.
+
+        `edge` is its record.
 
         Where that fails, the files keep their times, as in a run without the cache.
 
         Raises:
             InfrastructureError: the sandbox ended.
         """
-        graph = self._context.graph
-        edge = graph.edge_to(live.state)
         seconds = time.monotonic() - executed.ended + executed.result.duration
-        if edge is not None and edge.created < time.time() - seconds:
+        if edge.created < time.time() - seconds:
             with contextlib.suppress(InfrastructureError):
-                redate(live.sandbox, self._recipe, edge, executed.began, graph.edge_to(executed.at.state))
+                earlier = self._context.graph.edge_to(executed.at.state)
+                redate(live.sandbox, self._recipe, edge, executed.began, earlier)
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:

@@ -160,7 +160,7 @@ class LocalSandbox(Networked, Rewindable):
         self._sight: _Sight | None = None  # of the last observation
         self._files = SeenFiles(self.layer / "upper", tree, look)
         self._shell = (0, 0)  # process ids inside and on the host
-        self._gauge = LoadGauge(init)
+        self._gauge = LoadGauge(init, limited=bool(self.limits.cpus))
         self._closing = threading.Lock()
         self._closed = False
 

@@ -69,8 +69,8 @@ def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
     return ANY in hidden or _changes(command, hidden)
 
 
-def writes_files(command: str) -> bool:
-    """Whether a command writes to files, by a redirection or `sed -i`; False if it cannot be parsed.
+def writes(command: str) -> bool:
+    """Whether a command writes to files, by a redirection or `sed -i`, or sets a variable; False if it is not parsed.
 
     It may turn out not to, as where it ends before.
     """
@@ -203,7 +203,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._delimiters: list[tuple[str, bool]] = []  # of here-documents that begin after this line
-        self.writes = False  # a redirection that it came by writes to a file
+        self.writes = False  # it came by a redirection that writes to a file, or an assignment
 
     def command_words(self) -> Iterator[tuple[str, bool, int]]:
         """Yields each word that may name a command, whether it is literal, and its end.
@@ -212,6 +212,7 @@ class _Reader:
         """
         text = self._text
         expected, skip = True, 0  # whether a command word comes next, or after how many other words
+        assigned = False  # before a command word, which alone would see it
         while self._at < len(text):
             char = text[self._at]
             if char in " \t":
@@ -228,6 +229,7 @@ class _Reader:
             elif char in _ENDS:
                 self._at += 1
                 expected = True
+                self.writes, assigned = self.writes or assigned, False
                 if char == "\n":
                     self._pass_documents()
             else:
@@ -240,12 +242,16 @@ class _Reader:
                     expected = False
                 elif plain and word in ("function", "for", "select", "case"):
                     expected, skip = False, 1 if word == "function" else 0
-                elif _ASSIGNMENT.match(word) or (plain and word.startswith("-")):
+                elif _ASSIGNMENT.match(word):
+                    assigned = True
+                elif plain and word.startswith("-"):
                     pass
                 else:
+                    assigned = False
                     expected = plain and word in _TRANSPARENT
                     if not expected:
                         yield word, plain, self._at
+        self.writes = self.writes or assigned
         if self._delimiters:
             raise _Unreadable
 
