@@ -38,7 +38,7 @@ EXPORTED int look_files(struct files *files, int directory, double seconds, stru
 EXPORTED int look_holds(const int *pids, const int *kinds, int count, double seconds, struct told *told); /* see holds.h */
 EXPORTED int look_ran(const int *pids, int count, int most, struct told *told);
 EXPORTED int look_threads(int pid, struct told *told);
-EXPORTED int look_shell(int pid, int with_signals, struct told *told);
+EXPORTED int look_shell(int pid, struct told *told);
 EXPORTED int look_descriptors(int pid, int most, struct told *told);
 EXPORTED void look_told_free(struct told *told);
 EXPORTED void look_files_free(struct files *files);

@@ -56,7 +56,7 @@ static int add_descriptor(struct text *to, int pid, int process, const char *num
     if ((told = read_proc(pid, name, info, sizeof info)) < 0) return errno;
     if (sscanf(info, "pos: %lld flags: %31s", &position, flags) != 2) return EIO;
     bool locked = strstr(info, "\nlock:") || (size_t)told == sizeof info - 1; /* or info may be incomplete */
-    int error = process < 0 ? 0 : find_signalled(process, atoi(number), &signalled);
+    int error = find_signalled(process, atoi(number), &signalled);
     if (error) return error;
     int length = snprintf(line, sizeof line, "%.20s %lld %s %d %d ", number, position, flags, locked, signalled);
     return add_text(to, line, (size_t)length) && add_text(to, target, (size_t)n) && add_text(to, "", 1) ? 0 : ENOMEM;
@@ -77,16 +77,16 @@ static int add_descriptors(struct text *to, int pid, int process) {
 
 /* Finds what a shell holds but does not report: `START NICE DELETED PROCESSORS`, the third of which is 1 if its
  * directory was deleted, then `NUMBER POSITION FLAGS LOCKED SIGNALLED TARGET` for each descriptor; each with a zero
- * byte. Without `with_signals`, SIGNALLED is always 0. */
-int look_shell(int pid, int with_signals, struct told *told) {
+ * byte. */
+int look_shell(int pid, struct told *told) {
     static const char gone[] = " (deleted)";
     static const size_t mark = sizeof gone - 1;
     char directory[PATH_MAX], line[2 * LONGEST_NAME], status[USUAL_STATUS];
     struct text found = {0};
     struct life life;
     snprintf(line, sizeof line, "/proc/%d/cwd", pid);
-    int process = with_signals ? open_process(pid) : -1;
-    int error = !with_signals || process >= 0 ? 0 : errno;
+    int process = open_process(pid);
+    int error = process >= 0 ? 0 : errno;
     if (!error && !read_life(pid, &life)) error = ESRCH;
     ssize_t n = error ? 0 : readlink(line, directory, sizeof directory);
     if (n < 0) error = errno;

@@ -24,7 +24,7 @@ int main(int count, char **arguments) {
         print(result, &told);
         result = look_descriptors(pid, most, &told);
         print(result, &told);
-        result = look_shell(pid, 1, &told);
+        result = look_shell(pid, &told);
         print(result, &told);
         result = look_holds(&pid, &kind, 1, 10, &told);
         print(result, &told);

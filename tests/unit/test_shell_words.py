@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tvsnap.model.limits import MIB
-from tvsnap.sandboxes.shell.words import ANY, hidden_commands, may_change_unseen
+from tvsnap.sandboxes.shell.words import ANY, hidden_commands, may_change_unseen, writes
 
 NONE: frozenset[str] = frozenset()
 
@@ -45,6 +45,34 @@ def test_commands_that_leave_it(command: str) -> None:
 )  # fmt: skip
 def test_commands_that_may_change_it(command: str) -> None:
     assert may_change_unseen(command, NONE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo a > f", "echo a >> f", "cat <<'EOF' > f\nx\nEOF", "ls &> f", "make >log 2>&1", "cat a >| f", "> f",
+        "(ls) > f", "for i in 1 2; do echo $i > f$i; done", 'echo a > "$f"', "sed -i s/a/b/ f",
+        "cd x && sed -n -i 's/a/b/' f",
+        "sed -ni.old p f", "sed --in-place=.old s/a/b/ f", "echo a > f; cat f", "ls 2> errors", "X=1", "ls; X=$(date)",
+        "A=b\nls", "A=b && ls", "if ls; then :; fi > f",
+    ],
+)  # fmt: skip
+def test_commands_that_write(command: str) -> None:
+    assert writes(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls", "ls 2>&1", "ls > /dev/null", "ls 2>/dev/null", "grep 'a > b' f", 'grep "a > b" f', "[[ a > b ]]",
+        "((a > b))", "awk '$1 > 2' f", "cat < f", "echo a >&2", "sed -n 1,5p f", "sed s/-i/x/ f",
+        "python3 - <<'EOF'\na > b\nEOF",
+        "cat <<< a", "diff <(ls a) <(ls b)", "# > f", "A=b ls", "A=b C=d ls | cat",
+        "echo 'unterminated", "cd /app && ls -la", "",
+    ],
+)  # fmt: skip
+def test_commands_that_write_nothing(command: str) -> None:
+    assert not writes(command)
 
 
 def test_functions_aliases_traps_and_loaded_builtins() -> None:

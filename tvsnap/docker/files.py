@@ -26,6 +26,7 @@ from tvsnap.docker.layers import relink, repair, unmask
 from tvsnap.docker.notes import amend, note_links, read_links, restore_lent, script_inside
 from tvsnap.docker.snapshot_store import TIMES, Unfinished
 from tvsnap.guest.protocol import DISTINCTION, INIT, Guest
+from tvsnap.host.libc import closing
 from tvsnap.images.rootfs import HOSTS
 from tvsnap.model.errors import NotCheckpointable, SandboxDied
 from tvsnap.model.limits import MIB
@@ -248,7 +249,7 @@ class OuterFiles(Files):
 
     def _stamp_above(self, path: str) -> str:
         """Returns the stamp of a file in the writable layer, as a walk through that layer computes it."""
-        with paths.directory(self._layers.upper) as root, paths.closing(paths.open_beneath(root, path)) as file:
+        with paths.directory(self._layers.upper) as root, closing(paths.open_beneath(root, path)) as file:
             return observing.stamp(os.fstat(file))
 
     def mend(self, unfinished: Unfinished) -> None:
@@ -320,7 +321,7 @@ def opened(root: Path, path: str) -> Iterator[int]:
         top = paths.directory(root)
     except OSError as error:
         raise SandboxDied(f"the sandbox is gone: its root cannot be opened ({error.strerror})") from None
-    with top as opened, paths.closing(paths.open_in_root(opened, path)) as directory:
+    with top as opened, closing(paths.open_in_root(opened, path)) as directory:
         yield directory
 
 

@@ -20,11 +20,11 @@ from tvsnap.docker.containers import Whose, packed
 from tvsnap.docker.engine import Engine
 from tvsnap.docker.layers import rewritten
 from tvsnap.guest.protocol import DISTINCTION, GUEST_FILES
+from tvsnap.host.libc import closing
 from tvsnap.images.layers import in_merged
 from tvsnap.images.rootfs import unshifted_capability, walk
 from tvsnap.model.errors import InfrastructureError, NotFound
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE, Image
-from tvsnap.sandboxes import paths
 
 IMAGES = "tvsnap/image"  # the repository of tvsnap images as they are
 STARTABLE = "tvsnap/guest"  # the repository of the same with PID 1 in them
@@ -106,7 +106,7 @@ class EngineImages:
             opened = os.open(self._data, flags)
         except OSError:
             opened = os.open(self._directory, flags)
-        with paths.closing(opened) as descriptor:
+        with closing(opened) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
 

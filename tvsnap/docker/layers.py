@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from tvsnap.host.libc import closing
 from tvsnap.images import archives
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import observing, paths
@@ -46,7 +47,7 @@ def repair(entries: Iterable[Entry], upper: Path, layer: Path) -> None:
 
 def _repair_one(entry: Entry, upper: Path, root: int) -> None:
     parent, name = os.path.split(entry.path)
-    with paths.closing(paths.open_in_root(root, parent)) as directory:
+    with closing(paths.open_in_root(root, parent)) as directory:
         here = f"/proc/self/fd/{directory}/{name}"
         if stat.S_ISSOCK(entry.mode):
             with contextlib.suppress(FileExistsError):
@@ -77,7 +78,7 @@ def _copy_attributes(there: str | Path, here: str | Path, leave: tuple[str, ...]
 def _set_flags(directory: str, flags: int) -> None:
     """Adds flags to a directory (chattr); a file system without flags is left unchanged."""
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with paths.closing(opened) as descriptor, contextlib.suppress(OSError):
+    with closing(opened) as descriptor, contextlib.suppress(OSError):
         there = struct.unpack("i", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
         fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("i", there | flags))
 

@@ -135,7 +135,7 @@ class HostCalls:
             step = None
             if transcript is not None:
                 step = transcript.executed(result, "executed", result.duration, _why_made(tool, at))
-            unshared = self._recorder.record(executed, Aftermath(unchanged=True), step).unshared
+            unshared = self._recorder.record(executed, Aftermath(unchanged=True), step)[0].unshared
         finally:
             if claim is not None and self._claims is not None:
                 self._claims.release(claim, unshareable=True)

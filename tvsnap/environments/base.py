@@ -92,8 +92,20 @@ class Environment(Protocol):
         """
         ...
 
+    def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
+        """Returns whether a call counts as one that changes the state, whatever is seen after it.
+
+        Before such a call, a sandbox's own processes need not be recorded (`Sandbox.note`), which takes longer than
+        many calls. If the call changes nothing after all, it leads to a state of its own.
+
+        Args:
+            call: the call.
+            before: how the sandbox looks; None if that is not known.
+        """
+        ...
+
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """Returns whether a call left the state unchanged.
+        """Returns whether a call left the state unchanged; not if `surely_changes` says that it does not.
 
         Args:
             call: the call, which is not one of a read-only tool.

@@ -137,6 +137,9 @@ class FilesEnvironment:
     def observe(self, sandbox: Sandbox) -> Observation:
         return self._inner.observe(sandbox)
 
+    def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
+        return call.name not in self._tools and self._inner.surely_changes(call, before)
+
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         return before == after if call.name in self._tools else self._inner.unchanged(call, before, after)
 

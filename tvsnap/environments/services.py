@@ -99,6 +99,9 @@ class ServicesEnvironment:
     def observe(self, sandbox: Sandbox) -> Observation:
         return self._inner.observe(sandbox)
 
+    def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
+        return self._inner.surely_changes(_without_argument(call) if self._takes_service(call) else call, before)
+
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         return self._inner.unchanged(_without_argument(call) if self._takes_service(call) else call, before, after)
 

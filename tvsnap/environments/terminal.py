@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from tvsnap.environments.screen import KEYS_HELP, encode_keys, render
@@ -17,7 +18,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command, Observation, Outcome
 from tvsnap.model.side_by_side import MOST_COMMANDS
 from tvsnap.sandboxes.protocol import Sandbox
-from tvsnap.sandboxes.shell.words import may_change_unseen
+from tvsnap.sandboxes.shell.words import may_change_unseen, writes
 
 DEFAULT_WAIT = 1.0
 LOST = "[the shell ended, and its variables and working directory with it; a fresh one takes its place]\n"
@@ -158,10 +159,17 @@ class TerminalEnvironment(ToolEnvironment):
         """
         super().__init__(name, version, (*tools, *TOOLS), services)
 
+    def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
+        """See `Environment.surely_changes`: what writes to files or sets variables does, and what may hide a change."""
+        if call.name not in (bash.name, execute.name):
+            return False
+        command, hidden = call.arguments["command"], frozenset() if before is None else before.hidden
+        return writes(command) or (call.name == bash.name and may_change_unseen(command, hidden))
+
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         """See `Environment.unchanged`: compares the observations, unless the shell may hide a change."""
-        told = call.name != bash.name or not may_change_unseen(call.arguments["command"], before.hidden | after.hidden)
-        return told and before == after
+        hidden = before.hidden | after.hidden
+        return before == after and not self.surely_changes(call, replace(after, hidden=hidden))
 
 
 def _check_variables(tool: str, env: Mapping[str, str]) -> None:

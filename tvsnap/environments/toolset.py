@@ -84,6 +84,9 @@ class ToolEnvironment:
             return sandbox.observe()
         return replace(sandbox.observe(Service(frozenset(processes))), service=canonical_json(told))
 
+    def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
+        return False
+
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         return before == after
 

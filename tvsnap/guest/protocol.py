@@ -39,6 +39,8 @@ BARE = {"TVSNAP_BARE": "1"}
 """The last variable in PID 1's environment: the shell reads no startup file, since it is to be made like another."""
 GRACE = 20.0
 """Seconds after a call's timeout until PID 1 counts as dead; it ends a call within 2 s of its timeout."""
+_REPORTING = 0.001
+"""Seconds that a shell takes, at least, to report its state after a command."""
 _LARGEST_ANSWER = 16 * MIB
 """Bytes of any answer except a call's output. The shell's state is the largest; PID 1 allows half of this for it."""
 _MOST_PARTS = 3
@@ -117,6 +119,8 @@ class Guest:
         self._silent = False  # waiting for the shell was in vain, and it got nothing to do since
         self._has_run = True  # something has run, and the shell may be about to report its state
         self._heeding = True  # interrupts are passed on
+        self._terminal: tuple[str, tuple[bytes, int, int]] | None = None  # as told last, with `GuestInfo.inner`
+        self.requests = 0  # that were sent
 
     def __del__(self) -> None:
         if not self._given_away:
@@ -253,12 +257,13 @@ class Guest:
                 self._silent = kind == "L"
                 return None
             time.sleep(pause)
-            pause = min(pause * 1.05, 0.02)
+            pause = min(pause * 1.5, 0.02)
 
     def report(self) -> tuple[bytes | None, GuestInfo]:
         """Returns the results of `shell_state` and `info`, by one exchange unless the shell has to be waited for."""
         if self._has_run:
             self._has_run = False
+            time.sleep(_REPORTING)  # no shell is quicker
             return self.shell_state(), self.info()
         self._first += _frame("s")
         self._send("i")
@@ -273,7 +278,15 @@ class Guest:
         """Returns the results of `terminal` and `info`, by one exchange."""
         self._first += _frame("t")
         self._send("i")
-        return self._told_terminal(), self._told_info()
+        told, info = self._told_terminal(), self._told_info()
+        self._terminal = info.inner, told
+        return told, info
+
+    def terminal_of(self, info: GuestInfo) -> tuple[bytes, int, int]:
+        """Returns the result of `terminal` while `info` holds; PID 1 is asked if the terminal has changed since."""
+        if self._terminal is None or self._terminal[0] != info.inner:
+            self._terminal = info.inner, self.terminal()
+        return self._terminal[1]
 
     def info(self) -> GuestInfo:
         self._send("i")
@@ -303,6 +316,7 @@ class Guest:
 
         Of `count` bytes sent to that terminal, `shown` were kept; its shell was given `commands` commands.
         """
+        self._terminal = None
         self._send("p", shown, count, commands)
         self._expect("P")
 
@@ -340,6 +354,7 @@ class Guest:
 
     def _send(self, operation: str, *fields: str | int | bytes) -> None:
         first, self._first = self._first, b""
+        self.requests += 1
         self._deadline = time.monotonic() + GRACE
         try:
             with self._sending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import threading
 import time
@@ -20,6 +21,8 @@ LOOK_AGAIN = 0.05  # seconds between two looks at how busy the processors are
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
 BUSY = 0.75  # share of the processors' time from which on they are short
 CROWDED = 1.5  # threads that want each processor, from which on they are short at once
+_FRESH = 0.02
+"""Seconds for which what the whole machine was told to wait is not asked for again: many sandboxes do so at once."""
 
 
 class Load(NamedTuple):
@@ -28,8 +31,8 @@ class Load(NamedTuple):
     Attributes:
         throttled: seconds for which it was stopped, as it had used up its processor quota.
         waited: seconds during which something runnable waited for a processor: of the group where the kernel counts
-            that for each (control groups of version 2), else of the whole machine; 0 where the kernel does not count
-            it.
+            that for each (control groups of version 2), else of the whole machine, up to `_FRESH` seconds ago; 0 where
+            the kernel does not count it.
         used: seconds of processor time that its processes have used; 0 where that is not known.
     """
 
@@ -44,10 +47,11 @@ class Load(NamedTuple):
 class LoadGauge:
     """Reads the `Load` of the control group that a process is in."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, limited: bool = True) -> None:
         """
         Args:
             pid: the process, as this machine sees it.
+            limited: whether its group may have a processor quota.
         """
         group = _group(pid, "cpu") or _group(pid, "")
         self._stat = "" if group is None else f"{group}/cpu.stat"
@@ -55,13 +59,16 @@ class LoadGauge:
         self._pressure = own if os.path.exists(own) else _PRESSURE
         counting = _group(pid, "cpuacct")  # of version 1; version 2 counts processor time in `cpu.stat`
         self._usage = "" if counting is None else f"{counting}/cpuacct.usage"
+        if self._usage and not limited:
+            self._stat = ""
 
     def read(self) -> Load:
         """Returns what was counted so far; zeros for what is not known."""
         throttled, used = _of_stat(_read(self._stat))
         if self._usage:
             used = int(_read(self._usage) or 0) / 1e9
-        return Load(throttled, _waited(_read(self._pressure)), used)
+        waited = _machine_waited() if self._pressure == _PRESSURE else _waited(_read(self._pressure))
+        return Load(throttled, waited, used)
 
 
 def busy_seconds() -> float:
@@ -79,6 +86,11 @@ def crowding() -> float:
     The kernel's count of threads that run or could run (proc_loadavg(5)), without the calling one.
     """
     return max(1.0, running() / len(os.sched_getaffinity(0)))
+
+
+def is_idle() -> bool:
+    """Returns whether a processor of this machine has nothing to do at the moment."""
+    return running() + 1 < len(os.sched_getaffinity(0))
 
 
 def running() -> int:
@@ -168,6 +180,19 @@ def _of_stat(stat: str) -> tuple[float, float]:
 def _waited(pressure: str) -> float:
     """Returns the seconds of `some` (the kernel's accounting/psi.rst)."""
     return int(pressure.partition("total=")[2].partition("\n")[0]) / 1e6 if pressure.startswith("some") else 0.0
+
+
+def _machine_waited() -> float:
+    """Returns the seconds during which something on this machine waited for a processor, up to `_FRESH` seconds ago."""
+    global _last_waited
+    when, seconds = _last_waited
+    if time.monotonic() - when > _FRESH:
+        seconds = _waited(_read(_PRESSURE))
+        _last_waited = (time.monotonic(), seconds)
+    return seconds
+
+
+_last_waited = (-math.inf, 0.0)
 
 
 def _read(path: str, most: int = _LONGEST) -> str:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tvsnap.guest.protocol import Guest, GuestInfo
+from tvsnap.host.libc import closing
 from tvsnap.host.native import DEVICES
 from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
@@ -35,6 +36,7 @@ from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.process_report import OpenFile, ShellHold
+from tvsnap.sandboxes.processes.procfs import read
 from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, without_clock
 
 MOST_BYTES = 1 << 30  # read for one digest
@@ -115,6 +117,7 @@ def digest(
     outside: Path,
     changes: int,
     reported: tuple[bytes | None, GuestInfo] | None = None,
+    stands: Callable[[], bool] = lambda: False,
 ) -> str | None:
     """Returns the digest of a sandbox; see `Sandbox.digest`.
 
@@ -129,12 +132,13 @@ def digest(
         outside: the directory of its PID 1 in the host's /proc.
         changes: how many calls have changed its state; future process ids depend on it.
         reported: the result of `Guest.report`, possibly outdated.
+        stands: returns whether nothing has run inside since `reported`. If something has, all is looked at anew.
     """
     try:
         if reported is not None:
             with contextlib.suppress(_Changed):
-                return _digest(guest, reports, processes, files, outside, changes, reported)
-        return _digest(guest, reports, processes, files, outside, changes, guest.report())
+                return _digest(guest, reports, processes, files, outside, changes, reported, stands)
+        return _digest(guest, reports, processes, files, outside, changes, guest.report(), None)
     except SandboxDied:
         raise
     except (_Changed, Incomparable, OSError, InfrastructureError):  # for example, a directory is too deep to be listed
@@ -149,6 +153,7 @@ def _digest(
     outside: Path,
     changes: int,
     reported: tuple[bytes | None, GuestInfo],
+    stands: Callable[[], bool] | None,
 ) -> str:
     """Returns the digest of a sandbox; raises _Changed if it is not as `reported`."""
     dump, info = reported
@@ -163,8 +168,12 @@ def _digest(
         hasher.update(_record(text))
     with files() as found:
         told = _files(found)
-    (shown, columns, rows), now = guest.terminal_and_info()
-    if now != info:
+    if stands is None:
+        (shown, columns, rows), now = guest.terminal_and_info()
+        same = now == info
+    else:
+        (shown, columns, rows), same = guest.terminal_of(info), stands()
+    if not same:
         raise _Changed
     hasher.update(_record(f"{hashlib.sha256(shown).hexdigest()} {info.shown} {columns} {rows}"))
     hasher.update(told)
@@ -220,7 +229,7 @@ def _check_opened(file: OpenFile, root: Path) -> None:
     if file.target in _OPENED:
         return
     if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
-        with paths.directory(root) as top, paths.closing(paths.open_beneath(top, file.target)) as found:
+        with paths.directory(root) as top, closing(paths.open_beneath(top, file.target)) as found:
             mode = os.fstat(found).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return
@@ -231,9 +240,7 @@ def _check_network(outside: Path) -> None:
     """Raises Incomparable if there are sockets of no process, such as those in TIME_WAIT."""
     for name in ("sockstat", "sockstat6"):
         with contextlib.suppress(FileNotFoundError):  # no IPv6
-            with open(f"{outside}/net/{name}", "rb", buffering=0) as file:
-                said = file.read()
-            if any(map(int, _SOCKETS.findall(said))):
+            if any(map(int, _SOCKETS.findall(read(f"{outside}/net/{name}")))):
                 raise Incomparable("there are sockets")
 
 
@@ -359,12 +366,12 @@ class _Reader:
         remembered = self._files.image.contents
         if str(place) not in remembered:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME
-            with paths.closing(os.open(place, flags)) as descriptor:
+            with closing(os.open(place, flags)) as descriptor:
                 remembered[str(place)] = self._read(descriptor, UID_BASE, attributes=True)
         return remembered[str(place)]
 
     def _open(self, entry: Entry, flags: int) -> contextlib.AbstractContextManager[int]:
-        return paths.closing(paths.open_beneath(self._files.root, entry.path, flags))
+        return closing(paths.open_beneath(self._files.root, entry.path, flags))
 
     def _read(self, descriptor: int, id_base: int, *, attributes: bool) -> str:
         size = os.fstat(descriptor).st_size

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.guest.protocol import FIXED
+from tvsnap.host.libc import closing
 from tvsnap.model.images import UID_BASE, Image
 from tvsnap.sandboxes import paths
 
@@ -103,10 +104,10 @@ def write_page(upper: Path, template: Path, image: Image, clock: Clock | None) -
         _make_directories(upper, template)
     data = page(image, clock)
     with contextlib.suppress(OSError), paths.directory(upper) as root:
-        with paths.closing(paths.open_beneath(root, os.path.dirname(FIXED))) as directory:
+        with closing(paths.open_beneath(root, os.path.dirname(FIXED))) as directory:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(os.path.basename(FIXED), flags, 0o644, dir_fd=directory)
-        with paths.closing(file):
+        with closing(file):
             about = os.fstat(file)
             if stat.S_ISREG(about.st_mode) and about.st_size in (0, SIZE):
                 os.pwrite(file, data, 0)

@@ -105,12 +105,12 @@ def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
         yield int(number), os.fsdecode(target)
 
 
-def shell(pid: int, *, with_signals: bool) -> bytes:
+def shell(pid: int) -> bytes:
     """Returns what a shell holds but does not report, in the format of `look_shell` (native/look/shell.c).
 
-    With `with_signals`, this includes whom the kernel signals for a descriptor. Raises OSError if it has ended.
+    Raises OSError if it has ended.
     """
-    found, _ = _look(_library().look_shell, pid, with_signals)
+    found, _ = _look(_library().look_shell, pid)
     return found
 
 
@@ -166,7 +166,7 @@ def _library() -> ctypes.CDLL:
     library.look_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_void_p]
     library.look_ran.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_threads.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    library.look_shell.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    library.look_shell.argtypes = [ctypes.c_int, ctypes.c_void_p]
     library.look_descriptors.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     library.look_told_free.argtypes = [ctypes.c_void_p]
     library.look_files_free.argtypes = [ctypes.c_void_p]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from tvsnap.host import native
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import FileChange
 from tvsnap.sandboxes import looks, paths
@@ -113,7 +114,7 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
     is unreadable, and NotSeen beyond the limits of names or time.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
-    with paths.closing(os.open(directory, flags)) as descriptor:
+    with closing(os.open(directory, flags)) as descriptor:
         options = ["--home"] if home else []
         command = [str(native.INIT), "within", str(looks.seconds()), "walk", "list", *options, str(descriptor)]
         run = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import UsageError
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -26,15 +27,6 @@ _OPENAT2 = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _IN_ROOT = 0x02, 0x04, 0x10
 _TRIES = 100
 _CHUNK = 1 << 20
-
-
-@contextlib.contextmanager
-def closing(descriptor: int) -> Iterator[int]:
-    """Yields a descriptor, and closes it in the end."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def directory(path: str | Path) -> AbstractContextManager[int]:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import looks, paths
 from tvsnap.sandboxes.observing import Entry
@@ -92,9 +93,9 @@ def redate(root: int, entries: Iterable[Entry], span: tuple[int, int], to: tuple
 def _set_time(root: int, entry: Entry, mtime_ns: int) -> None:
     times = (entry.atime_ns, mtime_ns)
     if stat.S_ISDIR(entry.mode):
-        with paths.closing(paths.open_beneath(root, entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found:
+        with closing(paths.open_beneath(root, entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found:
             os.utime(found, ns=times)
         return
     folder, name = os.path.split(entry.path)
-    with paths.closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found:
+    with closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found:
         os.utime(name, ns=times, dir_fd=found, follow_symlinks=False)

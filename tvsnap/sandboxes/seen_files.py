@@ -62,6 +62,12 @@ class SeenFiles:
             self._last = last
             return last.fingerprints
 
+    @property
+    def seen(self) -> list[observing.Entry] | None:
+        """The entries of the last look; None if it did not see all."""
+        last = self._last
+        return None if last is None else last.entries
+
     def entries(self) -> list[observing.Entry]:
         """Returns the same as `observing.walk` yields.
 

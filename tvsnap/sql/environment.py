@@ -81,13 +81,16 @@ class SqlEnvironment(TerminalEnvironment):
         timers = f"{self._system} acts by itself after some time ({said['timers']})"
         return replace(seen, active="; ".join(filter(None, (seen.active, timers))), quiet_s=0.0)
 
+    def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
+        return call.name not in ("sql", "schema")
+
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         """See `Environment.unchanged`: a system knows best whether a statement changed the files that only it writes.
 
         Programs of the agent may have changed the system's processes, whose memory is too large to be compared, and the
         session's own facts; so if programs ran, something has changed.
         """
-        if call.name not in ("sql", "schema"):
+        if self.surely_changes(call, before):
             return False
         return (before.files, before.processes, before.service) == (after.files, after.processes, after.service)
 

@@ -16,7 +16,8 @@ from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.supply.dating import redate
 from tvsnap.engine.supply.recipe import Recipe
-from tvsnap.graph import StepRow
+from tvsnap.graph import Edge, StepRow
+from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
 
@@ -67,7 +68,8 @@ class Conclusions:
         """Observes a sandbox again after a snapshot; returns whether it is alive."""
         try:
             live.look_again(self._recipe.environment.observe)
-            live.sandbox.note()
+            if load.is_idle():  # else the next call does it, if it has to be done
+                live.sandbox.note()
         except InfrastructureError:
             return False
         return True
@@ -87,7 +89,7 @@ class Conclusions:
             left = Aftermath(unchanged=False)
             if usable:
                 left = self._aftermath(live, executed, observation, looked - executed.ended)
-            position = self._recorder.record(executed, left, step)
+            position, edge = self._recorder.record(executed, left, step)
             changed = position.state != executed.at.state
             if changed:
                 live.state, live.since = position.state, executed.ended
@@ -100,8 +102,8 @@ class Conclusions:
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
-            if kept and left.digest is not None:
-                self._agree_on_times(live, executed)
+            if kept and left.digest is not None and edge is not None:
+                self._agree_on_times(live, executed, edge)
             if kept or (shared and executed.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else executed.result.duration)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
@@ -118,20 +120,21 @@ class Conclusions:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
 
-    def _agree_on_times(self, live: LiveSandbox, executed: Executed) -> None:
+    def _agree_on_times(self, live: LiveSandbox, executed: Executed, edge: Edge) -> None:
         """Redates the files that a call has written to when the call was first recorded, if it was recorded before.
+
+        `edge` is its record.
 
         Where that fails, the files keep their times, as in a run without the cache.
 
         Raises:
             InfrastructureError: the sandbox ended.
         """
-        graph = self._context.graph
-        edge = graph.edge_to(live.state)
         seconds = time.monotonic() - executed.ended + executed.result.duration
-        if edge is not None and edge.created < time.time() - seconds:
+        if edge.created < time.time() - seconds:
             with contextlib.suppress(InfrastructureError):
-                redate(live.sandbox, self._recipe, edge, executed.began, graph.edge_to(executed.at.state))
+                earlier = self._context.graph.edge_to(executed.at.state)
+                redate(live.sandbox, self._recipe, edge, executed.began, earlier)
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:

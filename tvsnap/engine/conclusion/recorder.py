@@ -10,7 +10,7 @@ from typing import Any
 
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.position import Position
-from tvsnap.graph import Graph, StepRow
+from tvsnap.graph import Edge, Graph, StepRow
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import TvsnapError
 
@@ -52,10 +52,13 @@ class Recorder:
         self.task = task
         self._timeouts = timeouts
 
-    def record(self, executed: Executed, left: Aftermath, step: StepRow | None = None) -> Position:
-        """Records a call that was executed, a step of a rollout; returns where it led.
+    def record(self, executed: Executed, left: Aftermath, step: StepRow | None = None) -> tuple[Position, Edge | None]:
+        """Records a call that was executed, a step of a rollout.
 
         If the graph cannot record it (its state was forgotten, the disk is full), it leads into a private branch.
+
+        Returns:
+            Where it led, and the record that answers others, which may be an earlier one; None if none does.
         """
         tool, result, at = executed.tool, executed.result, executed.at
         if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
@@ -64,11 +67,11 @@ class Recorder:
             reason = at.private or _unshareable(executed, left, timeouts=self._timeouts)
             reason = reason or self._ungraded(executed)
             if not reason:
-                position, reason = self._share(executed, left, step)
+                position, reason, edge = self._share(executed, left, step)
                 if position is not None:
-                    return position
+                    return position, edge
             timeout = executed.timeout if result.timed_out else None
-            return self._keep(
+            position = self._keep(
                 at,
                 executed.call,
                 result,
@@ -82,7 +85,8 @@ class Recorder:
                 step=step,
             )
         except TvsnapError as error:
-            return self._unrecorded(at, executed.call, str(error), left, executed.ended, step)
+            position = self._unrecorded(at, executed.call, str(error), left, executed.ended, step)
+        return position, None
 
     def answers_nobody(self, executed: Executed) -> bool:
         """Returns whether a call's result is sure not to be shared, whatever the call left behind."""
@@ -117,8 +121,14 @@ class Recorder:
             return "another execution has given this grade, and answers others"
         return reason
 
-    def _share(self, executed: Executed, left: Aftermath, step: StepRow | None) -> tuple[Position | None, str | None]:
-        """Records a call for all; returns where it led, or None and the reason why it cannot be shared after all."""
+    def _share(
+        self, executed: Executed, left: Aftermath, step: StepRow | None
+    ) -> tuple[Position | None, str | None, Edge]:
+        """Records a call for all.
+
+        Returns:
+            Where it led, or None and the reason why it cannot be shared after all; and the record that counts.
+        """
         at, call, result = executed.at, executed.call, executed.result
         timeout = executed.timeout if result.timed_out else None
         by_nature = executed.tool.reproducible or left.reproducible
@@ -148,12 +158,16 @@ class Recorder:
         )
         if left.unchanged:
             if edge.deterministic and (edge.changed or edge.result.same_value(result)):
-                return replace(at, unshared=None), None
-            return None, edge.reason or "another rollout that made this call at the same time got another result"
+                return replace(at, unshared=None), None, edge
+            return None, edge.reason or "another rollout that made this call at the same time got another result", edge
         if edge.next_state != after or not edge.deterministic:
-            return None, edge.reason or "another rollout that made this call at the same time came to another state"
+            return (
+                None,
+                edge.reason or "another rollout that made this call at the same time came to another state",
+                edge,
+            )
         course = at.course_after(call)
-        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), None
+        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), None, edge
 
     def _keep(
         self,

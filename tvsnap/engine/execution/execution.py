@@ -74,7 +74,7 @@ class Execution:
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
         self._cursor.make_up_time(live, cancellation.pause)
-        if not tool.read_only:
+        if not tool.read_only and not environment.surely_changes(call, live.observation):
             live.sandbox.note()
         if claim is not None:
             claim.begin()

@@ -59,7 +59,7 @@ class UncachedSandbox:
             InfrastructureError: the sandbox failed, and has been ended.
         """
         try:
-            if self._looks:
+            if self._looks and not self._recipe.environment.surely_changes(call, live.observation):
                 live.sandbox.note()
             result = self._recipe.environment.execute(live.sandbox, call, timeout, self._recipe.limits)
         except TOOL_ERRORS:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tvsnap.guest.actions import exclusive
 from tvsnap.guest.protocol import CONTROL, Guest, GuestInfo
@@ -59,6 +59,26 @@ _MOST_ARCHIVED = 128 << 30
 """Bytes of an archive's files, counting those that differ from the image's."""
 _LONGEST_COMPLAINT = 1000
 _OURS = 2  # tvsnap's own processes in every sandbox: PID 1 and the shell
+
+
+class _Sight(NamedTuple):
+    """What an observation saw of a sandbox in which nothing lives but PID 1 and the idle shell, and nothing is due.
+
+    Attributes:
+        guest: the connection by which PID 1 was asked.
+        requests: how many requests it had been sent.
+        reported: what it told.
+        shell: the shell's process id on the host.
+        hold: what the shell holds.
+        entries: the files.
+    """
+
+    guest: Guest
+    requests: int
+    reported: tuple[bytes | None, GuestInfo]
+    shell: int
+    hold: ShellHold
+    entries: list[observing.Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +157,10 @@ class LocalSandbox(Networked, Rewindable):
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
         self._reports = shell_report.ShellReports()
-        self._reported: tuple[bytes | None, GuestInfo] | None = None  # at the last observation
+        self._sight: _Sight | None = None  # of the last observation
         self._files = SeenFiles(self.layer / "upper", tree, look)
         self._shell = (0, 0)  # process ids inside and on the host
-        self._gauge = LoadGauge(init)
+        self._gauge = LoadGauge(init, limited=bool(self.limits.cpus))
         self._closing = threading.Lock()
         self._closed = False
 
@@ -185,14 +205,22 @@ class LocalSandbox(Networked, Rewindable):
             return looks.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
-        self._reported = dump, info = self.guest().report()
+        self._sight, guest = None, self.guest()
+        reported = dump, info = guest.report()
         shell = self._host_pid(info.shell)
-        files, data = self._files.fingerprints(service)
+        # First of all, since what is seen while nothing runs does not change afterwards.
         pids = self.cgroup.pids()
-        processes, serving = observe.processes_fingerprint(pids, self.init, shell, service)
-        served = observe.serving(self.cgroup.pids(), service) if service.processes else ()
-        told, hidden = self._reports.seen(dump, info)
+        served = observe.serving(pids, service) if service.processes else ()
         look = self._watch.look(shell if info.idle else 0, served, pids)
+        files, data = self._files.fingerprints(service)
+        if look.active:
+            pids = self.cgroup.pids()
+        processes, serving, hold = observe.processes_fingerprint(pids, self.init, shell, service)
+        told, hidden = self._reports.seen(dump, info)
+        alone = info.idle and len(pids) == _OURS + serving
+        entries = self._files.seen
+        if alone and not serving and not look.active and hold is not None and entries is not None:
+            self._sight = _Sight(guest, guest.requests, reported, shell, hold, entries)
         self._owner.keep_limit(self)
         return Observation(
             files=files,
@@ -201,7 +229,7 @@ class LocalSandbox(Networked, Rewindable):
             data=data,
             hidden=hidden,
             serving=serving,
-            alone=info.idle and len(pids) == _OURS + serving,
+            alone=alone,
             active=look.active,
             quiet_s=look.quiet_s,
         )
@@ -210,17 +238,36 @@ class LocalSandbox(Networked, Rewindable):
     def digest(self) -> str | None:
         try:
             with self._looks.one():
-                return digests.digest(
-                    self.guest(),
-                    self._reports,
-                    self._alone,
-                    lambda: observe.differing(self.layer / "upper", self._files.entries(), self._tree, self.contents),
-                    Path(f"/proc/{self.init}"),
-                    self.changes_settled,
-                    self._reported,
-                )
+                return self._digest()
         except looks.NotSeen:
             return None
+
+    def _digest(self) -> str | None:
+        """Returns the digest; what the last observation saw is looked at again only if something has run since."""
+        guest, sight = self.guest(), self._sight
+        if sight is not None and (sight.guest is not guest or sight.requests != guest.requests):
+            sight = None
+
+        def stands() -> bool:
+            nonlocal sight
+            if sight is not None and not self._watch.has_stood_still(sight.shell):
+                sight = None
+            return sight is not None
+
+        def files() -> contextlib.AbstractContextManager[digests.Files]:
+            entries = self._files.entries() if sight is None else sight.entries
+            return observe.differing(self.layer / "upper", entries, self._tree, self.contents)
+
+        return digests.digest(
+            guest,
+            self._reports,
+            lambda inner: self._alone(inner) if sight is None else (True, sight.hold),
+            files,
+            Path(f"/proc/{self.init}"),
+            self.changes_settled,
+            None if sight is None else sight.reported,
+            stands,
+        )
 
     def last_look(self) -> Look | None:
         """Returns the last look at its files, for forks of a snapshot of it."""

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvsnap.sandboxes.native_look import TooMuch, descriptors, ran, threads
@@ -19,12 +19,13 @@ from tvsnap.sandboxes.processes import timers
 from tvsnap.sandboxes.processes.alarms import ALARMS
 from tvsnap.sandboxes.processes.clocks import age_of
 from tvsnap.sandboxes.processes.connections import Connection
-from tvsnap.sandboxes.processes.procfs import describe, inner_pid, read, status
+from tvsnap.sandboxes.processes.procfs import describe, inner_pid, read
 from tvsnap.sandboxes.processes.waits import FOR_EVER, wait_of
 
 __all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
 
-_SIGALRM_BIT = 1 << 13
+_SIGALRM_BIT, _IGNORED = 1 << 13, 30
+"""SIGALRM in the set of the signals that a process ignores, and the index of that set in `_fields`."""
 _MOST_THREADS, _MOST_FILES = 2000, 4000
 """Totals; beyond them not everything is inspected, and the sandbox counts as active."""
 _LONGEST_LIST = 1 << 16
@@ -126,6 +127,13 @@ class Watch:
             time.sleep(_SETTLE_PAUSE)  # the shell has just reported its state, and is about to sleep
         return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
 
+    def has_stood_still(self, pid: int) -> bool:
+        """Whether a process has not run since the last look, which found out what it may do by itself."""
+        seen = self._seen.get(pid)
+        with contextlib.suppress(OSError):  # it has ended
+            return seen is not None and ran([pid], _MOST_THREADS)[pid] == seen[0]
+        return False
+
     def _look(
         self, leave_out: set[int], now: float, passing: list[Connection], there: Collection[int] | None
     ) -> list[Unrest]:
@@ -137,12 +145,16 @@ class Watch:
             for pid, (_, told_before) in known.items():
                 found += [Unrest(pid, what, at - now) for what, at in told_before]
             new = [pid for pid in pids if pid not in known]
+            ringing: list[int] = []
             for pid in new:
-                for one in _of_threads(pid, self._init):
+                its = list(threads(pid))
+                for one in _of_threads(pid, its, self._init):
                     found.append(one)
                     if not one.left:
                         return found
-            found += _of_timers(new)
+                if any(_hears_alarms(stat) for _, stat, _ in its):
+                    ringing.append(pid)
+            found += _of_timers(new, ringing)
             passing += self._passing()
             found += [Unrest(0, str(one), one.left) for one in passing]
             after = ran(pids, _MOST_THREADS)
@@ -169,10 +181,10 @@ class Watch:
         return seen is not None and seen[0] == now_ran and all(at > now for _, at in seen[1])
 
 
-def _of_threads(pid: int, init: int) -> Iterator[Unrest]:
-    found = list(threads(pid))
+def _of_threads(pid: int, found: Sequence[tuple[int, bytes, bytes]], init: int) -> Iterator[Unrest]:
+    """Yields what the threads of a process may do, as `threads` has `found` them."""
     for thread, stat, call in found:
-        fields = stat[stat.rindex(b")") + 2 :].split()
+        fields = _fields(stat)
         state = fields[0].decode()
         if state in "ZX":
             if int(fields[1]) == init:
@@ -200,14 +212,24 @@ def _of_threads(pid: int, init: int) -> Iterator[Unrest]:
             yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.left)
 
 
+def _fields(stat: bytes) -> list[bytes]:
+    """Returns the fields of a `stat` in /proc from the state on."""
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _hears_alarms(stat: bytes) -> bool:
+    """Whether a process does not ignore SIGALRM, given the `stat` of one of its threads."""
+    return not int(_fields(stat)[_IGNORED]) & _SIGALRM_BIT
+
+
 def _unknown(said: str) -> str:
     number = said.split()[:1]
     return f"waits for what may come by itself (system call {number[0]})" if number else "waits for what is not known"
 
 
-def _of_timers(pids: list[int]) -> Iterator[Unrest]:
+def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
+    """Yields what timers of processes may do; alarms only reach those that `may_ring`."""
     room = _MOST_FILES
-    may_ring: list[int] = []
     posix: list[int] = []
     for pid in pids:
         try:
@@ -223,8 +245,6 @@ def _of_timers(pids: list[int]) -> Iterator[Unrest]:
             yield Unrest(pid, "has a timer of a rare kind", 0.0)
         elif has_timers:
             posix.append(pid)
-        if not _signals(pid, "SigIgn") & _SIGALRM_BIT:
-            may_ring.append(pid)
     if not may_ring and not posix:
         return
     try:
@@ -253,10 +273,6 @@ def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
 def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:
     if left < FOR_EVER:
         yield Unrest(pid, f"{what} that rings in {_seconds(left)}", left)
-
-
-def _signals(pid: int, which: str) -> int:
-    return int(status(pid, which)[0], 16)
 
 
 def _seconds(number: float) -> str:

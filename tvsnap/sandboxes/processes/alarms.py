@@ -60,6 +60,8 @@ class Alarms:
             raise OSError(self._lack)
         one_by_one = len(pids) <= _FEW
         data = b"".join(_records(self._program, pid) for pid in (pids if one_by_one else (_ALL,)))
+        if not data:
+            return {}, {}
         now = {clock: of_the_kernel(clock) for clock in CLOCKS}
         alarms: dict[int, float] = {}
         timers: dict[int, float] = {}

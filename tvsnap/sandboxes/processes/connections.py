@@ -29,7 +29,8 @@ _NAMES = {2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME
 _ALL_BUT_LISTEN = 0xFFF & ~(1 << LISTEN)
 _NO_TIMER, _LAST_WAIT = 0, 3
 _MOST = 2000
-_COUNTS = re.compile(rb"^TCP6?: inuse (\d+)(?: orphan (\d+) tw (\d+))?", re.MULTILINE)
+_COUNTS = re.compile(rb"^TCP6?: inuse (\d+)(?: orphan \d+ tw (\d+))?", re.MULTILINE)
+"""Orphans are those of the whole machine; the namespace's own are in use, too."""
 _DIAGNOSIS, _BY_FAMILY, _TCP_OF_ANY_FAMILY, _DUMP, _DONE, _ERROR = 4, 20, 18, 0x301, 3, 2
 _DESTROY, _REQUEST_AND_ANSWER = 21, 5
 _HEADER, _QUERY, _OLD_QUERY = struct.Struct("=IHHII"), struct.Struct("=BBBBI48s"), struct.Struct("=BBBB48sII")
@@ -111,9 +112,9 @@ def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> boo
     counts = _COUNTS.findall(told)
     if not counts:
         return True  # the kernel does not say
-    if any(int(closing or 0) for _, *closings in counts for closing in closings):
-        return True  # maybe another sandbox's
-    used = sum(int(count) for count, *_ in counts)
+    if any(int(waiting or 0) for _, waiting in counts):
+        return True
+    used = sum(int(count) for count, _ in counts)
     return used > 0 and used != count_listening()
 
 

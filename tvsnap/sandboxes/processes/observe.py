@@ -100,26 +100,30 @@ def wait_for_rest(pids: Iterable[int]) -> None:
         time.sleep(0.0005)
 
 
-def processes_fingerprint(pids: list[int], init: int, shell: int, service: Service) -> tuple[str, int]:
-    """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service."""
+def processes_fingerprint(
+    pids: list[int], init: int, shell: int, service: Service
+) -> tuple[str, int, ShellHold | None]:
+    """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service.
+
+    Also what the shell holds; None if that, or a process, was not seen.
+    """
     if has_too_many_descriptors(pids):
-        return secrets.token_hex(), 0
+        return secrets.token_hex(), 0, None
     roots = [pid for pid in pids if inner_pid(pid) in service.processes] if service.processes else []
     try:
         serving = process_report.descendants({pid: int(stat_fields(pid)[1]) for pid in pids}, roots) if roots else ()
         running = [pid for pid in pids if pid not in (init, shell) and pid not in serving]
-        hold = shell_hold(shell, with_signals=False) if shell in pids else None  # `holds` checks signals
+        hold = shell_hold(shell) if shell in pids else None
         holds = _holds(hold, running, roots)
         if hold is not None:
             hold = replace(hold, holds=holds[shell][0]) if shell in holds else hold
         others = [_activity(pid, *holds[pid]) for pid in running]
         if hold is not None and _in_doubt(hold, others):
             hold = None
-        return process_report.processes_fingerprint(others, hold, [_activity(pid, *holds[pid]) for pid in roots]), len(
-            serving
-        )
+        roots_now = [_activity(pid, *holds[pid]) for pid in roots]
+        return process_report.processes_fingerprint(others, hold, roots_now), len(serving), hold
     except (OSError, LookupError):
-        return secrets.token_hex(), 0  # a process just ended
+        return secrets.token_hex(), 0, None  # a process just ended
 
 
 def serving(pids: list[int], service: Service) -> frozenset[int]:
@@ -155,15 +159,15 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
     return any(unseen.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
 
 
-def shell_hold(pid: int, *, with_signals: bool = True) -> ShellHold:
+def shell_hold(pid: int) -> ShellHold:
     """Returns what the shell holds, except `ShellHold.holds`; raises OSError if it has ended.
 
-    With `with_signals`, a request for a signal when a file changes counts as a lock.
+    A request for a signal when a file changes counts as a lock.
     """
     holds = []
 
     def look() -> tuple[OpenFile, ...]:
-        holds.append(_parse_hold(pid, native_look.shell(pid, with_signals=with_signals)))
+        holds.append(_parse_hold(pid, native_look.shell(pid)))
         return holds[-1].files
 
     process_report.settled(look, lambda: stat_fields(pid)[0] == "R")

@@ -10,6 +10,7 @@ Whatever looks like a command word counts as one; a text that cannot be parsed m
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ _TRANSPARENT = frozenset({
 _VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES")
 """Variables whose assignment has hidden effects."""
 _REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
+_WRITES = re.compile(r"(?:[0-9]+|\{\w+\})?(?:>|>>|>\||&>|&>>)")
+"""Redirections that write to a file."""
+_EDITS = re.compile(r"(?:[ \t]+-\S*)*[ \t]+(?:-[a-zA-Z]*i|--in-place)")
+"""What follows `sed` if it writes to the files that it reads."""
 _ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)
 _ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
 """Brackets that are words of their own, and not patterns."""
@@ -62,6 +67,21 @@ class _Unreadable(Exception):
 def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
     """Whether a command may change state that its shell does not report; see `hidden_commands` for `hidden`."""
     return ANY in hidden or _changes(command, hidden)
+
+
+def writes(command: str) -> bool:
+    """Whether a command writes to files, by a redirection or `sed -i`, or sets a variable; False if it is not parsed.
+
+    It may turn out not to, as where it ends before.
+    """
+    if len(command) > _MOST:
+        return False
+    reader = _Reader(command)
+    with contextlib.suppress(_Unreadable, RecursionError):
+        for word, _, end in reader.command_words():
+            if reader.writes or (word == "sed" and _EDITS.match(command, end)):
+                return True
+    return reader.writes
 
 
 def hidden_commands(functions: str, aliases: str, traps: str, builtins: str) -> frozenset[str]:
@@ -183,6 +203,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._delimiters: list[tuple[str, bool]] = []  # of here-documents that begin after this line
+        self.writes = False  # it came by a redirection that writes to a file, or an assignment
 
     def command_words(self) -> Iterator[tuple[str, bool, int]]:
         """Yields each word that may name a command, whether it is literal, and its end.
@@ -191,6 +212,7 @@ class _Reader:
         """
         text = self._text
         expected, skip = True, 0  # whether a command word comes next, or after how many other words
+        assigned = False  # before a command word, which alone would see it
         while self._at < len(text):
             char = text[self._at]
             if char in " \t":
@@ -207,6 +229,7 @@ class _Reader:
             elif char in _ENDS:
                 self._at += 1
                 expected = True
+                self.writes, assigned = self.writes or assigned, False
                 if char == "\n":
                     self._pass_documents()
             else:
@@ -219,12 +242,16 @@ class _Reader:
                     expected = False
                 elif plain and word in ("function", "for", "select", "case"):
                     expected, skip = False, 1 if word == "function" else 0
-                elif _ASSIGNMENT.match(word) or (plain and word.startswith("-")):
+                elif _ASSIGNMENT.match(word):
+                    assigned = True
+                elif plain and word.startswith("-"):
                     pass
                 else:
+                    assigned = False
                     expected = plain and word in _TRANSPARENT
                     if not expected:
                         yield word, plain, self._at
+        self.writes = self.writes or assigned
         if self._delimiters:
             raise _Unreadable
 
@@ -301,6 +328,8 @@ class _Reader:
         while self._text[self._at : self._at + 1] in (" ", "\t"):
             self._at += 1
         target, _ = self._word()
+        if _WRITES.fullmatch(operator[0]) and not target.startswith("/dev/"):
+            self.writes = True
         if operator[0].endswith(("<<", "<<-")) and not operator[0].endswith("<<<"):
             self._delimiters.append((target, operator[0].endswith("-")))
 
