@@ -81,7 +81,8 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
     lines = [count(number, one, many) for number, one, many in freed if number]
     if plan.evicted:
         evicted = sum(snapshot.size for snapshot in plan.evicted)
-        lines.append(f"{count(len(plan.evicted), 'snapshot')} to keep within the limit, {size(evicted)}")
+        shared = "each with what it shares with others"
+        lines.append(f"{count(len(plan.evicted), 'snapshot')} to keep within the limit, {size(evicted)} ({shared})")
     if plan.contents:
         lines.append(f"{count(plan.contents, 'content')} that no recorded call names, {size(plan.contents_bytes)}")
     if plan.packages and plan.packages_bytes:
@@ -90,7 +91,7 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
     if returned and not lines:
         lines.append(f"the space of what was deleted before, {size(returned)}")
     elif returned:
-        lines.append(f"of the pool's file, {size(returned)} went back to the disk")
+        lines.append(f"{size(returned)} went back to the disk")
     if not lines:
         console.print(f"nothing to free; snapshots take {size(plan.kept_bytes)}")
         _print_rest(plan)

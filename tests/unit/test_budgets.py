@@ -400,3 +400,22 @@ def test_what_rollouts_stand_on_does_not_make_room(tmp_path: Path, monkeypatch: 
         run(cache, "sleep 99; echo 2 > f")
         assert kept_commands(cache) == ["sleep 99; echo 2 > f"]
         assert cache.trouble is None
+
+
+def test_what_snapshots_share_is_counted_once(tmp_path: Path) -> None:
+    """The size of each contains what it has in common with others; the budget is of what the disk really holds."""
+
+    class Sharing(FakeBackend):
+        def occupied(self) -> int:
+            return 3 * MIB
+
+    commands = [f"sleep 9; echo {number} > f" for number in range(8)]
+    budget = Budget(disk=4 * MIB, parked=0)
+    for backend, all_are_kept in ((FakeBackend(), False), (Sharing(), True)):
+        home = tmp_path / str(all_are_kept)
+        with open_cache(home, backend, budget=budget) as cache:
+            run(cache, *commands)
+            for snapshot in cache.graph.snapshots():
+                cache.graph._change("UPDATE snapshots SET size = ? WHERE id = ?", (2 * MIB, snapshot.id))
+        with open_cache(home, backend, budget=budget) as cache:
+            assert (len(cache.graph.snapshots()) == len(commands)) is all_are_kept

@@ -547,3 +547,11 @@ class Exchanging(Protocol):
             SnapshotUnusable: what was filled in is not what it was there.
             InfrastructureError: it cannot be written.
         """
+
+
+@runtime_checkable
+class Occupying(Protocol):
+    """A backend that knows what its files really take: snapshots of one line share most of their files and pages."""
+
+    def occupied(self) -> int | None:
+        """Returns the bytes that all snapshots and sandboxes take on the disk together; None if that is not known."""

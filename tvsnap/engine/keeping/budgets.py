@@ -8,6 +8,7 @@ deleted meanwhile is begun again without it.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,11 +25,13 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB, Budget
 from tvsnap.model.shares import OTHERS, Shares
 from tvsnap.model.stats import Meter
-from tvsnap.sandboxes.protocol import Backend
+from tvsnap.sandboxes.protocol import Backend, Occupying
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
 SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and that time is not recorded
 LEFT_FREE, MOST_LEFT = 10, 8192 * MIB  # one part of so many of a disk is no snapshot's, and at most so much
+MEASURED_EVERY = 5.0  # seconds between two looks at what snapshots really take
+LEAST_PART = 0.02  # of the sum of their sizes, that snapshots are taken to occupy
 REFUSING = 5.0  # seconds for which snapshots worth no more than a refused one are refused without a look at the others
 
 
@@ -140,13 +143,28 @@ class SnapshotBudget:
         self._graph = graph
         self._backend = backend
         self._budget = budget
-        self._room = snapshot_limits(budget)
+        self._limits = snapshot_limits(budget)
+        self._shared, self._shared_at = 1.0, -math.inf  # see `_room`
         self._meter = meter
-        self._parts = parts_of(self._room, shares or Shares())
+        self._parts = parts_of(self._limits, shares or Shares())
         self._ledger = Ledger(graph, backend.name, holds, shares)
         self._lock = threading.Lock()
         self._bars: dict[str, tuple[float, float]] = {}  # of each owner: the worth that was refused, and until when
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="tvsnap-evict")
+
+    @property
+    def _room(self) -> SnapshotLimits:
+        """What snapshots may take by their sizes, of which each contains what it shares with others.
+
+        That is as much more than the limit as all of them really take less than the sum of their sizes.
+        """
+        if self._limits.size is None or not isinstance(self._backend, Occupying):
+            return self._limits
+        if time.monotonic() - self._shared_at > MEASURED_EVERY:
+            self._shared_at = time.monotonic()
+            occupied, (_, sizes) = self._backend.occupied(), self._graph.snapshot_usage(self._backend.name)
+            self._shared = 1.0 if occupied is None or not sizes else min(1.0, max(occupied / sizes, LEAST_PART))
+        return replace(self._limits, size=int(self._limits.size / self._shared))
 
     def evict_excess(self) -> None:
         """Evicts the snapshots that exceed the budget."""
@@ -185,7 +203,9 @@ class SnapshotBudget:
     def _find_room(self, new: Kept) -> str | None:
         room, backend = self._room, self._backend.name
         if not room.holds(new.size, 1):
-            return f"a snapshot of {new.size / MIB:.1f} MiB is more than the budget ({_words(room)}); raise that"
+            return (
+                f"a snapshot of {new.size / MIB:.1f} MiB is more than the budget ({self._words}); raise that"
+            )
         count, size = self._graph.snapshot_usage(backend)
         if room.holds(size + new.size, count + 1):
             return None
@@ -211,7 +231,7 @@ class SnapshotBudget:
                 left = [kept for kept in there if kept.state not in gone]
                 if not room.holds(sum(kept.size for kept in left) + new.size, len(left) + 1):
                     return (
-                        f"the budget ({_words(room)}) is taken up by what was kept by hand, by what rollouts stand on "
+                        f"the budget ({self._words}) is taken up by what was kept by hand, by what rollouts stand on "
                         f"{'and by what others have within their shares' if self._parts else ''}; raise it, forget "
                         "some, or run fewer rollouts at once"
                     )
@@ -220,9 +240,16 @@ class SnapshotBudget:
     def _chosen(self, kept: Sequence[Kept], room: SnapshotLimits, now: float, asking: str | None = None) -> list[Kept]:
         return choose_evicted(kept, room, now, self._parts, asking)
 
+    @property
+    def _words(self) -> str:
+        """The limits in words."""
+        words = [] if self._limits.size is None else [f"{self._limits.size / MIB:.1f} MiB"]
+        words += [] if self._limits.count is None else [f"{self._limits.count} snapshots"]
+        return ", ".join(words)
+
     def _refusal(self) -> str:
         return (
-            f"the snapshots take all of the budget ({_words(self._room)}), and each saves more time for what it takes "
+            f"the snapshots take all of the budget ({self._words}), and each saves more time for what it takes "
             "than a new one would; raise the budget for more"
         )
 
@@ -247,9 +274,3 @@ class SnapshotBudget:
 
 def _all(known: dict[str, tuple[Kept, Snapshot]]) -> list[Kept]:
     return [kept for kept, _ in known.values()]
-
-
-def _words(room: SnapshotLimits) -> str:
-    words = [] if room.size is None else [f"{room.size / MIB:.1f} MiB"]
-    words += [] if room.count is None else [f"{room.count} snapshots"]
-    return ", ".join(words)

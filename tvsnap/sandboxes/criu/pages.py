@@ -15,8 +15,8 @@ DIRECTORY = "parent"
 """Where CRIU looks for the earlier dump, in the directory of the new one."""
 ADDITION = "pages"
 """What a CRIU is called that compares pages, in `binary.additions`."""
-WORTH_COMPARING = 16 << 20
-"""Bytes of pages from which on they are compared. Below that, links and a second directory cost what they save."""
+WORTH_COMPARING = 1 << 20
+"""Bytes of pages from which on they are compared: more than those of an idle shell."""
 _MOST_NEW = 0.5
 """Once this part of the pages is new, the next dump is a whole one."""
 _IMAGE = re.compile(r"criu/(?P<lent>parent/)?(?P<name>pagemap-\d+\.img|(?P<pages>pages)-\d+\.img)")

@@ -484,6 +484,10 @@ class LocalBackend:
     def reclaim(self) -> int:
         return self._storage.reclaim(_CLEARED_AFTER)
 
+    def occupied(self) -> int | None:
+        """See `Occupying.occupied`."""
+        return self._storage.occupied()
+
     def disk_usage(self) -> Mapping[str, int]:
         usage = {"snapshots": 0, "sandboxes": 0}
         for snapshot in self.snapshots():

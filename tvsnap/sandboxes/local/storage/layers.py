@@ -86,6 +86,10 @@ class CopyStorage:
         # Directories may be nested deeper than Python can recurse.
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
+    def occupied(self) -> int | None:
+        """Returns the bytes that all copies take together, what they share once; None if that is not known."""
+        return None
+
     def reclaim(self, timeout: float) -> int:
         """Returns freed space to the disk, and how many bytes that is; waits `timeout` seconds at most."""
         return 0
@@ -187,6 +191,9 @@ class BtrfsStorage(CopyStorage):
                 number = self._left.popleft()
                 if not self._quotas.remove(number):
                     self._left.append(number)
+
+    def occupied(self) -> int | None:
+        return self._pool.occupied() if self._pool else None
 
     def reclaim(self, timeout: float) -> int:
         return self._pool.reclaim(timeout) if self._pool else 0

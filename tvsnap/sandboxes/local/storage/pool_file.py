@@ -93,6 +93,11 @@ class PoolFile:
         missing = max(btrfs.size(self.path) - self._most(), 0)
         return DiskSpace(inside.where, inside.free - missing, inside.reserve)
 
+    def occupied(self) -> int:
+        """Returns the bytes that are used in the pool."""
+        inside = os.statvfs(self.path)
+        return (inside.f_blocks - inside.f_bfree) * inside.f_frsize
+
     def deleted(self) -> None:
         """Schedules returning freed space to the disk."""
         self._reclaimer.soon()
