@@ -186,7 +186,7 @@ def test_long_command(sandbox: Sandbox) -> None:
 def test_job_does_not_hold_the_call(sandbox: Sandbox) -> None:
     began = time.monotonic()
     assert execute(sandbox, "sleep 1000 & echo started") == "started\n"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     eventually(lambda: "sleep 1000" in commands(sandbox))
     usable(sandbox)
 

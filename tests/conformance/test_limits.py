@@ -62,7 +62,7 @@ def test_fork_bomb(lab: Lab) -> None:
     assert len(sandbox.processes()) <= 64
     began = time.monotonic()
     sandbox.close()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 BURN = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\nprint(time.process_time())"

@@ -376,7 +376,7 @@ def test_what_comes_over_a_connection_counts(cache: Cache, terminal_image: Image
         assert edge is not None
         assert edge.active is not None
         if cache.backend.captures.processes:  # a snapshot of it was taken, for which the connection was ended
-            assert site.gone.wait(30)
+            assert site.gone.wait(60)
             eventually(lambda: bash(rollout, "cat /tmp/status").output == "1\n")
             assert "rror" in bash(rollout, "tail -1 /tmp/said").output
         else:  # nothing ended the connection, as no snapshot can be taken

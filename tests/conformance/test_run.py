@@ -308,9 +308,9 @@ def test_builtin_read_blocks(sandbox: Sandbox) -> None:
 def test_sleep_is_ended_by_the_timeout(sandbox: Sandbox) -> None:
     began = time.monotonic()
     outcome = run(sandbox, "x=2; sleep 100; x=3", timeout=LONGER)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert (outcome.timed_out, outcome.blocked, outcome.exit_code) == (True, True, None)
-    assert LONGER * 0.9 <= outcome.duration < 30
+    assert LONGER * 0.9 <= outcome.duration < 60
     assert "sleep" not in commands(sandbox)
     assert sh(sandbox, "echo $x") == ("\n" if outcome.shell_lost else "2\n")
     usable(sandbox)
@@ -376,7 +376,7 @@ def test_timeout_in_a_terminal_program(sandbox: Sandbox) -> None:
 def test_background_job_does_not_hold_the_call(sandbox: Sandbox) -> None:
     began = time.monotonic()
     output = sh(sandbox, "sleep 1000 & echo started")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert output == "started\n"
     pid = int(sh(sandbox, "echo $!"))
     eventually(lambda: [each.pid for each in sandbox.processes() if each.command == "sleep 1000"] == [pid])

@@ -72,7 +72,7 @@ def test_what_is_interrupted(sandbox: Sandbox) -> None:
     began = threading.Event()
 
     def interrupt() -> None:
-        began.wait(20)
+        began.wait(60)
         while running.is_alive():
             sandbox.interrupt()
             time.sleep(0.05)

@@ -47,7 +47,7 @@ def test_a_job_that_is_polled_ends(cache: Cache, request: pytest.FixtureRequest)
             ask(rollout, BUILD)
             while ask(rollout, "cat /tmp/f 2>/dev/null || echo none")[0] != "done":
                 polls += 1
-                assert time.monotonic() - began < 30, "stuck"
+                assert time.monotonic() - began < 60, "stuck"
                 time.sleep(0.4)
             if number and not polls:
                 assert time.monotonic() - began > 1.5, "before its time"

@@ -232,7 +232,7 @@ def test_a_signal_ends_a_replay_at_once(tvsnap: Line, tmp_path: Path, number: si
         began = time.monotonic()
         child.send_signal(number)
         stdout, stderr = child.communicate(timeout=60)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
     assert child.returncode == status, stderr
     assert "Traceback" not in stderr
     assert_nothing_left(Path(tvsnap.environment["TVSNAP_HOME"]))

@@ -177,7 +177,7 @@ def test_whoever_does_not_read_holds_up_nobody(served: Served) -> None:
         time.sleep(0.5)
         began = time.monotonic()
         assert inner.run(b"echo quick", 10, 100).output == b"quick\n"
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
         os.write(writer, frame(b"i"))  # not even read before the answer has been taken
         assert stuck._outcome(60, 9999999).output == bytes(MEGABYTE)
         assert stuck._expect("I")

@@ -317,7 +317,7 @@ class TestInterrupted:
 
     def running(self, seconds: str) -> bool:
         """Whether `sleep SECONDS` runs; gives it a moment to die."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             lines = [path for path in Path("/proc").glob("[0-9]*/cmdline") if self._is_sleep(path, seconds)]
             if not lines:
@@ -334,7 +334,7 @@ class TestInterrupted:
     def test_ctrl_c_leaves_nothing(self, start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
         process = start("(sleep 86417 &) ; echo started; sleep 86417")
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
+        process.wait(timeout=60)
         assert left_of_builds(tmp_path / "home") == []
         assert not self.running("86417")
 

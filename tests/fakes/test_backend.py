@@ -67,13 +67,13 @@ def test_hooks_hold_an_operation() -> None:
 
     def hook(sandbox: object, command: str) -> None:
         entered.set()
-        assert gate.wait(5)
+        assert gate.wait(60)
 
     backend = FakeBackend(hooks={"run": hook})
     sandbox = backend.start(IMAGE, LIMITS)
     thread = threading.Thread(target=lambda: sandbox.run("echo > f", timeout=1))
     thread.start()
-    assert entered.wait(5)
+    assert entered.wait(60)
     assert dict(sandbox.changes()) == {}
     gate.set()
     thread.join()

@@ -184,7 +184,7 @@ def loops_of(home: Path) -> list[str]:
 
 def assert_nothing_left(home: Path) -> None:
     """Asserts that no process, loop device, mount or owner of a data directory is left; it must not be open."""
-    eventually(lambda: loops_of(home) == [], timeout=30)  # the kernel clears it a moment after its last user
+    eventually(lambda: loops_of(home) == [], timeout=60)  # the kernel clears it a moment after its last user
     assert str(home) not in Path("/proc/self/mounts").read_text()
     assert [path.name for path in (home / "run" / "owners").glob("*")] == []
     known = {path.name for path in Path("/proc").iterdir() if path.name.isdigit()}

@@ -152,6 +152,6 @@ def test_the_child_of_a_fork_is_told_so_at_once(tmp_path: Path, terminal_image: 
             rollout.close()
             cache.close()
             os._exit(told)
-        ended = eventually(lambda: os.waitpid(child, os.WNOHANG)[1], timeout=20)
+        ended = eventually(lambda: os.waitpid(child, os.WNOHANG)[1], timeout=60)
         assert os.waitstatus_to_exitcode(ended) == 2
         assert rollout.call("bash", {"command": "wc -c < f"}).output == "31457280\n"

@@ -187,7 +187,7 @@ def test_what_is_deleted_goes_back_to_the_disk(
             rollout.call("bash", {"command": "true"})
         monkeypatch.setattr(reclaiming, "_SOON", 60.0)
         began = time.monotonic()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
 
 
 def test_what_the_disk_gets_back_is_told(tmp_path: Path, terminal_image: Image) -> None:
@@ -196,7 +196,7 @@ def test_what_the_disk_gets_back_is_told(tmp_path: Path, terminal_image: Image) 
         pool = tmp_path / POOL_FILE
         with cache.rollout(terminal_image) as rollout:
             rollout.call("bash", {"command": "head -c 100M /dev/urandom > /root/big; sync"})
-        eventually(lambda: cache.backend.disk_usage()["sandboxes"] < 1 << 20, timeout=30)
+        eventually(lambda: cache.backend.disk_usage()["sandboxes"] < 1 << 20, timeout=60)
         full = pool.stat().st_blocks * 512
         returned = cache.backend.reclaim()
         assert 80 << 20 < returned == full - pool.stat().st_blocks * 512

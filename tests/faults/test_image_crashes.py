@@ -76,7 +76,7 @@ class Home:
         """Asserts that opening the directory leaves nothing but whole images in it."""
         for path in self.references(".*"):
             os.utime(path, (0, 0))  # else a process that lives might be about to rename it
-        eventually(self.is_in_order, timeout=30)  # programs of a killed build end a moment after it
+        eventually(self.is_in_order, timeout=60)  # programs of a killed build end a moment after it
         for image in self.store.list():
             assert image.rootfs.is_dir()
             assert self.store.manifest(image).digest == image.digest

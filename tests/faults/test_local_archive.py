@@ -127,7 +127,7 @@ def test_a_sandbox_that_is_closed_meanwhile(sandbox: LocalSandbox) -> None:
             began = time.monotonic()
             closing.start()
             closing.join()
-            assert time.monotonic() - began < 30, "what stands still was not let go"
+            assert time.monotonic() - began < 60, "what stands still was not let go"
             tar = tarfile.TarFile.open(fileobj=io.BytesIO(b"." + stream.read()))
             whole = "./var/big" in tar.getnames()
     except (InfrastructureError, tarfile.TarError):
@@ -146,7 +146,7 @@ def test_a_program_that_dies_meanwhile(tvsnap_home: Path, terminal_image: Image)
     try:
         began = time.monotonic()
         assert backend.reap().sandboxes >= 1
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
         assert not Path(f"/proc/{init}/root/tmp").exists()
     finally:
         backend.close()

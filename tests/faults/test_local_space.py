@@ -213,7 +213,7 @@ def record(home: Path, image: Image, calls: tuple[str, ...]) -> None:
             rollout.call("bash", {"command": command})
             settle(rollout)
         assert len(cache.graph.snapshots()) >= 2
-    eventually(lambda: loops_of(home) == [], timeout=30)
+    eventually(lambda: loops_of(home) == [], timeout=60)
 
 
 def look(home: Path, image: Image, calls: tuple[str, ...], command: str, *, kept: bool = True) -> ToolResult:
@@ -227,7 +227,7 @@ def look(home: Path, image: Image, calls: tuple[str, ...], command: str, *, kept
             assert rollout.call("bash", {"command": made}).source == "hit" or not kept
         result = rollout.call("bash", {"command": command})
         assert rollout.private is None
-    eventually(lambda: loops_of(home) == [], timeout=30)
+    eventually(lambda: loops_of(home) == [], timeout=60)
     return result
 
 
@@ -254,6 +254,6 @@ def test_a_disk_that_gives_back_another_tree(tmp_path: Path, terminal_image: Ima
     else:
         said = str(tmp_path)
     assert str(tmp_path) in said
-    eventually(lambda: loops_of(tmp_path) == [], timeout=30)
+    eventually(lambda: loops_of(tmp_path) == [], timeout=60)
     (tmp_path / "pool.btrfs").unlink()
     assert look(tmp_path, terminal_image, calls, "echo $x$y; cat f; :", kept=False).output == f"12\n{MARKER.decode()}\n"

@@ -98,7 +98,7 @@ def test_nodes_come_and_go(cluster: Any, server_home: Path, tmp_path: Path) -> N
         assert all(rollout.url != lost for rollout in rollouts)
         for rollout in rollouts:
             rollout.close()
-    eventually(lambda: servers() == [], timeout=30)
+    eventually(lambda: servers() == [], timeout=60)
     for home in homes:  # a server that is killed leaves something behind until its data directory is opened again
         Cache(home).close()
     assert not list(Path(tempfile.gettempdir()).glob("tvsnap-ray-*"))

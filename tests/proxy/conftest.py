@@ -198,7 +198,7 @@ class RunningProxy:
     def stop(self) -> int:
         """Stops it as systemd would; returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 Start = Callable[..., RunningProxy]

@@ -60,10 +60,10 @@ def test_the_same_question_at_once_is_asked_once(start: Start, model: ModelServe
     threads = [threading.Thread(target=lambda: answers.append(prior(proxy, state="ab12"))) for _ in range(6)]
     for thread in threads:
         thread.start()
-    assert model.begun.wait(10)
+    assert model.begun.wait(60)
     model.gate.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(model.asked) == 1
     assert sorted(answer.cache or "" for answer in answers) == ["hit"] * 5 + ["miss"]
 
@@ -80,9 +80,9 @@ def test_a_proxy_that_is_stopped_while_the_model_is_asked(start: Start, model: M
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert model.begun.wait(10)
+    assert model.begun.wait(60)
     assert proxy.stop() == 0
-    assert failed.wait(10)
+    assert failed.wait(60)
     thread.join()
 
 

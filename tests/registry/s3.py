@@ -39,7 +39,7 @@ def s3_server() -> Iterator[str]:
             environment.setenv("AWS_SECRET_ACCESS_KEY", "testing")
             environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
             environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while True:
                 try:
                     request = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")

@@ -75,7 +75,7 @@ def test_a_store_that_fails_keeps_nobody_from_working(
         stored = StoredTasks(cache, str(folder), every=0.2)
         shutil.rmtree(folder, ignore_errors=True)
         folder.write_text("no folder any more")
-        assert stored.begins("kept").wait(20)
+        assert stored.begins("kept").wait(60)
         with cache.rollout("small", "kept") as rollout:
             assert rollout.call("bash", {"command": "echo 1"}).output == "1\n"
         stored.close()
@@ -88,7 +88,7 @@ def test_a_store_that_fails_keeps_nobody_from_working(
 def test_it_pushes_while_rollouts_go_on(small: Path, store: str) -> None:
     with Cache(small, policy="never") as cache:
         stored = StoredTasks(cache, store, every=0.2)
-        assert stored.begins("grows").wait(20)
+        assert stored.begins("grows").wait(60)
         assert stored.begins("") is stored.begins("")
         with cache.rollout("small", "grows") as rollout:
             rollout.call("bash", {"command": "echo 1 > /tmp/f"})

@@ -182,7 +182,7 @@ def _killed_in_the_middle(arguments: tuple[str, ...], goes_on: Callable[[], int]
     for _ in range(4):
         before = goes_on()
         with begun(*arguments) as process:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while process.poll() is None and goes_on() <= before and time.monotonic() < deadline:
                 time.sleep(0.005)
             with contextlib.suppress(ProcessLookupError):

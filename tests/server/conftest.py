@@ -41,7 +41,7 @@ class Server:
     def stop(self) -> int:
         """Stops it as systemd would; returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 def start(

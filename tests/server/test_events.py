@@ -122,7 +122,7 @@ def test_they_end_with_the_server_and_do_not_hold_it_up(home: Path, workers: str
     with tvsnap.connect(server.url) as client, client.events() as happened:
         server.process.send_signal(signal.SIGTERM)
         assert list(happened) == []
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
 
 
 def test_the_verb_writes_lines(server: Server) -> None:
@@ -147,7 +147,7 @@ def test_the_verb_writes_lines(server: Server) -> None:
         assert pending[as_text].startswith(("rollout_opened: rollout=", "call: rollout=", "rollout_closed: rollout="))
         for process in pending:
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(60) == 130
 
 
 def _has_something(descriptor: int) -> bool:

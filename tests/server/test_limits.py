@@ -6,13 +6,13 @@ import contextlib
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tvsnap
+from tests.conformance.helpers import eventually, is_running
 from tests.server.conftest import Server, start
 from tests.server.relay import Relay
 from tests.server.test_server import ask
@@ -93,9 +93,10 @@ def test_sandboxes_that_cannot_be_given_up_count(home: Path) -> None:
 def test_materialise_counts_calls_that_are_being_executed(home: Path) -> None:
     with serving(home, "--max-sandboxes", "1") as server, tvsnap.connect(server.url, patience=0) as client:
         rollout = client.rollout("terminal")
-        thread = threading.Thread(target=lambda: rollout.call("bash", {"command": "sleep 3"}))
+        sleep = f"sleep 5.{secrets.randbelow(10**9)}"
+        thread = threading.Thread(target=lambda: rollout.call("bash", {"command": sleep}))
         thread.start()
-        time.sleep(0.7)
+        eventually(lambda: is_running(sleep))
         with pytest.raises(Busy, match="1 calls are being executed"):
             client.fork(rollout.root)
         thread.join()

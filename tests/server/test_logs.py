@@ -27,9 +27,7 @@ def test_each_request_is_a_line(server_home: Path, tmp_path: Path, workers: str)
     tokens.chmod(0o600)
     salt, hostile = secrets.token_hex(4), "x" * 3000
     with log.open("wb") as file:
-        server = start(
-            *(home, "--workers", workers, "--log-format", "json", "--token-file", str(tokens), "--ttl", "1"), log=file
-        )
+        server = start(*(home, "--workers", workers, "--log-format", "json", "--token-file", str(tokens)), log=file)
     ids: list[str] = []
 
     def asked(method: str, path: str, body: Any = None, token: str = TEAM) -> Any:

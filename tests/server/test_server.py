@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import tvsnap
+from tests.conformance.helpers import eventually, is_running
 from tests.server.conftest import Server, start
 from tests.server.test_verbs import verb
 from tvsnap.client.transport import json_bytes
@@ -160,7 +161,7 @@ def test_tokens_limits_and_time_to_live(server_home: Path, tmp_path: Path) -> No
     home = tmp_path / "home"
     home.mkdir()
     (home / "images").symlink_to((server_home / "images").resolve())
-    server = start(home, "--token-file", str(tokens), "--ttl", "1", "--max-sandboxes", "1", "--max-rollouts", "2")
+    server = start(home, "--token-file", str(tokens), "--ttl", "4", "--max-sandboxes", "1", "--max-rollouts", "2")
     try:
         assert ask(server, "GET", "/v1/rollouts")[0] == 401
         assert ask(server, "GET", "/healthz")[0] == 200
@@ -170,9 +171,10 @@ def test_tokens_limits_and_time_to_live(server_home: Path, tmp_path: Path) -> No
             first, second = client.rollout("terminal"), client.rollout("terminal")
             with pytest.raises(Busy, match="at most 2"):
                 client.rollout("terminal")
-            slow = threading.Thread(target=lambda: first.call("bash", {"command": "sleep 2.5"}))
+            sleep = f"sleep 9.{secrets.randbelow(10**9)}"
+            slow = threading.Thread(target=lambda: first.call("bash", {"command": sleep}))
             slow.start()
-            time.sleep(0.5)
+            eventually(lambda: is_running(sleep))
             with pytest.raises(Busy, match="sandboxes are used"):
                 second.call("bash", {"command": "echo no room"})
             slow.join()  # the call outlasts the time to live, and its rollout stays

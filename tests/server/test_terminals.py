@@ -240,7 +240,7 @@ def test_terminals_count_as_connections(home: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_server_that_stops_tells_it(home: Path, workers: str) -> None:
-    server = start(home, "--grace", "2", "--workers", workers)
+    server = start(home, "--grace", "5", "--workers", workers)
     with tvsnap.connect(server.url, patience=0) as client:
         rollout = client.rollout("terminal", salt=secrets.token_hex(4))
         rollout.call("bash", {"command": "X=1"})
@@ -250,12 +250,12 @@ def test_a_server_that_stops_tells_it(home: Path, workers: str) -> None:
         server.process.send_signal(signal.SIGTERM)
         if workers == "1":
             with pytest.raises(Stopping):
-                eventually(lambda: client.terminal(rollout.state).close(), timeout=1.5)
+                eventually(lambda: client.terminal(rollout.state).close())
         with contextlib.suppress(ConnectionError):
             while terminal.receive() is not None:
                 pass
         assert terminal.ended == "server"
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
 
 
 def test_the_verb_joins_the_terminal(server: Server) -> None:
@@ -284,7 +284,7 @@ def test_the_verb_joins_the_terminal(server: Server) -> None:
 
 def _shown_until(master: int, text: bytes | None, shown: bytes = b"") -> bytes:
     """Returns what was shown at a terminal of this machine up to a text, or its end."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while text is None or text not in shown:
         assert select.select([master], [], [], max(0, until - time.monotonic()))[0], shown
         try:

@@ -460,7 +460,7 @@ def roll_extending(client: Client, world: World, task: str, calls: list[str]) ->
                 done = len(asked)
                 outputs.append(values[-1])
                 continue
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while not client.exact_match(task, asked):
                 assert time.monotonic() < until, "the answer that it was told to wait for never came"
                 time.sleep(0.01)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import tvsnap
-from tests.conformance.helpers import eventually
+from tests.conformance.helpers import eventually, is_running
 from tests.control_groups import control_groups
 from tests.faults.consistency import assert_graph_is_sound
 from tests.server.conftest import Server, start
@@ -61,7 +61,7 @@ def home(server_home: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def several(home: Path) -> Iterator[Server]:
     """A server of two processes."""
-    server = start(home, "--workers", "2", "--ttl", "2")
+    server = start(home, "--workers", "2")
     yield server
     assert server.stop() == 0
 
@@ -97,19 +97,20 @@ def test_a_call_whose_worker_dies_says_so_and_is_not_made_again(several: Server)
         rollout = client.rollout("terminal", salt=secrets.token_hex(4))
         rollout.call("bash", {"command": "true"})
         errors: list[Exception] = []
+        sleep = f"sleep 30.{secrets.randbelow(10**9)}"
 
         def call() -> None:
             try:
-                rollout.call("bash", {"command": "sleep 30"}, timeout=60)
+                rollout.call("bash", {"command": sleep}, timeout=60)
             except tvsnap.TvsnapError as error:
                 errors.append(error)
 
         thread = threading.Thread(target=call)
         thread.start()
-        time.sleep(0.5)
+        eventually(lambda: is_running(sleep))
         for pid in workers_of(several):
             os.kill(pid, signal.SIGKILL)
-        thread.join(30)
+        thread.join(60)
         assert [type(error) for error in errors] == [WorkerDied]
         with pytest.raises(WorkerDied, match="rollout"):
             rollout.call("bash", {"command": "true"})
@@ -154,7 +155,7 @@ with tvsnap.connect(sys.argv[1]) as client:
 
 def test_workers_and_clients_killed_at_random(home: Path) -> None:
     chance = random.Random(SEED)
-    server = start(home, "--workers", "2", "--ttl", "2")
+    server = start(home, "--workers", "2", "--ttl", "10")
     stop, died, made, failures = threading.Event(), [0], [0], list[BaseException]()
 
     def work() -> None:

@@ -44,7 +44,7 @@ def test_answers_that_hold(tmp_path: Path) -> None:
         run(cache, "echo x > f", "cat f")
         assert sources(run(cache, "echo x > f", "cat f")) == ["hit", "hit"]
         assert sources(run(cache, "echo x > f", "cat f")) == ["hit", "hit"]
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         report = cache.audit.report()
         assert (report.checked, report.same, report.differences, report.failures) == (2, 2, (), ())
         assert not report.interrupted
@@ -55,7 +55,7 @@ def test_a_wrong_answer_is_told_of_and_served_no_more(tmp_path: Path, caplog: py
     with open_cache(tmp_path, audit=1.0) as cache, caplog.at_level(logging.WARNING):
         first = run(cache, "echo x > f", CHANCE)[1]
         assert run(cache, "echo x > f", CHANCE)[1].output == first.output  # as nobody knows better yet
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         (found,) = cache.audit.report().differences
         assert found.edge.call.arguments == {"command": CHANCE}
         assert found.edge.result.output == first.output != found.seen.output
@@ -83,7 +83,7 @@ def test_a_state_that_cannot_be_rebuilt(tmp_path: Path, caplog: pytest.LogCaptur
         with cache.rollout("terminal") as rollout:
             assert bash(rollout, way).source == "hit"
             assert bash(rollout, "cat f; echo $x").source == "hit"
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         report = cache.audit.report()
         assert {found.edge.call.arguments["command"] for found in report.differences} == {way}
         assert run(cache, way)[0].source == "executed"
@@ -96,7 +96,7 @@ def test_what_is_left_behind_is_compared(tmp_path: Path) -> None:
     with open_cache(tmp_path, audit=1.0) as cache:
         run(cache, silent, "cat f")
         run(cache, silent, "cat f")
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         report = cache.audit.report()
         assert [edge.call.arguments["command"] for edge in report.by_chance] == [silent]
         assert (report.checked, report.same, report.differences) == (2, 1, ())
@@ -111,7 +111,7 @@ def test_what_was_known_to_leave_the_same_behind_and_does_not(tmp_path: Path) ->
     with open_cache(tmp_path, backend, audit=1.0) as cache:
         backend.hooks["run"] = writes("/task/coin", b"tails\n")
         run(cache, way)
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         assert [found.words for found in cache.audit.report().differences] == ["left something else behind"]
         assert run(cache, way)[0].source == "executed"
 
@@ -122,7 +122,7 @@ def test_an_audit_proves_what_it_finds_to_hold(tmp_path: Path) -> None:
         run(cache, "echo 1 > f", "echo $RANDOM > g")
         for _ in range(2):
             run(cache, "echo 1 > f", "cat f")
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         proven = {
             edge.call.arguments["command"]: edge.proven for edge in cache.graph.out_edges(cache.graph.roots()[0].hash)
         }
@@ -139,7 +139,7 @@ def test_an_audit_that_fails(tmp_path: Path) -> None:
         run(cache, "echo x > f")
         backend.faults.fail("run", InfrastructureError("no luck"), times=9)
         assert run(cache, "echo x > f")[0].source == "hit"
-        assert cache.audit.wait(30)
+        assert cache.audit.wait(60)
         report = cache.audit.report()
         assert (report.checked, report.differences) == (0, ())
         assert [reason for _, reason in report.failures] == ["no luck"]
@@ -152,19 +152,19 @@ def test_closing_ends_an_audit_under_way(tmp_path: Path) -> None:
     def hold(_: Any, command: str) -> None:
         if threading.current_thread().name == "tvsnap-audit":
             entered.set()
-            assert gate.wait(30)
+            assert gate.wait(60)
 
     backend = FakeBackend(hooks={"run": hold})
     with open_cache(tmp_path, backend, audit=1.0) as cache:
         run(cache, "echo x > f", "echo y > g", "echo z > h")
         run(cache, "echo x > f", "echo y > g", "echo z > h")
-        assert entered.wait(30)
+        assert entered.wait(60)
         assert not cache.audit.wait(0)
         assert cache.audit.report().interrupted
         closing = threading.Thread(target=cache.close)
         closing.start()
         gate.set()
-        closing.join(30)
+        closing.join(60)
         assert not closing.is_alive()
     assert cache.audit.report().checked <= 1
     assert not [thread for thread in threading.enumerate() if thread.name == "tvsnap-audit"]
@@ -179,7 +179,7 @@ class _Waiting:
 
     def __call__(self, edge: Edge) -> Remade:
         self.entered.set()
-        self.gate.wait(30)
+        self.gate.wait(60)
         raise InfrastructureError("waited")
 
 

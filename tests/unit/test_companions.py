@@ -97,12 +97,12 @@ def test_a_call_waits_for_the_one_that_is_being_made(tmp_path: Path) -> None:
         with cache.rollout("terminal") as rollout:
             backend_of(cache).hooks["observe"] = gate
             bash(rollout, "echo a > f")
-            assert gate.arrived.wait(30)
+            assert gate.arrived.wait(60)
             call = others.submit(bash, rollout, "cat f")
             time.sleep(LONG)
             del backend_of(cache).hooks["observe"]
             gate.open.set()
-            assert call.result(30).output == "a\n"
+            assert call.result(60).output == "a\n"
         assert cache.stats().forks == 1
 
 
@@ -141,7 +141,7 @@ def test_a_rollout_that_ends_while_it_is_made_leaves_nothing(tmp_path: Path) -> 
         rollout = cache.rollout("terminal")
         backend_of(cache).hooks["observe"] = gate
         bash(rollout, "echo a > f")
-        assert gate.arrived.wait(30)
+        assert gate.arrived.wait(60)
         rollout.close()
         del backend_of(cache).hooks["observe"]
         gate.open.set()
@@ -156,7 +156,7 @@ def test_one_that_takes_long_delays_no_other(tmp_path: Path, monkeypatch: pytest
         with cache.rollout("terminal") as slow, cache.rollout("terminal") as quick:
             backend_of(cache).hooks["observe"] = gate
             bash(slow, "echo a > f")
-            assert gate.arrived.wait(30)
+            assert gate.arrived.wait(60)
             del backend_of(cache).hooks["observe"]
             bash(quick, "echo a > f")
             eventually(lambda: made_ahead(cache) == 1)

@@ -81,7 +81,7 @@ def test_nobody_waits_for_a_grade_that_is_not_shared_yet(tmp_path: Path) -> None
         both = threading.Barrier(2)
 
         def meet(sandbox: FakeSandbox | None, subject: str) -> None:
-            both.wait(30)  # each is executed, at the same time
+            both.wait(60)  # each is executed, at the same time
 
         backend_of(cache).hooks["run"] = meet
 

@@ -58,7 +58,7 @@ class Impostor:
     def close(self) -> None:
         self.guest.abandon()
         self._theirs.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_an_interrupt_reports_what_was_done(cache: Cache, backend: FakeBackend) 
         patch.setattr(threading.Thread, "join", join)
         began = time.monotonic()
         report = engine.run()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert report.interrupted
     assert 3 <= len(report.calls) < 100
     assert report.data()["interrupted"] is True

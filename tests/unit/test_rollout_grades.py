@@ -162,7 +162,7 @@ def test_a_group_begins_at_one_root(tmp_path: Path) -> None:
         barrier = threading.Barrier(3)
 
         def go(rollout: Rollout) -> Grade:
-            barrier.wait(30)
+            barrier.wait(60)
             with rollout:
                 bash(rollout, "echo 1 > truth")
                 return rollout.grade(SEES)
