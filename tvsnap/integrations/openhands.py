@@ -382,7 +382,7 @@ class _Terminal(ToolExecutor[SandboxTerminalAction, SandboxTerminalObservation])
         result = self._workspace.bash(action.command, timeout)
         ended = f"[The command completed with exit code {result.exit_code}.]"
         if result.timed_out:
-            ended = f"[The command was ended after {timeout:g} seconds.]"
+            ended = ""  # the output says so
         between = "" if not result.output or result.output.endswith("\n") else "\n"
         text = maybe_truncate(f"{result.output}{between}{ended}", truncate_after=SHOWN)
         made: SandboxTerminalObservation = SandboxTerminalObservation.from_text(

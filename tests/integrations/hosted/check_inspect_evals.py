@@ -107,6 +107,18 @@ async def test_a_cancelled_call_ends_its_command(home: str, salt: str) -> None:
     await end(ours)
 
 
+async def test_what_was_printed_before_a_timeout_is_handed_over(home: str, salt: str) -> None:
+    """It is where Inspect's own Docker sandbox has it."""
+    ours = await begin(home, salt)
+    with pytest.raises(TimeoutError, match="ended after 1 seconds") as late:
+        await ours.exec(["sh", "-c", "echo partial; echo error >&2; sleep 60"], timeout=1)
+    assert vars(late.value)["truncated_output"] == "partial\nerror\n"
+    with pytest.raises(TimeoutError) as silent:
+        await ours.exec(["sleep", "60"], timeout=1)
+    assert not hasattr(silent.value, "truncated_output")
+    await end(ours)
+
+
 async def test_several_calls_at_once(home: str, salt: str) -> None:
     ours = await begin(home, salt)
     done = await asyncio.gather(*(ours.exec(["sh", "-c", f"echo {n}; echo {n} >> /tmp/all"]) for n in range(8)))

@@ -76,7 +76,7 @@ def test_an_agent_comes_to_the_same_without_the_cache_and_is_answered_the_second
         "[The command completed with exit code 0.]",
         "42\n[The command completed with exit code 0.]",
         "/srv/repo\nkept\n[The command completed with exit code 1.]",
-        "[The command was ended after 1 seconds.]",
+        "[interrupted after 1 s]\n",
         "__pycache__\nadd.py\n[The command completed with exit code 0.]",
     ]
     assert first.sources == {"hit": 0, "coalesced": 0, "executed": len(COMMANDS)}
