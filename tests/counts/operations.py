@@ -11,7 +11,9 @@ from unittest import mock
 
 from benchmarks.workspace import IMAGE, Workspace
 from tvsnap.cache import Cache
+from tvsnap.graph import StepRow
 from tvsnap.guest.protocol import Guest
+from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.limits import Limits
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
@@ -94,6 +96,34 @@ def uncached(space: Workspace) -> Iterator[Step]:
             yield Step(partial(_call, rollout, WRITING.format(number)))
 
 
+def digest(space: Workspace) -> Iterator[Step]:
+    """A digest after the observation of a command that changed a file."""
+    with contextlib.closing(space.start()) as sandbox:
+        for number in range(USUAL + REPETITIONS):
+            sandbox.run(WRITING.format(number), timeout=TIMEOUT)
+            sandbox.observe()
+            if number < USUAL:
+                sandbox.digest()
+            else:
+                yield Step(sandbox.digest)
+
+
+def record(space: Workspace) -> Iterator[Step]:
+    """The record of a call in the graph, as a step of a rollout."""
+    result = ToolResult.of_text("", 0, 0.01)
+    with space.cache("never") as cache, cache.rollout(IMAGE, salt="record") as rollout:
+        graph, state = rollout._engine._context.graph, rollout._engine.root
+        for number in range(USUAL + REPETITIONS):
+            call = ToolCall("bash", {"command": WRITING.format(number)})
+            step = StepRow(rollout.id or "", number, None, "executed", 0.0, 0.01, 0.01, None, 0, False, "new", None)
+            after = next_state(state, call)
+            recording = partial(graph.record, state, call, result, next_state=after, proven=True, step=step)
+            if number < USUAL:
+                recording()
+            else:
+                yield Step(recording)
+
+
 def observation(space: Workspace) -> Iterator[Step]:
     """A look at an idle shell after a command that changed nothing."""
     with contextlib.closing(space.start()) as sandbox:
@@ -143,6 +173,8 @@ OPERATIONS: Mapping[str, Callable[[Workspace], Iterator[Step]]] = {
     "executed call that changes nothing": partial(executed, command="true; : {}", after=USUAL),
     "uncached call": uncached,
     "observation": observation,
+    "digest": digest,
+    "record": record,
     "checkpoint": checkpoint,
     "fork": fork,
     "start": start,

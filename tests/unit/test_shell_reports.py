@@ -93,3 +93,11 @@ def test_a_memory_makes_no_difference() -> None:
 def test_a_shell_that_says_nothing_is_never_the_same() -> None:
     memory = ShellReports()
     assert memory.seen(None, INFO) != memory.seen(None, INFO)
+
+
+def test_what_one_shell_said_is_not_read_again_for_another() -> None:
+    read: list[bytes] = []
+    mine = REPORT.replace(b"set +o posix", b"set -o vi")
+    for report in (mine, mine.replace(*SAME[0]), mine.replace(*OTHERS[2]), mine.replace(*SAME[1])):
+        ShellReports().come_to(read.append, report)
+    assert read == [mine, mine.replace(*OTHERS[2])]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tvsnap.guest.declarations import declarations
 from tvsnap.guest.protocol import GuestInfo
@@ -22,8 +23,8 @@ _NOT_TOLD = {*VOLATILE, "", "RANDOM"}  # variables that are not listed for peopl
 _HEAD = re.compile(rb"declare -([-a-zA-Z]+) ")
 _PLAIN = re.compile(rb"(?:\"[^\"\\\n\x01]*\"|\((?:\[\d+\]=\"[^\"\\\n\x01]*\" ?)*\))\n")
 """A value and its line end that can be replaced by any other such value without effect on how the rest is parsed."""
-_MOST_KEPT = 1 << 20
-"""Bytes of a report."""
+_MOST_KEPT, _MOST_SHARED = 1 << 20, 1 << 16
+"""Bytes of a report that is kept for its sandbox, and of one for all."""
 _CLOCK = re.compile(rb"\x01clock\n(\d{0,18}) (\d{1,18})\n(\d{0,18}) (\d{1,18})\n")
 
 
@@ -44,14 +45,13 @@ def declared(variables: bytes) -> Iterator[tuple[str, bytes]]:
 class ShellReports:
     """A shell's last report, and the results of parsing it.
 
-    Parsing takes milliseconds, and most reports differ from the last one only in values that are not part of the state.
-    So the last report is kept as the pieces between such values.
+    Parsing takes milliseconds, and most reports differ from the last one, or from that of another sandbox, only in
+    values that are not part of the state. So reports are kept as the pieces between such values.
     """
 
     def __init__(self) -> None:
         self._dump: bytes | None = None
-        self._last: _Pieces | None = None
-        self._known: dict[Callable[[bytes], Any], Any] = {}
+        self._last: _Read | None = None
 
     def seen(self, dump: bytes | None, info: GuestInfo) -> tuple[str, frozenset[str]]:
         """Returns `Observation.shell` and `Observation.hidden` for the report `dump`; None for no report."""
@@ -62,12 +62,16 @@ class ShellReports:
 
     def come_to(self, read: Callable[[bytes], V], dump: bytes) -> V:
         """Returns `read(dump)`, possibly cached; `read` must ignore values that are not part of the state."""
-        if dump is not self._dump and (self._last is None or not self._last.are_of(dump)):
-            self._last, self._known = None if len(dump) > _MOST_KEPT else _Pieces.of(dump), {}
-        self._dump = None if self._last is None else dump
-        if read not in self._known:
-            self._known[read] = read(dump)
-        found: V = self._known[read]
+        if len(dump) > _MOST_KEPT:
+            self._dump = self._last = None
+            return read(dump)
+        last = self._last
+        if last is None or (dump is not self._dump and not last.pieces.are_of(dump)):
+            last = next((one for one in tuple(_recent) if one.pieces.are_of(dump)), None) or _keep(dump)
+        self._dump, self._last = dump, last
+        if read not in last.results:
+            last.results[read] = read(dump)
+        found: V = last.results[read]
         return found
 
 
@@ -120,6 +124,24 @@ class _Pieces:
                 return False
             at = clock.end()
         return dump[at:] == self.rest
+
+
+class _Read(NamedTuple):
+    """A report, and the results of reading it."""
+
+    pieces: _Pieces
+    results: dict[Callable[[bytes], Any], Any]
+
+
+_recent: deque[_Read] = deque(maxlen=16)
+"""The last reports of all sandboxes: rollouts of one task come to the same."""
+
+
+def _keep(dump: bytes) -> _Read:
+    found = _Read(_Pieces.of(dump), {})
+    if len(dump) <= _MOST_SHARED:
+        _recent.appendleft(found)
+    return found
 
 
 def shell_fingerprint(dump: bytes) -> str:
