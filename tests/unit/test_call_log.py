@@ -21,8 +21,8 @@ def test_each_call_has_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture
     lines = [record.getMessage() for record in caplog.records if record.name == "tvsnap.calls"]
     assert [line.partition(" bash ")[2].rpartition(" (")[0] for line in lines] == [
         '"echo a > f": answered (hit) by call 1 of the graph',
-        '"cat f": executed in a sandbox that was parked, as it was not made in this state before',
-        '"pwd": executed in the rollout\'s sandbox, as it was not made in this state before',
+        '"cat f": executed in a sandbox that was parked, because it was not made in this state before',
+        '"pwd": executed in the rollout\'s sandbox, because it was not made in this state before',
     ]
 
 

@@ -37,7 +37,7 @@ class TestReplay:
     def test_figures_and_files(self, tvsnap: CommandLine, rollouts: Path, tmp_path: Path) -> None:
         report, outputs = tmp_path / "report.json", tmp_path / "outputs.jsonl"
         report.write_text("what was there before, and longer than what comes" * 1000)
-        arguments = ["replay", str(rollouts), "--image", "terminal", "--parallel", "1"]
+        arguments = ["replay", str(rollouts), "--image", "terminal", "--parallel", "1", "--policy", "eager"]
         shown = tvsnap(*arguments, "--report", str(report), "--outputs", str(outputs)).stdout
         assert "2 rollouts, 6 calls in " in shown
         assert "33.3 %" in shown

@@ -203,9 +203,7 @@ class SnapshotBudget:
     def _find_room(self, new: Kept) -> str | None:
         room, backend = self._room, self._backend.name
         if not room.holds(new.size, 1):
-            return (
-                f"a snapshot of {new.size / MIB:.1f} MiB is more than the budget ({self._words}); raise that"
-            )
+            return f"a snapshot of {new.size / MIB:.1f} MiB is more than the budget ({self._words}); raise that"
         count, size = self._graph.snapshot_usage(backend)
         if room.holds(size + new.size, count + 1):
             return None
