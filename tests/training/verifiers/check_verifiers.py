@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import threading
+import time
 import types
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -72,9 +73,17 @@ def test_a_rollout_is_answered_the_second_time_and_graded_in_this_process(at_onc
     task = task_of(salt=uuid.uuid4().hex)
     commands = [*TASK.solutions[0], "echo done; false"]
     first, second = (asyncio.run(rollout(task, commands, at_once=at_once)) for _ in range(2))
-    assert first == second
+    assert (first[0], first[1].node, first[1].failure) == (second[0], second[1].node, None)
     assert first[0][-1] == "done\n[exit status 1]"
     assert [reward(task, first[1]), reward(task, second[1])] == [1.0, 1.0]
+
+
+def test_what_a_command_has_left_running_goes_on_until_the_grade() -> None:
+    task = task_of(salt=uuid.uuid4().hex)
+    later = "; ".join(TASK.solutions[0])
+    _, state = asyncio.run(rollout(task, [f"(sleep 1; {later}) > /tmp/said 2>&1 & sleep 0.1"]))
+    time.sleep(5)
+    assert reward(task, state) == 1.0
 
 
 def test_no_command_is_graded_too_and_a_failure_is_no_reward() -> None:
