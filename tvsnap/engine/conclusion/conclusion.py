@@ -64,11 +64,14 @@ class Conclusions:
             raise InfrastructureError("the cache is closed") from None
         return concluding
 
-    def look_again(self, live: LiveSandbox) -> bool:
-        """Observes a sandbox again after a snapshot; returns whether it is alive."""
+    def look_again(self, live: LiveSandbox, *, note: bool = True) -> bool:
+        """Observes a sandbox again after a snapshot, and notes how it is; returns whether it is alive.
+
+        Without `note`, the next call that needs that does it.
+        """
         try:
             live.look_again(self._recipe.environment.observe)
-            if load.is_idle():  # else the next call does it, if it has to be done
+            if note:
                 live.sandbox.note()
         except InfrastructureError:
             return False
@@ -107,7 +110,8 @@ class Conclusions:
             if kept or (shared and executed.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else executed.result.duration)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
-            usable = usable and self.look_again(live)
+            note = live.disturbed or load.is_idle()  # many calls need none, and it takes longer than these
+            usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False
             self._release(executed)
