@@ -19,8 +19,8 @@ _PRESSURE = "/proc/pressure/cpu"
 _LONGEST = 4096
 LOOK_AGAIN = 0.05  # seconds between two looks at how busy the processors are
 STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
-BUSY = 0.75  # share of the processors' time from which on they are short
-CROWDED = 1.5  # threads that want each processor, from which on they are short at once
+BUSY = 0.85  # share of the processors' time from which on they are short
+CROWDED = 2.5  # threads that want each processor, from which on they are short at once
 _FRESH = 0.02
 """Seconds for which what the whole machine was told to wait is not asked for again: many sandboxes do so at once."""
 

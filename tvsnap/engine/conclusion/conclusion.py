@@ -84,6 +84,7 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
+            self._context.snapshotter.executed(executed.result.duration, executed.result.processor_s)
             if self._recorder.answers_nobody(executed):
                 self._release(executed)  # a caller that waits for the result need not wait for the observation
             looked = time.monotonic()

@@ -98,6 +98,10 @@ class Snapshotter:
         """Notes that an agent has made a call after thinking for so many seconds: that time pays for snapshots."""
         self._costs.paused(min(seconds, LONGEST_PAUSE))
 
+    def executed(self, seconds: float, processor_s: float | None) -> None:
+        """Notes that a call was executed, which took so many seconds, and so many of a processor if that is known."""
+        self._costs.waited(min(LONGEST_PAUSE, max(0.0, seconds - (seconds if processor_s is None else processor_s))))
+
     @property
     def keeps_all(self) -> bool:
         """Whether even the state after a short call is likely to be kept at the moment."""

@@ -14,8 +14,10 @@ Kind = Literal["checkpoint", "fork", "start"]
 DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0.008}
 WINDOW = 101  # samples of which the median is taken
 ENOUGH = 5  # samples after which the defaults are no longer used
+DEAREST = 2.5  # in defaults: more than that counts nothing at first, as what is thought dear is not measured anew
 OUTLIER = 10.0  # in medians: the longest duration that is reported to other processes
 THINKING_SHARE = 0.15  # of the time for which agents think: may be spent on checkpoints while processors are short
+WAITING_SHARE = 0.05  # of the time for which calls wait without computing: the same
 BURST = 0.25  # seconds of such time that are available at the start, and that are saved up at most
 LATEST = 0.1  # weight of the latest pause between two calls of a rollout in their average
 
@@ -23,7 +25,8 @@ LATEST = 0.1  # weight of the latest pause between two calls of a rollout in the
 class Costs:
     """Running medians, in seconds. Thread-safe.
 
-    The measurements of earlier processes are read as sums from the graph's counters, and give the first values.
+    The measurements of earlier processes are read as sums from the graph's counters, and give the first values, unless
+    these are high: the machine may have been busy then.
     """
 
     def __init__(
@@ -51,7 +54,8 @@ class Costs:
         for kind in DEFAULTS:
             count = counters.get(f"{self._names[kind]}.n", 0.0)
             if count >= ENOUGH:
-                self._medians[kind] = counters[f"{self._names[kind]}.s"] / count
+                mean = counters[f"{self._names[kind]}.s"] / count
+                self._medians[kind] = min(mean, DEAREST * DEFAULTS[kind])
 
     @property
     def checkpoint_s(self) -> float:
@@ -80,10 +84,11 @@ class Costs:
 
     @property
     def allowance_s(self) -> float:
-        """Seconds of checkpoints that agents' thinking has paid for; below 0 if overdrawn.
+        """Seconds of checkpoints that thinking agents and waiting calls have paid for; below 0 if overdrawn.
 
-        A token bucket: each pause between two calls adds `THINKING_SHARE` of its duration, and each checkpoint that is
-        taken on allowance takes its duration out.
+        A token bucket: each pause between two calls adds `THINKING_SHARE` of its duration, each call adds
+        `WAITING_SHARE` of the time for which it did not compute, and each checkpoint that is taken on allowance takes
+        its duration out.
         """
         return self._allowance_s
 
@@ -96,6 +101,15 @@ class Costs:
         with self._lock:
             self._pause_s += LATEST * (seconds - self._pause_s)
             self._allowance_s = min(self._allowance_s + THINKING_SHARE * seconds, BURST)
+
+    def waited(self, seconds: float) -> None:
+        """Notes that a call was executed.
+
+        Args:
+            seconds: for how long of its time it did not compute.
+        """
+        with self._lock:
+            self._allowance_s = min(self._allowance_s + WAITING_SHARE * seconds, BURST)
 
     def spent(self, seconds: float) -> None:
         """Notes that a checkpoint was taken on allowance.

@@ -13,7 +13,7 @@ from tvsnap.model.arguments import check_provides
 
 UNPROVABLE_WORTH = 10.0  # seconds that a checkpoint may take if only a snapshot can ever keep the state
 UNPROVEN_SHARE = 0.15  # of the time of calls since the last snapshot: a checkpoint that takes less pays
-FREE = 0.05  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
+FREE = 0.1  # seconds that a checkpoint may take while processors are idle, although agents do not think for as long
 CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own duration
 
 
