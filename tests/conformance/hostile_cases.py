@@ -318,7 +318,7 @@ FILES: dict[str, tuple[Step, ...]] = {
     "special files": (
         bash("mkfifo /tmp/fifo"),
         read("/tmp/fifo", "Invalid argument"),
-        write("/tmp/fifo", "No such device or address"),
+        write("/tmp/fifo", "Invalid argument"),
         read("/dev/zero", "Invalid argument"),
         write("/dev/full", "Invalid argument"),
         read("/run/tvsnap/out", "Invalid argument"),

@@ -140,7 +140,8 @@ def check(step: Step, result: ToolResult) -> None:
     """Asserts that a call returned what it should."""
     assert (result.exit_code, result.timed_out) == (step.exit_code, step.timed_out), (step, result)
     assert step.truncated in (None, result.truncated), (step, result.output[:200])
-    assert re.fullmatch(step.output, result.output, re.DOTALL), (step, result.output[-2000:])
+    output = re.sub(r"\[interrupted after [0-9.]+ s\]\n", "", result.output)
+    assert re.fullmatch(step.output, output, re.DOTALL), (step, output[-2000:])
     assert len(result.output) <= LIMITS.output + 1024
 
 

@@ -86,8 +86,11 @@ def test_a_snapshot_is_none_of_the_next_call_s_doing(
     assert states[1] == states[2] == states[3]
 
 
-def test_nor_is_a_grader_s_or_one_by_hand(cache: Cache, request: pytest.FixtureRequest) -> None:
+def test_nor_is_a_grader_s_or_one_by_hand(
+    cache: Cache, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A snapshot between two calls, of a rollout of whose states none is kept otherwise."""
+    monkeypatch.setattr("tvsnap.engine.execution.execution.held_up", lambda result, load: "was held up")
     with begin(cache, request) as rollout:
         ask(rollout, "mkfifo /root/f; cat /root/f > /dev/null & sleep 0.3")
         rollout.call("bash", {"command": "while :; do :; done"}, 1.0)

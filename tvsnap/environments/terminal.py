@@ -183,7 +183,8 @@ def _check_variables(tool: str, env: Mapping[str, str]) -> None:
 def _result(outcome: Outcome, timeout: float | None = None) -> ToolResult:
     """Returns what came of a command; with a `timeout`, the output says if the command ran into it."""
     output = clean(outcome.output, truncated=outcome.truncated)
-    late = [INTERRUPTED % timeout] if outcome.timed_out and timeout is not None else []
+    ran_out = outcome.timed_out and timeout is not None and outcome.duration >= timeout  # not if it was cancelled
+    late = [INTERRUPTED % timeout] if ran_out else []
     for line in (*late, *([LOST] if outcome.shell_lost else [])):
         output += ("" if not output or output.endswith("\n") else "\n") + line
     parts: tuple[Part, ...] = (Part.text(output),)
