@@ -398,6 +398,7 @@ class LocalSandbox(Networked, Rewindable):
             self._closed = True
         self.time_waits.close()
         guest, self._guest = self._guest, None  # it refers back to the sandbox
+        self._sight = None  # this refers to it
         if guest is not None:
             guest.abandon()
         with contextlib.suppress(ProcessLookupError):
