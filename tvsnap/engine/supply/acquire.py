@@ -91,10 +91,6 @@ class Acquirer:
         """Seconds that a fork takes."""
         return self._costs.fork_s
 
-    def first_s(self, recipe: Recipe) -> float:
-        """Returns the seconds that the first sandbox of a rollout usually takes; a server's is forked from its root."""
-        return self._costs.fork_s if recipe.environment.serves else self._costs.start_s
-
     def acquire(self, state: str, recipe: Recipe, *, own: LiveSandbox | None = None, recorded: bool = True) -> Acquired:
         """Returns a sandbox that stands at a state, acquired in the cheapest way.
 
