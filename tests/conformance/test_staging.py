@@ -84,9 +84,7 @@ def test_nothing_of_it_runs_before_it_begins(local_lab: Lab) -> None:
     counts = [int(sh(each, "cat /tmp/count")) for each in begun]
     for each in begun:
         each.close()
-    assert counts[0] - counts[1] <= 1 + (time.monotonic() - began) / 0.01, (
-        "it counts no more than a hundred times a second"
-    )
+    assert counts[0] - counts[1] <= 1 + (time.monotonic() - began) / 0.01, "a hundred times a second at most"
 
 
 def test_one_that_is_not_needed_leaves_nothing(local_lab: Lab) -> None:
