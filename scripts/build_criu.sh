@@ -112,6 +112,21 @@ add_ours() { # DIRECTORY of our sources
         replace criu/mem.c 'page_in_parent(page_info.softdirty)' 'is_same_page(pmc, vaddr)' &&
         replace criu/mem.c '^out_xfer:$' '&\n\tend_comparing();' || return
     cat "$1/pages.c" >>criu/mem.c
+    printf '%s\n' 'struct task_restore_args;' 'extern int prepare_locks(int, struct task_restore_args *);' \
+        >>criu/include/file-lock.h
+    replace criu/include/restorer.h '^struct task_restore_args {$' \
+        'struct restore_lock {\n\tint fd;\n\tstruct flock lock;\n};\n\n&\n\tstruct restore_lock *locks;\n\tunsigned int locks_n;\n' &&
+        replace criu/include/restorer.h '^#include <limits.h>$' '&\n#include <fcntl.h>' &&
+        replace criu/cr-restore.c 'if (prepare_timerfds(ta))' 'if (prepare_timerfds(ta) || prepare_locks(pid, ta))' &&
+        replace criu/cr-restore.c '^	RST_MEM_FIXUP_PPTR(task_args->timerfd);$' '&\n\tRST_MEM_FIXUP_PPTR(task_args->locks);' &&
+        replace criu/pie/restorer.c '^static int timerfd_arm(' \
+            'static int lock_again(struct task_restore_args *);\nstatic void add_time(struct timespec *, const struct timespec *);\n\n&' &&
+        replace criu/pie/restorer.c 'ret = timerfd_arm(args);' 'ret = lock_again(args) ?: timerfd_arm(args);' &&
+        replace criu/pie/restorer.c 'if (t->settime_flags & TFD_TIMER_ABSTIME) {' \
+            'if (t->settime_flags \& TFD_TIMER_ABSTIME \&\& (t->val.it_value.tv_sec || t->val.it_value.tv_nsec)) {' &&
+        replace criu/pie/restorer.c 't->val.it_value.tv_sec += (time_t)ts.tv_sec;' 'add_time(\&t->val.it_value, \&ts);' || return
+    cat "$1/locks.c" >>criu/file-lock.c
+    cat "$1/restorer.c" >>criu/pie/restorer.c
     # A fork's files are a copy of those at the dump, so their size will do; it would read each program and library, as
     # root, for an id that says whether it is the same one.
     replace criu/include/cr_options.h 'FILE_VALIDATION_DEFAULT FILE_VALIDATION_BUILD_ID' \

@@ -16,9 +16,9 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-/* Tells tvsnap that this CRIU has them, and those of owners.c, queues.c, roots.c and watches.c. */
+/* Tells tvsnap that this CRIU has them, and those of the other files here. */
 extern const char tvsnap_additions[];
-const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches, pages";
+const char tvsnap_additions[] = "tvsnap-additions: terminals, owners, queues, roots, watches, pages, locks, timers";
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)

@@ -30,7 +30,7 @@ from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.excess import objects
-from tvsnap.sandboxes.processes import socket_options
+from tvsnap.sandboxes.processes import socket_options, timers
 from tvsnap.sandboxes.processes.borrowing import (
     borrowed,
     events,
@@ -86,6 +86,8 @@ class Keeps:
         terminals: the controlling terminal of a process that is not a session leader.
         queues: data queued at a terminal whose slave no process has open, and packet mode.
         roots: Unix sockets of a process with its own root directory.
+        locks: locks of fcntl on files that are mapped, too.
+        timers: the exact time of a timerfd that was set with TFD_TIMER_ABSTIME.
         settings: CPU affinity of threads, and what `processes/settings.py` saves.
         options: a list to which the socket options to restore are added; None if they are not restored.
     """
@@ -93,6 +95,8 @@ class Keeps:
     terminals: bool = True
     queues: bool = False
     roots: bool = False
+    locks: bool = False
+    timers: bool = False
     settings: bool = False
     options: list[socket_options.Options] | None = None
 
@@ -264,7 +268,10 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) ->
                     yield f"has a terminal whose output was stopped, as by Ctrl-S (descriptor {name})"
                 if is_exclusive(terminal):
                     yield f"has a terminal that nobody else may open (TIOCEXCL, descriptor {name})"
-        elif target.startswith("/"):
+        elif target == timers.TIMERFD:
+            if not keeps.timers and timers.rings_at_a_moment(pid, name):
+                yield f"has a timer for an absolute time (descriptor {name})"
+        elif target.startswith("/") and not keeps.locks:
             locked = next(filter(None, map(_POSIX_LOCK.match, lines(f"/proc/{pid}/fdinfo/{name}"))), None)
             if locked is not None:
                 mapped = _mapped_files(pid) if mapped is None else mapped

@@ -180,7 +180,7 @@ class Snapshots:
 
             def refuse_loss() -> list[socket_options.Options]:
                 upper = sandbox.layer / "upper"
-                added = {name: name in criu.additions for name in ("terminals", "queues", "roots")}
+                added = {name: name in criu.additions for name in ("terminals", "queues", "roots", "locks", "timers")}
                 options: list[socket_options.Options] = []
                 keeps = fidelity.Keeps(**added, settings=True, options=options)
                 fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, upper, keeps))

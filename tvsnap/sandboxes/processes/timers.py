@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -25,14 +24,14 @@ ALARM, POSIX = "it_real_fn", "posix_timer_fn"
 _LIST = Path("/proc/timer_list")
 _LONGEST = 16 << 20
 _ENTRY = re.compile(rb"(?m)^(now at|  \.offset:| clock| #\s*\d+:.*?, (\w+), S:.*\n # expires at) *(\d+)")
-_TIMERFD = "anon_inode:[timerfd]"
+TIMERFD = "anon_inode:[timerfd]"
+"""What a timerfd is called in /proc/PID/fd."""
 _LEFT = re.compile(rb"^it_value: \((\d+), (\d+)\)", re.MULTILINE)
 _INTERVAL = re.compile(rb"^it_interval: \((\d+), (\d+)\)", re.MULTILINE)
 _TICKS = re.compile(rb"^ticks: (\d+)", re.MULTILINE)
 _FLAGS = re.compile(rb"^settime flags: (\d+)", re.MULTILINE)
-_OF_CLOCK = re.compile(rb"^clockid: (\d+)", re.MULTILINE)
+_ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _ITIMERSPEC = 32  # bytes: the interval, and the remaining time
-_SET_TICKS = 0x40085400
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
 """Clocks that do not count processor time, and whose timers are in the list."""
@@ -70,7 +69,7 @@ def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
     `targets` has the links in /proc/PID/fd by descriptor.
     """
     for number, target in targets.items():
-        if target != _TIMERFD:
+        if target != TIMERFD:
             continue
         try:
             left = _LEFT.search(read(f"/proc/{pid}/fdinfo/{number}"))
@@ -86,39 +85,21 @@ def prepare_for_dump(pids: Iterable[int]) -> None:
     """Makes the kernel report all that CRIU needs to know about the timerfds of these processes.
 
     The kernel updates how often a periodic timer has expired since it was read only when it is asked; until then /proc,
-    and so CRIU, sees the first expiration only. A timer with an absolute time is set to the remaining time instead,
-    which makes no difference to its process: when CRIU sets an absolute timer again it uses only the whole seconds, so
-    that the timer would expire up to a second early (`criu/pie/restorer.c`).
+    and so CRIU, sees the first expiration only.
     """
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             for number, target in native_look.descriptors(pid):
-                if target != _TIMERFD:
-                    continue
-                info = read(f"/proc/{pid}/fdinfo/{number}")
-                if not (_has_rung(info) or _rings_at_a_moment(info)):
-                    continue
-                with borrowed(pid, number) as timer:
-                    setting = ctypes.create_string_buffer(_ITIMERSPEC)
-                    libc.timerfd_gettime(timer, setting)
-                    if _rings_at_a_moment(info):
-                        _set_relative(timer, setting, read(f"/proc/{pid}/fdinfo/{number}"))
+                if target == TIMERFD and _has_rung(read(f"/proc/{pid}/fdinfo/{number}")):
+                    with borrowed(pid, number) as timer:
+                        libc.timerfd_gettime(timer, ctypes.create_string_buffer(_ITIMERSPEC))
 
 
-def _set_relative(timer: int, setting: ctypes.Array[ctypes.c_char], info: bytes) -> None:
-    """Makes a timerfd's time relative, and keeps the number of expirations that were not read."""
-    if not any(setting.raw[_ITIMERSPEC // 2 :]):  # it is not armed
-        return
-    libc.timerfd_settime(timer, 0, setting, None)
-    ticks = _TICKS.search(info)
-    if ticks and int(ticks[1]):
-        libc.ioctl(timer, ctypes.c_ulong(_SET_TICKS), ctypes.byref(ctypes.c_uint64(int(ticks[1]))))
-
-
-def _rings_at_a_moment(info: bytes) -> bool:
-    """Whether a timerfd was set with TFD_TIMER_ABSTIME and no other flag, on the clock that CRIU restores."""
-    flags, clock = _FLAGS.search(info), _OF_CLOCK.search(info)
-    return bool(flags and clock and int(flags[1], 8) == 1 and int(clock[1]) == time.CLOCK_MONOTONIC)
+def rings_at_a_moment(pid: int, number: str) -> bool:
+    """Whether a timerfd is armed and was set with TFD_TIMER_ABSTIME."""
+    info = read(f"/proc/{pid}/fdinfo/{number}")
+    flags, left = _FLAGS.search(info), _LEFT.search(info)
+    return bool(flags and left and int(flags[1], 8) & _ABSOLUTE and (int(left[1]) or int(left[2])))
 
 
 def _has_rung(info: bytes) -> bool:
