@@ -300,6 +300,14 @@ def confirm(deed: str, *, yes: bool) -> None:
     typer.confirm(f"{deed}?", abort=True, err=True)
 
 
+def page(text: str) -> None:
+    """Shows a text, which may have colours, with $PAGER or less; prints it where there is neither."""
+    import pydoc
+
+    os.environ.setdefault("LESS", "-R")
+    pydoc.pager(text)
+
+
 def asks() -> bool:
     """Returns whether a person can be asked."""
     return sys.stdin.isatty()

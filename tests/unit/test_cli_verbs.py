@@ -719,6 +719,21 @@ def states_of(data: Any) -> list[str]:
 
 
 class TestTree:
+    def test_a_tree_that_is_longer_than_the_terminal_is_paged(
+        self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tvsnap.rollout("echo x > f", "echo y > f")
+        paged: list[str] = []
+        monkeypatch.setattr("cli.context.is_terminal", lambda: True)
+        monkeypatch.setattr("pydoc.pager", paged.append)
+        monkeypatch.setenv("LINES", "60")
+        plain = tvsnap("tree").stdout
+        assert "echo y > f" in plain
+        assert not paged
+        monkeypatch.setenv("LINES", "3")
+        assert tvsnap("tree").stdout == ""
+        assert paged == [plain]
+
     def test_folding_chains_branches_and_calls_that_changed_nothing(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f", *(f"echo {n} > f" for n in range(12)), "ls", "cat f")
         for n in range(14):
