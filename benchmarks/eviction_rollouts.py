@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tvsnap.cache import GRAPH_FILE
 from tvsnap.graph import Edge, Graph
+from tvsnap.host.home import GRAPH_FILE
 from tvsnap.model.errors import UsageError
 from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
 

@@ -23,10 +23,10 @@ def tasks(incomplete: str) -> list[str]:
 def images(incomplete: str) -> list[str]:
     """Offers the names of the images that are built."""
     with contextlib.suppress(Exception):
-        from tvsnap.host.home import resolve_home
+        from tvsnap.host.home import find_home
         from tvsnap.images import ImageStore
 
-        names = {image.name for image in ImageStore(resolve_home()).list()}
+        names = {image.name for image in ImageStore(find_home()).list()}
         return sorted(name for name in names if name and name.startswith(incomplete))
     return []
 
@@ -48,9 +48,9 @@ def states(incomplete: str) -> list[tuple[str, str]]:
 def _graph() -> Iterator[Graph]:
     """Opens the graph if its file exists, and creates nothing."""
     from tvsnap.graph import Graph
-    from tvsnap.host.home import resolve_home
+    from tvsnap.host.home import GRAPH_FILE, find_home
 
-    path = resolve_home() / "tvsnap.db"
+    path = find_home() / GRAPH_FILE
     os.stat(path)
     with Graph(path) as graph:
         yield graph

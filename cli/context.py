@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from tvsnap.host.home import resolve_home
+from tvsnap.host.home import GRAPH_FILE, resolve_home
 from tvsnap.model.errors import TvsnapError, UsageError
 
 from . import options
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from tvsnap.model.limits import Budget
     from tvsnap.protocols import AnyAsyncCache, AnyCache, AnyGraph
     from tvsnap.sandboxes.protocol import Backend
-
-GRAPH_FILE = "tvsnap.db"
 
 
 def backend_name() -> str:
@@ -282,6 +280,37 @@ def progress(total: float, *columns: ProgressColumn) -> Iterator[Callable[..., N
         return
     with Progress(BarColumn(bar_width=None), *columns, console=shown, transient=True, expand=True) as bar:
         yield functools.partial(bar.update, bar.add_task("", total=total, words=""))
+
+
+def confirm(deed: str, *, yes: bool) -> None:
+    """Asks a person whether to do what cannot be undone, on standard error.
+
+    Args:
+        deed: what is to be done, with all that goes with it.
+        yes: do not ask.
+
+    Raises:
+        typer.Abort: the person does not want it.
+        UsageError: nobody can be asked, as standard input is no terminal.
+    """
+    if yes:
+        return
+    if not asks():
+        raise UsageError(f"without a terminal to ask at, --yes is needed to {deed}; nothing was done")
+    typer.confirm(f"{deed}?", abort=True, err=True)
+
+
+def page(text: str) -> None:
+    """Shows a text, which may have colours, with $PAGER or less; prints it where there is neither."""
+    import pydoc
+
+    os.environ.setdefault("LESS", "-R")
+    pydoc.pager(text)
+
+
+def asks() -> bool:
+    """Returns whether a person can be asked."""
+    return sys.stdin.isatty()
 
 
 def is_terminal() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -28,21 +29,34 @@ SALT = "demo-"
 LABELS = ("without the cache", "with the cache", "the next epoch")
 
 
-@options.verb("05", backend=True, s1="failed, or a cached rollout saw something else than an uncached one")
+@options.verb("05", begins=True, backend=True, s1="failed, or a cached rollout saw something else than an uncached one")
 def demo(as_json: options.AsJson = False) -> None:
     """Show on a small task what the cache does.
 
     Builds the image `terminal` if it is missing, runs six scripted rollouts of one task side by side, first without and
     then with the cache, and shows what was hit, what that saved, and the tree of states. The states stay in the data
-    directory until the next demonstration; nothing else in it is touched.
+    directory until another demonstration has ended; nothing else in it is touched. One that is interrupted leaves no
+    states.
     """
     console = context.console(stderr=as_json)
     ensure_image(console)
+    salt = f"{SALT}{time.time_ns():x}"  # a new salt, so that the cache starts empty
+    done = False
+    try:
+        same = _demonstrate(console, salt, as_json=as_json)
+        done = True
+    finally:
+        with context.uninterrupted():
+            forget_demonstrations(lambda other: (other == salt) != done)
+    if not same:
+        raise typer.Exit(options.FAILED)
+
+
+def _demonstrate(console: Console, salt: str, *, as_json: bool) -> bool:
+    """Runs the rollouts and shows what came of it; returns whether all outputs are the same."""
     rollouts = demo_rollouts()
     console.print("six agents, one task", style="bold")
     console.print(_INTRODUCTION, style="dim")
-    forget_earlier()
-    salt = f"{SALT}{time.time_ns():x}"  # a new salt, so that the cache starts empty
     reports: list[ReplayReport] = []
     for number, label in enumerate(LABELS):
         console.print(f"\n{number + 1}. {label}", style="bold")
@@ -57,8 +71,7 @@ def demo(as_json: options.AsJson = False) -> None:
     labelled = dict(zip(("uncached", "cached", "again"), reports, strict=True))
     data = {"same": same, **{name: report.data() for name, report in labelled.items()}}
     context.answer(data, as_json=as_json, show=lambda: _print_summary(reports, console, same=same))
-    if not same:
-        raise typer.Exit(options.FAILED)
+    return same
 
 
 _INTRODUCTION = (
@@ -86,13 +99,13 @@ def ensure_image(console: Console) -> None:
             build(IMAGE)
 
 
-def forget_earlier() -> None:
-    """Deletes the states of earlier demonstrations, so that they do not accumulate."""
+def forget_demonstrations(which: Callable[[str], bool]) -> None:
+    """Deletes the states of demonstrations, by their salts."""
     from tvsnap.upkeep.maintenance import delete_files
 
     with context.open_parts() as parts:
         for root in parts.graph.roots():
-            if root.salt.startswith(SALT):
+            if root.salt.startswith(SALT) and which(root.salt):
                 delete_files(parts.backend, parts.graph.forget(root.hash))
 
 

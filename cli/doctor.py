@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,6 +13,7 @@ from rich.text import Text
 from typer import Option
 
 from tvsnap.host.checks import AS_ROOT, Check
+from tvsnap.host.home import find_home
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.upkeep.doctor import run_checks
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 @options.verb(
     "25",
-    home=False,
+    begins=True,
     backend=True,
     s0="everything that is required works",
     s1="a check of the self-test failed",
@@ -56,7 +55,7 @@ def doctor(
     """
     if image is not None and not self_test:
         raise UsageError("--image is for the self-test: add --self-test")
-    checks = [] if self_test and context.backend_name() != "local" else run_checks(home_looked_at())
+    checks = [] if self_test and context.backend_name() != "local" else run_checks(find_home())
     able = all(check.ok for check in checks if check.required)
     if self_test and able:
         _self_test(image, as_json)
@@ -79,7 +78,7 @@ def _self_test(image: str | None, as_json: bool) -> None:
             if status is not None:
                 status.update(name)
 
-        for result in self_test(home_looked_at(), context.backend_name(), image, begin):
+        for result in self_test(find_home(), context.backend_name(), image, begin):
             results.append(result)
             if not as_json:
                 console.print(_line(result), soft_wrap=True)
@@ -105,16 +104,6 @@ def _line(result: Result) -> Text:
     )
     line.rstrip()
     return line
-
-
-def home_looked_at() -> Path:
-    """Returns the data directory, which need not exist."""
-    chosen = os.environ.get("TVSNAP_HOME")
-    if chosen:
-        return Path(chosen)
-    if os.geteuid() == 0:
-        return Path("/var/lib/tvsnap")
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tvsnap"
 
 
 def _print(checks: Sequence[Check], able: bool, console: Console) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -27,12 +26,13 @@ def forget(
     task: options.Task = None,
     image: options.Image = None,
     dry_run: bool = Option(False, "--dry-run", "-n", help="Only tell what would be deleted."),
-    yes: bool = Option(False, "--yes", "-y", help="Do not ask."),
+    yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Delete a branch, or what a task did: calls, states, snapshots.
 
-    At a terminal it asks first, unless --yes or --json is given; elsewhere it does not.
+    At a terminal it asks first, unless --yes is given. Elsewhere --yes is needed: without it, nothing is deleted, and
+    what would have been is told.
 
     STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go
     on: the states that they stand on stay until you forget once more, but answer nothing.
@@ -47,8 +47,7 @@ def forget(
     with _forgetting(state=state, task=task, image=image) as delete:
         planned, freed = delete(True)
         if not dry_run:
-            if not yes and not as_json and _person():
-                typer.confirm(f"delete {describe(planned, freed)}?", abort=True)
+            context.confirm(f"delete {describe(planned, freed)}", yes=yes)
             with context.waiting("deleting"):
                 planned, freed = delete(False)
     data = {
@@ -68,11 +67,6 @@ def _print(planned: Forgotten, freed: int, *, dry_run: bool) -> None:
     if planned.spared:
         stay = count(planned.spared, "state")
         typer.echo(f"{stay} that running rollouts stand on answer nothing any more; forget again to delete them")
-
-
-def _person() -> bool:
-    """Returns whether a person can be asked."""
-    return sys.stdin.isatty()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 from typer import Argument
 
-from tvsnap.host.home import resolve_home
+from tvsnap.host.home import GRAPH_FILE, resolve_home
 from tvsnap.images import Image
 from tvsnap.model.errors import NotFound
 from tvsnap.model.images import BUILD_LOG
@@ -25,9 +25,7 @@ from .image_build import image_data, size_text
 from .text import visible
 
 if TYPE_CHECKING:
-    from tvsnap.client.bases import RemoteImages
     from tvsnap.graph import Forgotten
-    from tvsnap.images import ImageStore
 
 
 @options.verb("012", url=True, s5="no rights to the data directory")
@@ -146,6 +144,7 @@ def _when(seconds: float) -> str:
 @options.verb("012", url=True, s3="no such image", s5="no rights to the data directory")
 def rm(
     names: list[str] = Argument(..., metavar="IMAGE", help="Names, or digests or prefixes of them."),
+    yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Remove images.
@@ -154,17 +153,22 @@ def rm(
     that is gone stay on disk, and are of no use until the same image is built again: they are told, with the way to
     delete them.
 
+    At a terminal it asks first, unless --yes is given. Elsewhere --yes is needed: without it, nothing is removed, and
+    what was done on the images is told.
+
     \b
     Examples:
       tvsnap image rm terminal
-      tvsnap image rm 3968f8 mine
+      tvsnap image rm 3968f8 mine --yes
     """
     with context.any_images() as store:
-        for name in names:  # removes nothing unless all of them exist
-            store.get(name)
+        chosen = {name: store.get(name) for name in names}  # removes nothing unless all of them exist
+        gone = _gone(store.list(), chosen)
+        orphans = {digest: found for digest in gone if (found := _done_on(digest)) is not None}
+        standing = {digest: f" (on which {describe(of, _size(of))} stand)" for digest, of in orphans.items()}
+        doomed = [_name(image) + standing.get(image.digest, "") for image in chosen.values()]
+        context.confirm(f"remove {', '.join(doomed)}", yes=yes)
         removed = [store.remove(name) for name in names]
-        gone = {image.digest: image.name for image in removed if not _is_there(store, image.digest)}
-    orphans = {digest: found for digest in gone if (found := _done_on(digest)) is not None}
     data = {
         "removed": [{"name": image.name, "digest": image.digest} for image in removed],
         "orphans": [
@@ -178,7 +182,7 @@ def rm(
             for digest, of in orphans.items()
         ],
     }
-    lines = [f"removed {image.name or image.digest[:12]}" for image in removed]
+    lines = [f"removed {_name(image)}" for image in removed]
     for digest, of in orphans.items():
         lines += [
             f"what was done on {gone[digest] or digest[:12]} stays, of no use without it: {describe(of, _size(of))}",
@@ -187,12 +191,20 @@ def rm(
     context.answer(data, as_json=as_json, show=lambda: typer.echo("\n".join(lines)))
 
 
-def _is_there(store: ImageStore | RemoteImages, digest: str) -> bool:
-    try:
-        store.get(digest)
-    except NotFound:
-        return False
-    return True
+def _gone(images: Iterable[Image], removed: Mapping[str, Image]) -> dict[str, str]:
+    """Returns the digests of the images that go with what is removed, each with the image's name.
+
+    Args:
+        images: all images, once for each name.
+        removed: what is removed, by the names, digests and prefixes that it is removed by.
+    """
+    stay = {image.digest for image in images if image.name and image.name not in removed}
+    whole = {image.digest for given, image in removed.items() if given != image.name}
+    return {image.digest: image.name for image in removed.values() if image.digest in whole or image.digest not in stay}
+
+
+def _name(image: Image) -> str:
+    return image.name or image.digest[:12]
 
 
 def _done_on(digest: str) -> Forgotten | None:
@@ -202,7 +214,7 @@ def _done_on(digest: str) -> Forgotten | None:
         with client, contextlib.suppress(NotFound):
             return client.forget(image=digest, dry_run=True)[0]
         return None
-    if not (resolve_home() / context.GRAPH_FILE).exists():
+    if not (resolve_home() / GRAPH_FILE).exists():
         return None
     from tvsnap.upkeep.forgetting import done_on
 

@@ -19,6 +19,7 @@ PLACES = ("auto", "engine", "buildah")
 
 @options.verb(
     "0",
+    begins=True,
     s1="a step failed; nothing of it is left",
     s2="bad usage, or there is an image of that name",
     s5="this machine lacks what is needed",

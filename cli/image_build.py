@@ -30,6 +30,7 @@ ALLOW_HELP = "Holds what image.yaml may start from (directory, tar, oci) beside 
 
 @options.verb(
     "0",
+    begins=True,
     url=True,
     s1="a step failed; nothing of the build is left",
     s2="bad usage, or a mistake in a file of SOURCE",

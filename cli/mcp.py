@@ -14,6 +14,7 @@ POLICY = "eager"
 
 @options.verb(
     "15",
+    begins=True,
     backend=True,
     url=True,
     s0="the client closed the connection",

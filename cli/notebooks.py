@@ -1,9 +1,10 @@
-"""What notebooks show of rollouts, states, calls, trees and statistics: HTML that is complete by itself."""
+"""What people are shown of rollouts, states, calls, trees and statistics: as HTML by notebooks, as text by `print`."""
 
 from __future__ import annotations
 
 import html as markup
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvsnap.graph import Edge, Listing, RolloutRecord, RolloutSummary, State, Step, Tally, TreeNode, served, unserved_as
@@ -26,8 +27,17 @@ HEIGHT = 480
 """Of the picture of a tree, in pixels."""
 
 
+@dataclass(frozen=True)
+class _Facts:
+    """What is shown of a value: a title, named facts, and what follows them in HTML."""
+
+    title: str
+    rows: Iterable[tuple[str, str]]
+    more: str = ""
+
+
 def html(value: Any) -> str:
-    """Returns what a notebook shows of a value.
+    """Returns what a notebook shows of a value: HTML that is complete by itself.
 
     All texts are escaped, and what sandboxes printed is made visible. Pictures stand in a frame that shares nothing
     with the notebook, as they bring a script and a style of their own.
@@ -38,12 +48,30 @@ def html(value: Any) -> str:
     """
     if isinstance(value, Listing):
         return _tree(value)
+    facts = _facts(value)
+    shown = [(name, told) for name, told in facts.rows if told]
+    return f"<div><b>{_text(facts.title)}</b>{table(('', ''), shown)}{facts.more}</div>"
+
+
+def text(value: Any) -> str:
+    """Returns what `print` shows of a value: its title, and below it a line for each fact.
+
+    Args:
+        value: as for `html`, but for the states that `Graph.tree` returns.
+    """
+    facts = _facts(value)
+    shown = [(one_line(name), one_line(told)) for name, told in facts.rows if told]
+    width = max((len(name) for name, _ in shown), default=0)
+    return "\n".join([one_line(facts.title), *(f"  {name:<{width}}  {told}" for name, told in shown)])
+
+
+def _facts(value: Any) -> _Facts:
     if isinstance(value, Edge):
         return _call(value)
     if isinstance(value, Stats):
         return _stats(value)
     if isinstance(value, RolloutSummary):
-        return _facts(
+        return _Facts(
             f"rollout {value.rollout.id}",
             [
                 *_of_record(value.rollout),
@@ -55,21 +83,16 @@ def html(value: Any) -> str:
             ],
         )
     if isinstance(value, RolloutRecord):
-        return _facts(f"rollout {value.id}", _of_record(value))
+        return _Facts(f"rollout {value.id}", _of_record(value))
     if isinstance(value, State):
         return _state(value)
     if isinstance(value, Step):
-        text = "(its record was deleted)" if value.call is None else call_line(value.call)
+        made = "(its record was deleted)" if value.call is None else call_line(value.call)
         took = [("waited", seconds(value.seconds)), ("took", seconds(value.duration))]
-        return _facts(f"{value.place}: {cut(text, 200)}", [("source", value.source), *took, ("note", value.note or "")])
+        return _Facts(f"{value.place}: {cut(made, 200)}", [("source", value.source), *took, ("note", value.note or "")])
     if isinstance(value, Tally):
         return _tally(value)
     return _rollout(value)
-
-
-def _facts(title: str, rows: Iterable[tuple[str, str]], more: str = "") -> str:
-    shown = [(name, text) for name, text in rows if text]
-    return f"<div><b>{_text(title)}</b>{table(('', ''), shown)}{more}</div>"
 
 
 def _of_record(rollout: RolloutRecord) -> list[tuple[str, str]]:
@@ -85,7 +108,7 @@ def _of_record(rollout: RolloutRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _rollout(rollout: Rollout | RemoteRollout) -> str:
+def _rollout(rollout: Rollout | RemoteRollout) -> _Facts:
     """Returns what is shown of a rollout that was begun here, or at a server: where it stands, and its calls."""
     rows = [("stands at", rollout.state[:12]), ("private", rollout.private or "")]  # waits for the last call's record
     steps = rollout._steps()
@@ -101,10 +124,10 @@ def _rollout(rollout: Rollout | RemoteRollout) -> str:
         for step in steps[-SHOWN:]
     ]
     calls = table(("", "call", "source", "exit", "waited"), lines) if lines else ""
-    return _facts(f"rollout {rollout.id or '(not recorded)'}", rows, calls)
+    return _Facts(f"rollout {rollout.id or '(not recorded)'}", rows, calls)
 
 
-def _state(state: State) -> str:
+def _state(state: State) -> _Facts:
     rows = [
         ("root", state.root[:12]),
         ("parent", (state.parent or "")[:12]),
@@ -112,10 +135,10 @@ def _state(state: State) -> str:
         ("private", state.private or ""),
         ("reached", ago(state.created)),
     ]
-    return _facts(f"state {state.hash}", rows)
+    return _Facts(f"state {state.hash}", rows)
 
 
-def _call(edge: Edge) -> str:
+def _call(edge: Edge) -> _Facts:
     result = edge.result
     status = "timed out" if result.timed_out else "" if result.exit_code is None else str(result.exit_code)
     rows = [
@@ -129,10 +152,10 @@ def _call(edge: Edge) -> str:
     texts = f"<pre>{_block(call_text(edge.call))}</pre>"
     if result.output:
         texts += f"<details open><summary>output</summary><pre>{_block(visible(result.output))}</pre></details>"
-    return _facts(cut(call_line(edge.call)[:400], 100), rows, texts)
+    return _Facts(cut(call_line(edge.call)[:400], 100), rows, texts)
 
 
-def _stats(stats: Stats) -> str:
+def _stats(stats: Stats) -> _Facts:
     rows = [
         ("rollouts", f"{stats.rollouts:,}"),
         ("calls", f"{stats.calls:,}"),
@@ -149,10 +172,10 @@ def _stats(stats: Stats) -> str:
     for name, (used, limit) in stats.budget.items():
         words = (lambda value: f"{value:,}") if name in ("snapshots", "sandboxes") else size
         rows.append((f"{name} in use", words(used) + ("" if limit is None else f" of {words(limit)}")))
-    return _facts("tvsnap: what this cache has done", rows)
+    return _Facts("tvsnap: what this cache has done", rows)
 
 
-def _tally(tally: Tally) -> str:
+def _tally(tally: Tally) -> _Facts:
     rows = [
         ("rollouts", f"{tally.rollouts:,}"),
         ("reward", "" if tally.reward is None else f"{tally.reward:.3g}"),
@@ -163,7 +186,7 @@ def _tally(tally: Tally) -> str:
         ("took", seconds(tally.took_s)),
         ("saved", seconds(tally.saved_s)),
     ]
-    return _facts(tally.key or "all rollouts", rows)
+    return _Facts(tally.key or "all rollouts", rows)
 
 
 def _tree(nodes: Sequence[TreeNode]) -> str:

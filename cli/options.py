@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+from tvsnap.host.home import check_there, find_home
 from tvsnap.model.errors import UsageError
 
 from . import completion
@@ -108,6 +109,7 @@ Network = Annotated[
     ),
 ]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")]
 MaxDisk = Annotated[
     str | None,
     Option(
@@ -179,13 +181,14 @@ def environment(
 
 
 def verb(
-    usual: str = "", *, home: bool = True, backend: bool = False, url: bool = False, **own: str
+    usual: str = "", *, begins: bool = False, backend: bool = False, url: bool = False, **own: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares a verb: a function whose docstring, completed with a table of exit statuses, is its help.
 
     Args:
         usual: the exit statuses that have their usual meaning, one digit each.
-        home: whether it has the option `--home`, which sets `HOME_VARIABLE` while the function runs.
+        begins: whether it may begin a data directory; where it may not, one that is missing is an error. All verbs have
+            the option `--home`, which sets `HOME_VARIABLE` while the function runs.
         backend: whether it has the option `--backend`, which sets `BACKEND_VARIABLE`.
         url: whether it has the option `--url`, which sets `URL_VARIABLE`, and those for the certificates of both sides;
             where it has not, giving `--url` is an error.
@@ -209,12 +212,14 @@ def verb(
             **options: Any,
         ) -> None:
             with environment(home, backend, url, ca, certificate):
+                if not begins and not os.environ.get(URL_VARIABLE):
+                    check_there(find_home())
                 function(*arguments, **options)
 
         signature = inspect.signature(function, eval_str=True)
         parameters = list(signature.parameters.values())
         shared = (
-            (home, "home", None, Home),
+            (True, "home", None, Home),
             (backend, "backend", DEFAULT_BACKEND, Backend),
             (url, "url", None, Url),
             (url, "ca", None, Ca),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Option
 
-from tvsnap.host.home import resolve_home
-from tvsnap.model.errors import UsageError
+from tvsnap.host.home import find_home, resolve_home
+from tvsnap.model.errors import NotFound, UsageError
 
 from . import context, options
 from .text import percent, seconds, size
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 FILE, PRIORS = "proxy.db", "priors.db"
 
 
-@options.verb("15", s0="stopped by SIGTERM or SIGINT, or done", s2="bad usage, or a package is missing")
+@options.verb(
+    "15",
+    begins=True,
+    s0="stopped by SIGTERM or SIGINT, or done",
+    s2="bad usage, or a package is missing",
+    s3="no proxy has run there (--stats, --clear)",
+)
 def proxy(
     upstream: str | None = Option(
         None, metavar="URL", help="The model's server, as http://127.0.0.1:8000.", show_default=False
@@ -82,10 +88,13 @@ def proxy(
         from tvsnap.server.tls import server_context
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
-    file, limit = resolve_home() / FILE, options.parse_size(max_size)
+    limit = options.parse_size(max_size)
     if show_stats or clear:
         if upstream is not None or (show_stats and clear):
             raise UsageError("give one of --upstream, --stats and --clear")
+        file = find_home() / FILE
+        if not file.exists():
+            raise NotFound(f"there is no {file}: no proxy has run there (--home)")
         store = AnswerStore(file, limit)
         try:
             _look(store.clear() if clear else store.stats(), as_json=as_json)
@@ -99,6 +108,7 @@ def proxy(
             f"the proxy refuses to listen at {host} without authentication, as anyone who reaches it could use the "
             "model: give a token file (--token-file), ask for certificates (--tls-client-ca), or listen at 127.0.0.1"
         )
+    file = resolve_home() / FILE
     settings = ServerSettings(
         host=host,
         port=port,

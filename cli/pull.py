@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tvsnap.registry import ObjectStore, Pulled
 
 
-@options.verb("01235", backend=True)
+@options.verb("01235", begins=True, backend=True)
 def pull(
     what: str = Argument(metavar="TASK|STATE", help="What was pushed."),
     store: str = Argument(metavar="URL", help="The store: a folder, or s3://BUCKET/FOLDER, ..."),

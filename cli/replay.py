@@ -37,6 +37,7 @@ BROKEN_SHOWN = 10
 
 @options.verb(
     "5",
+    begins=True,
     backend=True,
     url=True,
     s0="every rollout came to its end (whatever its commands returned)",

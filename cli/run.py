@@ -30,6 +30,7 @@ PROMPT = "> "
 
 @options.verb(
     "15",
+    begins=True,
     backend=True,
     url=True,
     s0="the calls were made (whatever the commands returned)",

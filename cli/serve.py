@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tvsnap.server.workers import Worker
 
 
-@options.verb("15", backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing")
+@options.verb(
+    "15", begins=True, backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing"
+)
 def serve(
     host: str | None = Option("127.0.0.1", metavar="ADDRESS", help="Where to listen; empty for no TCP."),
     port: int = Option(8420, metavar="N", min=0, max=65535, help="The port; 0 for any that is free."),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Option
 
+from tvsnap.host.home import find_home
 from tvsnap.model.errors import MachineLacks, UsageError
 
 from . import context, options
-from .doctor import home_looked_at
 from .text import visible
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tvsnap.upkeep.host_setup import Step
 
 
-@options.verb("25", s0="nothing that is required is missing", s1="a step failed, or was not confirmed")
+@options.verb("25", begins=True, s0="nothing that is required is missing", s1="a step failed, or was not confirmed")
 def setup(
     yes: bool = Option(False, "--yes", "-y", help="Do not ask."),
     dry_run: bool = Option(False, "--dry-run", "-n", help="Only tell what would be done."),
@@ -82,7 +82,7 @@ def _lacks() -> list[Check]:
     """Returns the failed checks, except for Docker, which `setup` does not install, and what only root can find out."""
     from tvsnap.upkeep.doctor import run_checks
 
-    checks = run_checks(home_looked_at())
+    checks = run_checks(find_home())
     return [check for check in checks if check.known and not check.ok and not check.name.startswith("Docker")]
 
 

@@ -16,7 +16,7 @@ import typer
 from typer import Option
 
 from . import context, options
-from .exec import print_output
+from .exec import exit_status, print_output
 
 if TYPE_CHECKING:
     from tvsnap.client.terminals import Terminal
@@ -30,7 +30,16 @@ RESET = b"\x1b[0m\x1b[?25h\x1b[?1l\x1b[?1000l\x1b[?2004l\x1b[?1049l"
 """Resets terminal modes that a program in the sandbox may have changed."""
 
 
-@options.verb("0125", backend=True, url=True, s3="no such state, or a prefix that fits several")
+@options.verb(
+    "5",
+    backend=True,
+    url=True,
+    s0="left; without a terminal the last command's own, whatever it is, 128 + N if signal N ended it; 124 if it timed "
+    "out, 125 if it was not run",
+    s1="tvsnap failed, as its message says",
+    s2="bad usage",
+    s3="no such state, or a prefix that fits several",
+)
 def shell(
     state: options.StateName,
     keep: bool = Option(False, "--keep", help="Record what was done as a new branch."),
@@ -53,32 +62,33 @@ def shell(
     """
     from tvsnap.client.client import Client
 
-    kept = None
+    kept, status = None, 0
     with context.connected() or context.open_cache() as cache:
         found = cache.graph.resolve(state)
         if keep:
             with cache.resume(found.hash, task=task, label="shell") as rollout:
-                transcript = _session(rollout.sandbox(), found.hash, quiet=as_json)
+                transcript, status = _session(rollout.sandbox(), found.hash, quiet=as_json)
                 kept = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
         elif isinstance(cache, Client) and context.is_terminal():
             greet(found.hash)
             interact(lambda columns, rows: cache.terminal(found.hash, columns, rows))  # the fork ends with it
         else:
             with cache.materialise(found.hash) as sandbox:
-                _session(sandbox, found.hash, quiet=as_json)
+                _, status = _session(sandbox, found.hash, quiet=as_json)
     if as_json:
         context.print_json({"state": found.hash, "kept": kept})
     elif kept == found.hash:
         typer.echo("nothing was changed, so there is nothing to keep", err=True)
     elif kept is not None:
         typer.echo(kept)
+    raise typer.Exit(status)
 
 
-def _session(sandbox: AnySandbox, state: str, *, quiet: bool) -> bytes:
-    """Runs a person's input, or that of standard input, in a sandbox; returns the transcript."""
+def _session(sandbox: AnySandbox, state: str, *, quiet: bool) -> tuple[bytes, int]:
+    """Runs a person's input, or that of standard input, in a sandbox; returns the transcript and the exit status."""
     if context.is_terminal():
         greet(state)
-        return interact(sandbox.attach)
+        return interact(sandbox.attach), 0
     return _read_commands(sandbox, options.input_lines(), quiet=quiet)
 
 
@@ -86,15 +96,16 @@ def greet(state: str) -> None:
     typer.echo(f"a fork of state {state[:12]}; Ctrl-] leaves it", err=True)
 
 
-def _read_commands(sandbox: AnySandbox, lines: Iterator[str], *, quiet: bool) -> bytes:
-    """Runs lines; returns the transcript."""
-    transcript = bytearray()
+def _read_commands(sandbox: AnySandbox, lines: Iterator[str], *, quiet: bool) -> tuple[bytes, int]:
+    """Runs lines; returns the transcript, and the exit status of the last one."""
+    transcript, status = bytearray(), 0
     for line in lines:
         outcome = sandbox.run(line, timeout=LINE_TIMEOUT)
         transcript += f"$ {line}\n".encode() + outcome.output
+        status = exit_status(outcome)
         if not quiet:
             print_output(outcome.output)
-    return bytes(transcript[-TRANSCRIPT_LIMIT:])
+    return bytes(transcript[-TRANSCRIPT_LIMIT:]), status
 
 
 def interact(attach: Callable[[int, int], socket.socket | Terminal]) -> bytes:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from typer import Argument, Option
 
 from tvsnap.model.errors import NotFound, UsageError
@@ -45,6 +46,8 @@ def tree(
     Each line is a state and the call that led to it: how long that takes, how many calls it answered, how often the
     state was forked, and its snapshot. A state with several children moves them to the right; a chain goes straight
     down.
+
+    At a terminal, a tree of more lines than it has goes through $PAGER, or less.
 
     Long chains, rarely used branches and calls that changed nothing are folded; --all shows everything.
 
@@ -92,7 +95,16 @@ def _print(
         return
     from . import tree_view
 
-    tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
+    if not context.is_terminal():
+        tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
+        return
+    with console.capture() as printed:
+        tree_view.print_trees(nodes, roots, rollouts, console, everything=everything)
+    lines = printed.get()
+    if lines.count("\n") < console.height:
+        typer.echo(lines, nl=False)
+    else:
+        context.page(lines)
 
 
 def _pictures(*, colour: str | None, as_json: bool, **files: Path | None) -> dict[str, Path]:

@@ -37,6 +37,7 @@ LEFT = (
     "tests/server/test_container.py",
     "tests/shared_graph",
     # Harnesses, trainers, a browser.
+    "tests/docs/test_guides.py",
     "tests/integrations/test_harbor.py",
     "tests/integrations/test_harnesses.py",
     "tests/integrations/test_openhands.py",

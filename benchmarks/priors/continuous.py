@@ -23,10 +23,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy
-import torch
-from stable_baselines3 import SAC
+try:
+    import gymnasium
+    import numpy
+    import torch
+    from stable_baselines3 import SAC
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"benchmarks.priors.continuous needs {error.name}, which is missing: {sys.executable} -m pip install -e "
+        "'.[continuous]'"
+    ) from None
 
 from benchmarks import machine
 from tvsnap.priors import Cooling, PriorCache
@@ -322,12 +328,15 @@ def main() -> int:
     )
     parser.add_argument("--tasks", nargs="+", choices=ENVIRONMENTS, default=("pendulum",), help="pendulum")
     parser.add_argument("--methods", nargs="+", choices=("SAC", "CQL"), default=("SAC", "CQL"), help="by default both")
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 2 on (3)")
+    parser.add_argument("--seeds", type=int, default=3, help="how many (3)")
+    parser.add_argument("--seed", type=int, default=2, help="the first of them (2)")
     parser.add_argument("--steps", type=int, default=3000, help="of learning (3000)")
     parser.add_argument("--expert-steps", type=int, default=10_000, help="of the cheetah's expert (10000)")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once (1)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     options = parser.parse_args()
+    if options.seed < 0:
+        parser.error("--seed must be at least 0")
     if min(options.seeds, options.jobs) < 1 or min(options.steps, options.expert_steps) < 1000:
         parser.error("--seeds and --jobs must be at least 1, --steps and --expert-steps at least 1000")
     described = machine.describe()
@@ -340,7 +349,7 @@ def main() -> int:
             for task in options.tasks
             for method in options.methods
             for variant in VARIANTS
-            for seed in range(2, options.seeds + 2)
+            for seed in range(options.seed, options.seed + options.seeds)
         ]
         with ProcessPoolExecutor(options.jobs) as pool:
             outcomes = list(pool.map(carry_out, runs))
@@ -350,6 +359,7 @@ def main() -> int:
         }
     figures = {
         "machine": described,
+        "seeds": [options.seed, options.seeds],
         "steps": options.steps,
         "experts": experts,
         "outcomes": [asdict(outcome) for outcome in outcomes],

@@ -29,7 +29,7 @@ function Page() {
   const [, ...rest] = path.split("?")[0]!.split("/");
   const [view, name = "", ...parts] = rest.map(decode);
   const title = view === "task" ? name || "All states" : view === "state" ? `${name.slice(0, 12)} ${parts[0] ?? ""}` : view === "tasks" ? "Tasks" : view ? "No such view" : "Overview";
-  useEffect(() => { document.title = `${visibleName(title).trim()} · tvsnap`; }, [title]);
+  useEffect(() => { document.title = `${visibleName(title.trim())} · tvsnap`; }, [title]);
   onTokenRefused(() => setRefused(true));
   useKeys({
     o: () => { location.hash = "/"; },

@@ -13,6 +13,7 @@ README = ROOT / "README.md"
 
 _FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
 _MARK = re.compile(r"^<!-- example: (\w+) -->$")
+_NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$")
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$")
 _LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
@@ -27,6 +28,7 @@ class Block:
         language: what stands behind the fence; empty for none.
         mark: what the comment `<!-- example: MARK -->` in the line above says; empty for none.
         text: its contents.
+        not_run: why no test runs it, as the comment `<!-- not run: WHY -->` in the line above says; empty for none.
     """
 
     page: str
@@ -34,6 +36,7 @@ class Block:
     language: str
     mark: str
     text: str
+    not_run: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -79,9 +82,9 @@ def read(path: Path) -> Page:
         match = _FENCE.match(line)
         if fence:
             if line.strip() == fence:
-                above = _MARK.match(page.lines[begun - 2]) if begun > 1 else None
-                text = "\n".join(inside) + "\n"
-                page.blocks.append(Block(page.name, begun, language, above[1] if above else "", text))
+                above = page.lines[begun - 2] if begun > 1 else ""
+                mark, why = (found[1] if (found := each.match(above)) else "" for each in (_MARK, _NOT_RUN))
+                page.blocks.append(Block(page.name, begun, language, mark, "\n".join(inside) + "\n", why))
                 fence = ""
             else:
                 inside.append(line)

@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import struct
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -33,6 +35,22 @@ def look(image: Image, script: str) -> list[str]:
     argv = ["/bin/sh", "-e", "-c", script]
     run_inside(image.rootfs, argv, image.env, lines.append, cwd=image.workdir, hostname=image.hostname)
     return lines
+
+
+def test_a_missing_key_of_the_archive_is_told_with_the_keyring_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "image.yaml").write_text("name: keyless\ndebian: {suite: bookworm}\n")
+    (tmp_path / "none").mkdir()
+    places = [path for path in ("/usr/share/keyrings", "/etc/apt/trusted.gpg.d") if os.path.isdir(path)]
+    covered = [f"mount --bind {tmp_path}/none {path}" for path in places]
+    build = f"exec {sys.executable} -m tvsnap --home {tmp_path}/home image build {tmp_path}/"
+    script = "\n".join([*covered, build])
+    ran = subprocess.run(["unshare", "--mount", "sh", "-ec", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert re.search(
+        r"failed with exit status \d+: this machine has no key [0-9A-F, ]+ of Debian's archive of bookworm: "
+        r"apt-get install debian-archive-keyring, or put a newer one of its keyrings into /etc/apt/trusted.gpg.d\n$",
+        ran.stderr,
+    ), ran.stderr
 
 
 def test_minimal_system(tmp_path: Path, packages_kept: Path) -> None:

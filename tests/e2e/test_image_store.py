@@ -129,6 +129,7 @@ class TestCommandLine:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Callable[..., Any]:
         app = verb_app("image")
+        (tmp_path / "home/images").mkdir(parents=True)
         monkeypatched = {"TVSNAP_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
         return lambda *arguments: CliRunner().invoke(app, ["image", *arguments], env=monkeypatched)
 
@@ -154,7 +155,7 @@ class TestCommandLine:
         assert digest[:12] in run("ls").stdout
         assert json.loads(run("show", "img", "--json").stdout)["source"] == folder
         assert digest in run("show", digest[:8]).stdout
-        assert run("rm", "img", "other").stdout == "removed img\nremoved other\n"
+        assert run("rm", "img", "other", "--yes").stdout == "removed img\nremoved other\n"
         assert run("ls", "--json").stdout == "[]\n"
 
     def test_errors(self, run: Callable[..., Any], folder: str, tmp_path: Path) -> None:

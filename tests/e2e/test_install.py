@@ -61,6 +61,10 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     _, _, *tags = wheel.stem.split("-")
     assert tags[:2] == ["py3", "none"]
     assert tags[2].startswith("manylinux_2_")
+    guide = (ROOT / "docs/guides/getting-started.md").read_text()
+    glibc = tags[2].removeprefix("manylinux_").rpartition("_x86")[0].replace("_", ".")
+    assert wheel.name in guide, "the guide names another wheel"
+    assert f"glibc {glibc} or newer" in guide, "the guide names another C library"
     with zipfile.ZipFile(wheel) as opened:
         (name,) = (name for name in contents if name.endswith(".dist-info/WHEEL"))
         assert email.message_from_bytes(opened.read(name)).get_all("Tag") == ["-".join(tags)]

@@ -31,6 +31,7 @@ from tests.fakes.trees import listing_of
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Traffic
@@ -256,7 +257,7 @@ class FakeSandbox:
         self.backend.enter("trouble", self)
         return self.backend.trouble
 
-    def run(self, command: str, *, timeout: float) -> Outcome:
+    def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         self.enter("run", command)
         with self._lock:
             return self.interpret(self.machine.shell, command, timeout)
@@ -265,7 +266,7 @@ class FakeSandbox:
         self,
         command: str,
         *,
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
@@ -280,7 +281,9 @@ class FakeSandbox:
             outcome = self.interpret(shell, command, timeout)
         return replace(outcome, errors=b"") if separate else outcome  # none of what it can run prints any
 
-    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+    def exec_all(
+        self, commands: Sequence[Command], *, timeout: float = DEFAULT_TIMEOUT, user: str | None = None
+    ) -> list[Outcome]:
         return [
             self.exec(one.command, timeout=timeout, cwd=one.cwd, env=one.env, user=user, separate=one.separate)
             for one in commands

@@ -31,6 +31,7 @@ from tests.fakes.trees import copy_tree, files_of, listing_of, size_of
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Traffic
@@ -253,7 +254,7 @@ class DirectorySandbox:
                 found += children
         return found[1:]  # without PID 1
 
-    def run(self, command: str, *, timeout: float) -> Outcome:
+    def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         self._check()
         (self._control / "call").write_text(command + "\n", errors="surrogateescape")
         began = time.monotonic()
@@ -299,7 +300,7 @@ class DirectorySandbox:
         self,
         command: str,
         *,
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
@@ -316,7 +317,9 @@ class DirectorySandbox:
         code = ran.returncode if ran.returncode >= 0 else 128 - ran.returncode
         return Outcome(output, code, time.monotonic() - began, truncated=truncated, errors=ran.stderr)
 
-    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+    def exec_all(
+        self, commands: Sequence[Command], *, timeout: float = DEFAULT_TIMEOUT, user: str | None = None
+    ) -> list[Outcome]:
         return [
             self.exec(one.command, timeout=timeout, cwd=one.cwd, env=one.env, user=user, separate=one.separate)
             for one in commands

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.conformance.helpers import eventually
 from tvsnap import Cache
-from tvsnap.cache import GRAPH_FILE
 from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again
 from tvsnap.host import owners
+from tvsnap.host.home import GRAPH_FILE
 from tvsnap.images import Image
 from tvsnap.model.errors import StateLost
 from tvsnap.model.observations import ReapReport

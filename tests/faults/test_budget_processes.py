@@ -16,8 +16,8 @@ import pytest
 from tests.fakes.caches import eventually, settle
 from tests.faults.dying import REPOSITORY
 from tvsnap import Budget, Cache
-from tvsnap.cache import GRAPH_FILE
 from tvsnap.graph import Graph, Snapshot
+from tvsnap.host.home import GRAPH_FILE
 from tvsnap.images import Image
 from tvsnap.model.errors import StateLost
 from tvsnap.model.limits import MIB

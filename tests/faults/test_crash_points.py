@@ -15,8 +15,8 @@ from tests.faults.consistency import assert_consistent, assert_in_order, assert_
 from tests.faults.dying import CALLS, EXPECTED, outputs, program, program_of, run_program, see_it_die, verb
 from tests.faults.test_local_crashes import IMPORTS
 from tvsnap import Cache
-from tvsnap.cache import GRAPH_FILE
 from tvsnap.graph import Graph
+from tvsnap.host.home import GRAPH_FILE
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.sandboxes.local import LocalBackend

@@ -22,6 +22,7 @@ from tests.fuzz.script import script
 from tests.fuzz.shrink import shrink
 from tests.fuzz.worlds import World, memory_world
 from tvsnap.images import Image
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, Observation, Service
 from tvsnap.model.observations import Outcome as Ran
@@ -58,7 +59,7 @@ class Inattentive(FakeBackend):
 class Torn(FakeSandbox):
     """Says that a command failed which did not, once it is a fork."""
 
-    def run(self, command: str, *, timeout: float) -> Ran:
+    def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Ran:
         ran = super().run(command, timeout=timeout)
         return Ran(ran.output, 1 if command == "pwd; ls" else ran.exit_code, ran.duration)
 

@@ -180,7 +180,8 @@ async def main() -> None:
 
     refused("not both", home="/tmp", url="http://127.0.0.1:8420")
     refused("the server says it", home=None, url="http://127.0.0.1:8420", use_cache=False)
-    refused("when-read or always", agent_logs="never")
+    refused("agent_logs: Input should be 'when-read' or 'always'", agent_logs="never")
+    refused("use_cache: Input should be a valid boolean", use_cache="no")
     refused("mark it read_only", mounts=[{"type": "bind", "source": "/tmp", "target": "/mounted"}])
     refused("does not support", memory_enforcement_policy=ResourceMode.REQUEST)
     refused("cannot change", phase_network_policies=[OFFLINE, NetworkPolicy()])

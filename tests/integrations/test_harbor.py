@@ -108,11 +108,17 @@ class Harbor:
 
     def run(self, program: str, *arguments: str | Path, said: str = "", by: Sequence[str] = ()) -> str:
         """Runs one of the programs, by another one, which must succeed; returns what it prints."""
-        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY, **self.variables}
-        command = [*by, self._programs / program, *arguments]
-        ran = subprocess.run(command, env=env, cwd=self.jobs, input=said, capture_output=True, text=True, timeout=600)
+        ran = self.ended(program, *arguments, said=said, by=by)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
+
+    def ended(
+        self, program: str, *arguments: str | Path, said: str = "", by: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs one of the programs, by another one, to its end."""
+        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": KEY, **self.variables}
+        command = [*by, self._programs / program, *arguments]
+        return subprocess.run(command, env=env, cwd=self.jobs, input=said, capture_output=True, text=True, timeout=600)
 
     def trials(self, *names: str) -> Job:
         """Returns the trials of jobs, by task and agent."""
@@ -283,10 +289,62 @@ def test_a_job_with_a_server_and_without_root(harbor: Harbor, tasks: Path, serve
         assert {report["home"] for report in trial.reports.values()} == {server.url}
 
 
+BUILDERS = ("/usr/bin/buildah", "/usr/bin/docker", "/usr/local/bin/docker", "/usr/bin/podman")
+
+
+def test_a_missing_builder_is_told_once(harbor: Harbor, tmp_path: Path) -> None:
+    """Also where Harbor asks for the logs of an environment that did not start."""
+    write_tasks(tmp_path / "tasks")
+    for task in TASKS:
+        (tmp_path / "tasks" / task / "image.yaml").unlink()
+    covered = [f"mount --bind /dev/null {program}" for program in BUILDERS if Path(program).exists()]
+    without = ["unshare", "--mount", "sh", "-c", "\n".join([*covered, 'exec "$@"']), "sh"]
+    ran = harbor.ended(
+        *("harbor", "run", "--agent", "oracle", "--yes", "--job-name", "no-builder", "--jobs-dir", harbor.jobs),
+        *("--path", tmp_path / "tasks", "--env", ENVIRONMENT, "--ek", f"home={harbor.home}"),
+        by=[*without, "env", "DOCKER_HOST=unix:///nowhere"],
+    )
+    said = ran.stdout + ran.stderr
+    assert said.count("Dockerfiles and Docker images need a Docker Engine or buildah") == 1, said
+    assert "apt-get install buildah" in said
+    assert "Traceback" not in said, said
+    trials = harbor.trials("no-builder")
+    assert {task for task, _ in trials} == set(TASKS)
+    assert all("apt-get install buildah" in trial.error for trial in trials.values())
+
+
+def test_harbor_knows_the_options(harbor: Harbor, tasks: Path) -> None:
+    schema = json.loads(harbor.run("harbor", "environment", "schema", ENVIRONMENT, "--json"))
+    ours = {"home", "url", "image", "use_cache", "salt", "backend", "policy", "timeouts", "deadline", "agent_logs"}
+    assert ours | {"token", "grade_executions"} <= schema["properties"].keys()
+    assert all(schema["properties"][name]["description"] for name in ours)
+    words: list[str | Path] = ["run", "--yes", "--agent", "oracle", "--path", tasks / "greet", "--env", ENVIRONMENT]
+    refused = {"polcy=eager": "Unknown option 'polcy'", "agent_logs=never": "agent_logs: Input should be"}
+    for option, said in refused.items():
+        ran = harbor.ended("harbor", *words, "--ek", option, "--ek", f"home={harbor.home}")
+        assert ran.returncode != 0
+        assert said in ran.stdout + ran.stderr
+
+
+def test_a_program_that_closes_nothing_leaves_nothing(harbor: Harbor) -> None:
+    """Also with Python 3.12.1, which starts no thread at its end."""
+    program = f"""
+import os
+from tvsnap.integrations.caches import CacheOptions, process_cache
+cache = process_cache(CacheOptions.chosen({str(harbor.home)!r}, None, None))
+rollout = cache.rollout("terminal", salt=os.urandom(4).hex())
+rollout.call("bash", {{"command": "sleep 300 & echo $RANDOM > /tmp/x"}})
+print(os.getpid())
+"""
+    ran = harbor.ended("python", "-c", program)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not list(harbor.home.glob(f"run/owners/{ran.stdout.strip()}-*"))
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("no-image", "registry.invalid/none:1"),
+        ("no-image", r"registry.invalid/none:1(.|\n)*: harbor run --force-build,"),
         ("several", "image several.other: postgres"),
     ],
 )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from benchmarks.priors import report
@@ -56,3 +61,26 @@ def test_parameters_at_random_are_within_bounds() -> None:
         assert BOUNDS.delta[0] <= variant.delta <= BOUNDS.delta[1]
         assert BOUNDS.refresh[0] <= variant.refresh <= BOUNDS.refresh[1]
         assert BOUNDS.capacity[0] <= variant.capacity <= BOUNDS.capacity[1]
+
+
+def benchmark(*options: str, module: str = "benchmarks.priors") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *options]
+    return subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+
+
+def test_what_is_missing_is_named_with_the_command_that_installs_it() -> None:
+    lacking = [name for name in ("minigrid", "textworld", "matplotlib") if importlib.util.find_spec(name) is None]
+    assert lacking, "make setup installs none of them"
+    said = benchmark("--report", "/nowhere")
+    assert said.returncode == 2
+    assert said.stderr.endswith(f"{sys.executable} -m pip install {' '.join(lacking)}\n")
+    if importlib.util.find_spec("stable_baselines3") is None:
+        said = benchmark(module="benchmarks.priors.continuous")
+        assert "pip install -e '.[continuous]'" in said.stderr
+        assert len(said.stderr.splitlines()) == 1
+
+
+def test_seeds_on_which_parameters_are_found_are_not_measured() -> None:
+    for first in ("1000", "1002", "-1"):
+        said = benchmark("--seed", first, "--seeds", "2")
+        assert (said.returncode, "--seed must be" in said.stderr) == (2, True)

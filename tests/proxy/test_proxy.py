@@ -69,6 +69,17 @@ def test_what_the_request_says_counts_and_not_how_it_is_written(proxy: RunningPr
     assert len(model.asked) == 8
 
 
+def test_one_temperature_has_one_key_however_it_is_written(proxy: RunningProxy, model: ModelServer) -> None:
+    answers = []
+    for temperature, top_p in (("0", "1"), ("0.0", "1.0"), ("-0.0", "1"), ("0e0", "10e-1"), ("0", "0.5")):
+        members = f'"temperature": {temperature}, "top_p": {top_p}'
+        body = f'{{"model": "tiny", "messages": [], {members}}}'.encode()
+        answers.append(proxy.request("POST", "/v1/chat/completions", body).cache)
+    assert answers == ["miss", "hit", "hit", "hit", "miss"]
+    assert [proxy.complete(seed=3, n=number).cache for number in (1, 1.0)] == ["miss", "miss"], "it may refuse 1.0"
+    assert [json.loads(asked.body)["temperature"] for asked in model.asked] == [0, 0, 0, 0]
+
+
 DRAWN_ANEW: tuple[dict[str, Any], ...] = (
     {"temperature": 0.7},
     {"temperature": None},
@@ -355,10 +366,13 @@ def test_a_cookie_is_for_the_client_that_asked_alone(proxy: RunningProxy, model:
         assert (answer.cache == "miss") == ("set-cookie" in answer.headers)
 
 
-def test_an_error_for_those_who_wait_is_no_hit(proxy: RunningProxy, model: ModelServer) -> None:
+def test_a_miss_is_who_had_the_server_asked_also_where_it_fails(proxy: RunningProxy, model: ModelServer) -> None:
     model.failing = "status"
-    assert [(answer.status, answer.cache) for answer in _at_once(proxy, model)] == [(429, "miss")] * 3
-    wanted = {"hits": 0, "misses": 3, "failed": 3}
+    answers = _at_once(proxy, model, 4)
+    assert [answer.status for answer in answers] == [429] * 4
+    assert sorted(answer.cache or "" for answer in answers) == ["hit"] * 3 + ["miss"]
+    assert len(model.asked) == 1
+    wanted = {"hits": 3, "misses": 1, "failed": 1}
     assert wanted.items() <= stats(proxy, **wanted).items()
 
 

@@ -200,7 +200,7 @@ def test_a_sandbox_in_a_state(cache: AnyCache, tmp_path: Path) -> None:
         rollout.call("bash", {"command": "cd /tmp && echo kept > f"})
         with cache.materialise(rollout.state) as sandbox:
             assert sandbox.run("pwd; cat f", timeout=10).output == b"/tmp\nkept\n"
-            assert sandbox.exec("exit 3", timeout=10).exit_code == 3
+            assert sandbox.exec("exit 3").exit_code == 3
             sandbox.write_file("/tmp/g", b"\0\xff")
             assert sandbox.read_file("/tmp/g") == b"\0\xff"
             with pytest.raises(FileNotFoundError):

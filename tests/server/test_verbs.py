@@ -147,9 +147,11 @@ def test_images_of_a_server(server: Server, server_home: Path, terminal_image: I
     assert built["name"] == folder.name
     assert verb("exec", "--url", server.url, _root(server, folder.name), "cat /etc/motd") == (0, f"{folder.name}\n")
     status, text = verb("image", "rm", folder.name, TVSNAP_URL=server.url)
+    assert (status, "on which 1 state" in text) == (2, True), text
+    status, text = verb("image", "rm", folder.name, "--yes", TVSNAP_URL=server.url)
     assert (status, text.splitlines()[0]) == (0, f"removed {folder.name}")
     assert f"what was done on {folder.name} stays, of no use without it: 1 state" in text
-    status, text = verb("image", "rm", "terminal", folder.name, TVSNAP_URL=server.url)
+    status, text = verb("image", "rm", "terminal", folder.name, "--yes", TVSNAP_URL=server.url)
     assert (status, len(text.splitlines())) == (3, 1), "not even the one that is there"
     assert verb("image", "show", "terminal", TVSNAP_URL=server.url)[0] == 0
 
@@ -193,10 +195,10 @@ def test_what_was_recorded_is_verified_and_forgotten(server: Server, server_home
         status, text = verb("forget", *words, "--dry-run", *there)
         assert (status, json.loads(text)["states"]) == (0, 2 if "--task" in words else 1), text
     assert verb("show", state, *there)[0] == 0
-    status, text = verb("forget", "--task", task, *there)
+    status, text = verb("forget", "--task", task, "--yes", *there)
     assert (status, json.loads(text)["calls"]) == (0, 2), text
     assert verb("show", state, *there)[0] == 3
-    status, text = verb("forget", "--task", task, *there)
+    status, text = verb("forget", "--task", task, "--yes", *there)
     assert (status, json.loads(text)["states"]) == (0, 0), "nothing is left"
     assert verb("show", state, "--home", str(server_home))[0] == 3
     assert verb("forget", *there)[0] == 2

@@ -13,7 +13,6 @@ from tests.integrations.conftest import harness_programs
 
 ROOT = Path(__file__).parents[2]
 CHECKS = Path(__file__).parent / "verifiers" / "check_verifiers.py"
-ROWS = "rows = []\n"
 __all__ = ["harness_programs"]
 
 
@@ -39,4 +38,4 @@ def test_checks_pass(harness_programs: Path, tvsnap_home: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("block", [each for each in blocks("python") if each.mark == "verifiers"], ids=str)
 def test_examples_of_the_guide(block: Block, harness_programs: Path, tmp_path: Path) -> None:
-    run([harness_programs / "python", "-c", ROWS + block.text], tmp_path)
+    run([harness_programs / "python", "-c", block.text], tmp_path)

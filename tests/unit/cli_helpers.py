@@ -18,6 +18,7 @@ from cli.main import make_app
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import FakeImages
 from tvsnap.graph import Graph
+from tvsnap.host.home import GRAPH_FILE
 
 
 @dataclass
@@ -65,13 +66,14 @@ class CommandLine:
     @contextmanager
     def graph(self) -> Iterator[Graph]:
         """A block with the graph open."""
-        with Graph(self.home / context.GRAPH_FILE) as graph:
+        with Graph(self.home / GRAPH_FILE) as graph:
             yield graph
 
 
 def make_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """Returns the command line with everything of it in `tmp_path`."""
     line = CommandLine(tmp_path / "home", FakeBackend())
+    (line.home / "images").mkdir(0o700, parents=True)  # as in every data directory
     monkeypatch.setitem(tvsnap.sandboxes.FACTORIES, "fake", lambda home, owner: line.backend)
     monkeypatch.setattr(context, "open_images", FakeImages)
     monkeypatch.setenv("TVSNAP_HOME", str(line.home))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -163,9 +167,10 @@ def test_a_prefix_that_fits_two_states(tvsnap: CommandLine, monkeypatch: pytest.
 def test_a_data_directory_that_cannot_be_one(tvsnap: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert "is no directory" in tvsnap.error("tree", "--home", str(file), status=2)
-    for arguments in (["tree"], ["stats"], ["run", "terminal", "-c", "ls"], ["gc"]):
-        message = tvsnap.error(*arguments, "--home", "/proc/nowhere", status=2)
+    run = ["run", "terminal", "-c", "ls"]
+    assert "is no directory" in tvsnap.error(*run, "--home", str(file), status=2)
+    for arguments, status in ((["tree"], 3), (["stats"], 3), (run, 2), (["gc"], 3)):
+        message = tvsnap.error(*arguments, "--home", "/proc/nowhere", status=status)
         assert "/proc/nowhere" in message
         assert "--home" in message
 
@@ -175,6 +180,9 @@ def test_a_data_directory_without_rights(tvsnap: CommandLine, tmp_path: Path, mo
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
+    run = ["run", "terminal", "-c", "ls"]
+    assert "Permission denied" in tvsnap.error(*run, "--home", str(tmp_path / "other"), status=5)
+    monkeypatch.setattr(Path, "exists", refuse)
     assert "Permission denied" in tvsnap.error("tree", "--home", str(tmp_path / "other"), status=5)
 
 
@@ -229,7 +237,7 @@ def test_a_backend_that_does_not_exist(
     assert tvsnap.error("--backend", "nope", *arguments, status=2) == said
     monkeypatch.setenv("TVSNAP_BACKEND", "nope")
     assert tvsnap.error(*arguments, status=2) == said
-    assert not tvsnap.home.exists()
+    assert os.listdir(tvsnap.home) == ["images"]
 
 
 def test_a_backend_that_does_not_exist_after_the_verb(tvsnap: CommandLine) -> None:
@@ -237,7 +245,47 @@ def test_a_backend_that_does_not_exist_after_the_verb(tvsnap: CommandLine) -> No
         verb, *others = arguments
         assert 'backend "nope" not found; have: docker' in tvsnap.error(verb, "--backend", "nope", *others, status=2)
     assert 'backend "" not found' in tvsnap.error("--backend", "", "tree", status=2)
-    assert not tvsnap.home.exists()
+    assert os.listdir(tvsnap.home) == ["images"]
+
+
+READING = (
+    *(["tree"], ["browse"], ["rollouts"], ["show", "abcdef"], ["diff", "abcdef", "123456"], ["shell", "abcdef"]),
+    *(
+        ["exec", "abcdef", "ls"],
+        ["web"],
+        ["verify"],
+        ["watch"],
+        ["stats"],
+        ["report"],
+        ["push", "x", "store"],
+        ["gc"],
+    ),
+    *(["forget", "abcdef", "--yes"], ["image", "ls"], ["image", "show", "terminal"], ["image", "rm", "terminal"]),
+    *(["image", "export", "abcdef", "-o", "out.tar"], ["proxy", "--stats"], ["proxy", "--clear"]),
+)
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_a_mistyped_data_directory_is_not_made(tvsnap: CommandLine, tmp_path: Path, arguments: list[str]) -> None:
+    missing, other = tmp_path / "hmoe", tmp_path / "other"
+    (other / "of others").mkdir(parents=True)
+    for path in (missing, other):
+        words = ["--home", str(path), *arguments]
+        assert tvsnap.error(*words, status=3).startswith(
+            ("there is no data directory at ", f"there is no {path}/proxy.db")
+        )
+    assert not missing.exists()
+    assert os.listdir(other) == ["of others"]
+
+
+def test_a_verb_that_begins_a_data_directory_may_do_so(tvsnap: CommandLine, tmp_path: Path) -> None:
+    tvsnap("run", "terminal", "-c", "ls", "--home", str(tmp_path / "new"))
+    assert "ls" in tvsnap("tree", "--home", str(tmp_path / "new"), "--all").stdout
+
+
+@pytest.mark.parametrize("verb", [[verb] for verb in VERBS if verb != "image"] + [["image", "ls"], ["image", "base"]])
+def test_every_verb_has_a_data_directory_as_an_option(tvsnap: CommandLine, verb: list[str]) -> None:
+    assert "--home DIR" in tvsnap(*verb, "--help").stdout
 
 
 def test_a_data_directory_without_a_name(tvsnap: CommandLine) -> None:
@@ -262,6 +310,9 @@ def test_completion_offers_what_is_there(tvsnap: CommandLine) -> None:
 def test_completion_is_quiet_where_nothing_is(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert completion.tasks("") == []
     assert not (tvsnap.home / "tvsnap.db").exists()
+    monkeypatch.setenv("TVSNAP_HOME", str(tvsnap.home / "hmoe"))
+    assert (completion.tasks(""), completion.states(""), completion.images("")) == ([], [], [])
+    assert not (tvsnap.home / "hmoe").exists()
     monkeypatch.setenv("TVSNAP_HOME", "/proc/nowhere")
     assert completion.tasks("") == []
     assert completion.states("") == []
@@ -377,37 +428,47 @@ def test_too_few_open_files_names_the_limit(capsys: pytest.CaptureFixture[str]) 
 class RemovableImages(FakeImages):
     """Images whose last name is removed with them, or not."""
 
-    gone = False
-    names = 1
+    names: ClassVar[list[str]] = []
+
+    def list(self) -> builtins.list[Image]:
+        return [replace(self.image, name=name) for name in self.names]
 
     def get(self, name: str) -> Image:
-        if self.gone:
-            raise NotFound(f'image "{name}" not found')
-        return super().get(name)
+        for known in self.names:
+            if name == known or self.image.digest.startswith(name):
+                return replace(self.image, name=known)
+        raise NotFound(f'image "{name}" not found')
 
     def remove(self, name: str) -> Image:
         image = self.get(name)
-        type(self).names -= 1
-        type(self).gone = self.names == 0
+        self.names[:] = [known for known in self.names if name in self.names and known != name]
         return image
 
 
 def test_what_an_image_leaves_behind_is_told(tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     tvsnap.rollout("echo 1 > f", "echo 2 > g")
     monkeypatch.setattr(context, "open_images", RemovableImages)
-    monkeypatch.setattr(RemovableImages, "names", 2)
-    monkeypatch.setattr(RemovableImages, "gone", False)
-    assert tvsnap("image", "rm", "terminal").stdout == "removed terminal\n", "it has another name"
-    said = tvsnap("image", "rm", "terminal").stdout
+    monkeypatch.setattr(RemovableImages, "names", ["terminal", "other"])
     digest = FakeImages().image.digest
-    assert (
-        "removed terminal\nwhat was done on terminal stays, of no use without it: 3 states, 2 calls, 1 rollout" in said
+    assert tvsnap.error("image", "rm", "terminal", status=2) == (
+        "without a terminal to ask at, --yes is needed to remove terminal; nothing was done"
     )
+    assert tvsnap("image", "rm", "terminal", "--yes").stdout == "removed terminal\n", "it has another name"
+    refused = tvsnap.error("image", "rm", "other", status=2)
+    assert re.fullmatch(
+        r"without a terminal to ask at, --yes is needed to remove other "
+        r"\(on which 3 states, 2 calls, 1 rollout, 2 snapshots of 6 B stand\); nothing was done",
+        refused,
+    )
+    assert tvsnap.error("image", "rm", digest[:8], "--json", status=2) == refused
+    assert RemovableImages.names == ["other"]
+    said = tvsnap("image", "rm", "other", "--yes").stdout
+    assert said.startswith("removed other\nwhat was done on other stays, of no use without it: 3 states, 2 calls, 1 ")
     assert f"tvsnap forget --image {digest}\n" in said
     tvsnap("forget", "--image", digest, "--yes")
-    monkeypatch.setattr(RemovableImages, "names", 1)
-    monkeypatch.setattr(RemovableImages, "gone", False)
-    assert tvsnap.json("image", "rm", "terminal") == {
+    monkeypatch.setattr(RemovableImages, "names", ["terminal", "other"])
+    assert tvsnap.json("image", "rm", digest, "--yes") == {
         "removed": [{"name": "terminal", "digest": digest}],
         "orphans": [],
     }
+    assert RemovableImages.names == []

@@ -134,6 +134,15 @@ def test_roots_that_differ_are_told_apart(line: CommandLine, cache: Cache) -> No
     assert "memory 64 MiB" in line("tree").stdout
 
 
+def test_epochs_are_in_their_order(line: CommandLine, cache: Cache) -> None:
+    for epoch in (None, 10, 2):
+        with cache.rollout("terminal", "t", epoch=epoch) as rollout:
+            bash(rollout, "true")
+            settle(rollout)
+    cache.close()
+    assert [group["key"] for group in line.json("stats", "--by", "epoch")["groups"]] == ["2", "10", None]
+
+
 def test_stats_by_epoch_task_and_label(line: CommandLine, cache: Cache) -> None:
     fill(cache)
     zero, one, none = line.json("stats", "--by", "epoch")["groups"]

@@ -390,6 +390,13 @@ class TestExecAndShell:
         assert result.stdout == "/tmp\n6\n"
         assert tvsnap("exec", state, "echo $A").stdout == "5\n"
 
+    def test_shell_ends_with_the_status_of_the_last_line(self, tvsnap: CommandLine) -> None:
+        state = tvsnap.rollout("cd /tmp; A=5")[0]["state"]
+        tvsnap("shell", state, stdin="false\ntrue\n")
+        tvsnap("shell", state, stdin="true\nfalse\n", status=1)
+        tvsnap("shell", state, "--json", stdin="exit 7\n", status=7)
+        tvsnap("shell", state, "--keep", stdin="echo x > f; false\n", status=1)
+
     def test_shell_keeps_a_branch(self, tvsnap: CommandLine) -> None:
         state = tvsnap.rollout("echo x > f")[0]["state"]
         kept = tvsnap("shell", state, "--keep", "--task", "look", stdin="echo y >> f\ncat f\n").stdout.splitlines()[-1]
@@ -634,6 +641,32 @@ class TestDemo:
         demo.ensure_image(context.console())
         assert "built terminal" in capsys.readouterr().out
 
+    def test_one_that_is_interrupted_leaves_the_one_before(
+        self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def done(console: Any, salt: str, *, as_json: bool) -> bool:
+            tvsnap("run", "terminal", "-c", "echo x > f", "--salt", salt)
+            return True
+
+        def interrupted(console: Any, salt: str, *, as_json: bool) -> bool:
+            done(console, salt, as_json=as_json)
+            raise KeyboardInterrupt
+
+        def salts() -> list[str]:
+            with tvsnap.graph() as graph:
+                return [root.salt for root in graph.roots()]
+
+        monkeypatch.setattr("cli.demo._demonstrate", done)
+        tvsnap("demo")
+        (first,) = salts()
+        monkeypatch.setattr("cli.demo._demonstrate", interrupted)
+        tvsnap("demo", status=130)
+        assert salts() == [first]
+        monkeypatch.setattr("cli.demo._demonstrate", done)
+        tvsnap("demo")
+        (second,) = salts()
+        assert second != first
+
 
 class TestForget:
     def test_a_state_and_what_came_of_it(self, tvsnap: CommandLine) -> None:
@@ -649,7 +682,7 @@ class TestForget:
     def test_a_task_spares_what_others_did_too(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f", "echo 1 > g", task="one")
         tvsnap.rollout("echo x > f", "echo 2 > g", task="two")
-        data = tvsnap.json("forget", "--task", "one")
+        data = tvsnap.json("forget", "--task", "one", "--yes")
         assert (data["dry_run"], data["states"], data["calls"], data["rollouts"]) == (False, 1, 1, 1)
         assert [call["source"] for call in tvsnap.rollout("echo x > f", "echo 2 > g", task="two")] == ["hit", "hit"]
 
@@ -657,16 +690,24 @@ class TestForget:
         tvsnap.rollout("echo x > f")
         tvsnap("run", "terminal", "-c", "echo x > f", "--salt", "s")
         assert tvsnap.json("forget", "--image", "terminal", "--dry-run")["states"] == 4
-        assert tvsnap.json("forget", "--image", "terminal")["states"] == 4
+        assert tvsnap.json("forget", "--image", "terminal", "--yes")["states"] == 4
         with tvsnap.graph() as graph:
             assert graph.tree() == []
         assert tvsnap.backend.snapshots() == []
 
+    def test_without_a_person_it_says_what_stands_there_and_deletes_nothing(self, tvsnap: CommandLine) -> None:
+        state = tvsnap.rollout("echo x > f", "echo y > f")[0]["state"]
+        for more in ((), ("--json",)):
+            assert tvsnap.error("forget", state, *more, status=2).startswith(
+                "without a terminal to ask at, --yes is needed to delete 2 states, 2 calls, 2 snapshots of "
+            )
+        tvsnap("show", state)
+
     def test_it_asks_a_person(self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         state = tvsnap.rollout("echo x > f")[0]["state"]
-        monkeypatch.setattr("cli.forget._person", lambda: True)
+        monkeypatch.setattr("cli.context.asks", lambda: True)
         result = tvsnap("forget", state, stdin="n\n", status=1)
-        assert "delete 1 state, 1 call, 1 snapshot" in result.stdout
+        assert "delete 1 state, 1 call, 1 snapshot" in result.stderr
         assert "nothing was done" in result.stderr
         tvsnap("show", state)
         tvsnap("forget", state, stdin="y\n")
@@ -678,6 +719,21 @@ def states_of(data: Any) -> list[str]:
 
 
 class TestTree:
+    def test_a_tree_that_is_longer_than_the_terminal_is_paged(
+        self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tvsnap.rollout("echo x > f", "echo y > f")
+        paged: list[str] = []
+        monkeypatch.setattr("cli.context.is_terminal", lambda: True)
+        monkeypatch.setattr("pydoc.pager", paged.append)
+        monkeypatch.setenv("LINES", "60")
+        plain = tvsnap("tree").stdout
+        assert "echo y > f" in plain
+        assert not paged
+        monkeypatch.setenv("LINES", "3")
+        assert tvsnap("tree").stdout == ""
+        assert paged == [plain]
+
     def test_folding_chains_branches_and_calls_that_changed_nothing(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f", *(f"echo {n} > f" for n in range(12)), "ls", "cat f")
         for n in range(14):

@@ -1,7 +1,8 @@
-"""What notebooks show: rollouts, states, calls, trees and statistics as HTML."""
+"""What people are shown by notebooks and by print: rollouts, states, calls, trees and statistics."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from cli import notebooks
-from tests.fakes.caches import bash, open_cache, settle
+from tests.fakes.backend import FakeBackend
+from tests.fakes.caches import FakeImages, bash, open_cache, settle
 from tests.unit.graph_helpers import add_root, step, walk
-from tvsnap import Cache
+from tvsnap import AsyncCache, Cache
 from tvsnap.graph import Graph
 
 HOSTILE = "</pre></iframe><script>alert(1)</script>\x1b[31m\u202e\"'&lt;"
@@ -111,3 +113,39 @@ def test_statistics(cache: Cache) -> None:
             bash(rollout, "echo 1 > f")
             settle(rollout)
     assert {"answered from the graph", "1 (50.0 %)"} <= set(texts(cache.stats()))
+
+
+def test_what_is_printed(cache: Cache) -> None:
+    with cache.rollout("terminal", "fix it") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        assert str(rollout).splitlines() == [
+            f"rollout {rollout.id}",
+            f"  stands at  {rollout.state[:12]}",
+            "  calls      1, 0 of them answered",
+        ]
+        record = cache.graph.rollouts()[0]
+        assert str(record).startswith(f"rollout {rollout.id}\n  task   fix it\n")
+    said = str(cache.stats()).splitlines()
+    assert said[:3] == [
+        "tvsnap: what this cache has done",
+        "  rollouts                    1",
+        "  calls                       1",
+    ]
+    assert all(len(line) < 80 for line in said)
+    assert "TreeNode(" in str(cache.graph.tree())
+
+
+def test_an_awaited_rollout_is_printed_likewise(tmp_path: Path) -> None:
+    async def go() -> tuple[str, str]:
+        async with AsyncCache(tmp_path, backend=FakeBackend(), images=FakeImages()) as cache:
+            rollout = cache.rollout("terminal")
+            before = str(rollout)
+            async with rollout:
+                await rollout.call("bash", {"command": "echo 1 > f"})
+                await rollout.settled()
+                return before, str(rollout)
+
+    before, after = asyncio.run(go())
+    assert before.startswith("<tvsnap.aio.rollout.AsyncRollout object at ")
+    assert "  calls      1, 0 of them answered" in after

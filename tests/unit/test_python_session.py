@@ -125,6 +125,19 @@ def test_one_that_is_left_is_replaced(ask: Ask, leave: str) -> None:
     assert "NameError" in ask("x")["output"]
 
 
+def test_what_a_thread_prints_between_two_calls_comes_with_the_next(ask: Ask, tmp_path: Path) -> None:
+    begin, done = tmp_path / "begin", tmp_path / "done"
+    for each in (begin, done):
+        os.mkfifo(each)
+    said = (
+        f"def tell():\n    open({str(begin)!r}).read(); print('late', flush=True); open({str(done)!r}, 'w').close()\n"
+    )
+    assert ask(f"import threading\n{said}threading.Thread(target=tell).start()")["output"] == ""
+    begin.write_text("now")
+    assert done.read_text() == ""  # once it is closed, which is after the thread has printed
+    assert ask("print('next')")["output"] == "late\nnext\n"
+
+
 def test_long_output_is_cut_in_the_middle(ask: Ask) -> None:
     cut = ask("print('a' * 5000 + 'b' * 4999)", limit=100)
     assert cut["truncated"]

@@ -130,7 +130,7 @@ def test_output_is_cut_in_the_middle(sandbox: FakeSandbox) -> None:
     [
         (b"a\r\nb\n", "a\nb\n"),
         (b"10%\r20%\rdone\n", "10%\n20%\ndone\n"),
-        (b"a\0b", "ab"),
+        (b"a\0b", "a\0b"),
         (b"\xff\xfe", "\ufffd\ufffd"),
         ("grüße\n".encode(), "grüße\n"),
         (b"no newline", "no newline"),

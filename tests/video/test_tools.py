@@ -88,6 +88,24 @@ def test_tools_say_what_is_to_be_done_first(cache: Cache, videos: Videos) -> Non
             assert (early.exit_code, early.output) == (1, "the video is not preprocessed: call preprocess first\n")
 
 
+def test_a_tool_that_lacks_a_video_is_answered_as_any_other(cache: Cache, videos: Videos) -> None:
+    """What it says is true each time in that state; a failure of a model is not, and is not recorded."""
+    said = []
+    for _ in range(2):
+        with cache.rollout(videos.image, salt="without a video") as rollout:
+            said.append([rollout.call(name, arguments) for name, arguments in [*READS, (PREPROCESS, {})]])
+    assert [one.source for one in said[1]] == ["hit"] * len(said[1])
+    assert [(one.output, one.exit_code) for one in said[1]] == [(one.output, one.exit_code) for one in said[0]]
+
+
+def test_things_are_told_in_right_english(cache: Cache, videos: Videos) -> None:
+    named = "from tvsnap_video.watching import with_article; print([with_article(name) for name in sys.argv[1:]])"
+    program = f"import sys; sys.path.insert(0, '/run/tvsnap/video.pyz'); {named}"
+    with cache.rollout(videos.image) as rollout:
+        said = rollout.call("exec", {"command": f'python3 -B -c "{program}" "orange circle" "red square"'}).output
+    assert said == "['an orange circle', 'a red square']\n"
+
+
 def test_another_video_takes_the_place_of_the_first(cache: Cache, videos: Videos) -> None:
     asked = {"question": "which objects are in the video?"}
     with cache.rollout(videos.image) as rollout:

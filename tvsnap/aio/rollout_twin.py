@@ -78,6 +78,10 @@ class RolloutTwin(Twin[R], RunsSideBySide):
     def _original(self) -> R:
         return self.rollout
 
+    def __str__(self) -> str:
+        """Returns what `print` shows. Await `settled` first, so that no loop waits."""
+        return repr(self) if self._begun is None else str(self._begun)
+
     @property
     def id(self) -> str | None:
         """The rollout's name in the graph; see `Rollout.id`."""

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tvsnap.client.async_transport import AsyncTransport
-from tvsnap.client.bases import RemoteTool, tools_of
+from tvsnap.client.bases import RemoteTool, steps_of, tools_of
 from tvsnap.client.client import Client
 from tvsnap.client.operations import RolloutAbout, SandboxAbout
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask
+from tvsnap.graph import Step
+from tvsnap.model.display import Displayed
 from tvsnap.model.images import Image
 from tvsnap.model.same_turn import RunsSideBySide
 from tvsnap.model.stats import Stats
@@ -74,7 +76,7 @@ class AsyncClientBase:
         return list(rollouts)
 
 
-class AsyncRolloutBase(RolloutAbout, RunsSideBySide):
+class AsyncRolloutBase(RolloutAbout, Displayed, RunsSideBySide):
     """An `AsyncRemoteRollout` without what it has in common with a `RemoteRollout`: the order of what it is asked for.
 
     What is asked of it is done in the order in which it was asked for. It begins with its first use.
@@ -100,6 +102,10 @@ class AsyncRolloutBase(RolloutAbout, RunsSideBySide):
     async def cancel(self) -> bool:
         """Ends the call that is being made."""
         raise NotImplementedError
+
+    def _steps(self) -> list[Step]:
+        """Returns its calls in order, for what people are shown; a loop waits for them."""
+        return steps_of(self, self._transport.blocking)
 
     @property
     def _blocking(self) -> Transport:

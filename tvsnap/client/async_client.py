@@ -502,7 +502,7 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
 
     _ended = False
 
-    async def run(self, command: str, *, timeout: float) -> Outcome:
+    async def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         """Runs a command in the persistent shell; see `Sandbox.run`."""
         return from_data(Outcome, await self._post("run", {"command": command, "timeout": timeout}))
 
@@ -510,7 +510,7 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
         self,
         command: str,
         *,
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
@@ -521,7 +521,9 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
         asked = {"command": command, "timeout": timeout, "cwd": cwd, "env": dict(env), "user": user}
         return from_data(Outcome, await self._post("exec", {**asked, "separate": separate, "service": service}))
 
-    async def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+    async def exec_all(
+        self, commands: Sequence[Command], *, timeout: float = DEFAULT_TIMEOUT, user: str | None = None
+    ) -> list[Outcome]:
         """Runs commands side by side, each in a fresh shell; see `Sandbox.exec_all`."""
         asked = {"commands": [asdict(command) for command in commands], "timeout": timeout, "user": user}
         return from_data(list[Outcome], await self._post("exec_all", asked))

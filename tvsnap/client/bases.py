@@ -211,12 +211,17 @@ class RolloutBase(RolloutAbout, Displayed):
         return self._tools
 
     def _steps(self) -> list[Step]:
-        """Returns its calls in order, for what notebooks show."""
-        return [] if self.id is None else RemoteGraph(self._transport).steps(self.id)
+        """Returns its calls in order, for what people are shown."""
+        return steps_of(self, self._transport)
 
     @property
     def _blocking(self) -> Transport:
         return self._transport
+
+
+def steps_of(rollout: RolloutAbout, transport: Transport) -> list[Step]:
+    """Returns a rollout's calls in order."""
+    return [] if rollout.id is None else RemoteGraph(transport).steps(rollout.id)
 
 
 def is_open(rollout: RolloutBase) -> bool:

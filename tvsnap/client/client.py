@@ -484,7 +484,7 @@ class RemoteSandbox(SandboxBase):
 
     _ended = False
 
-    def run(self, command: str, *, timeout: float) -> Outcome:
+    def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         """Runs a command in the persistent shell; see `Sandbox.run`."""
         return from_data(Outcome, self._post("run", {"command": command, "timeout": timeout}))
 
@@ -492,7 +492,7 @@ class RemoteSandbox(SandboxBase):
         self,
         command: str,
         *,
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
@@ -503,7 +503,9 @@ class RemoteSandbox(SandboxBase):
         asked = {"command": command, "timeout": timeout, "cwd": cwd, "env": dict(env), "user": user}
         return from_data(Outcome, self._post("exec", {**asked, "separate": separate, "service": service}))
 
-    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+    def exec_all(
+        self, commands: Sequence[Command], *, timeout: float = DEFAULT_TIMEOUT, user: str | None = None
+    ) -> list[Outcome]:
         """Runs commands side by side, each in a fresh shell; see `Sandbox.exec_all`."""
         asked = {"commands": [asdict(command) for command in commands], "timeout": timeout, "user": user}
         return from_data(list[Outcome], self._post("exec_all", asked))

@@ -40,4 +40,4 @@ class PythonEnvironment(TerminalEnvironment):
     """The tool `python`, and those of a terminal."""
 
     def __init__(self) -> None:
-        super().__init__("python", "3", (python,), (_INTERPRETER,))
+        super().__init__("python", "4", (python,), (_INTERPRETER,))

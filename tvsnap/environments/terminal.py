@@ -146,7 +146,7 @@ class TerminalEnvironment(ToolEnvironment):
     def __init__(
         self,
         name: str = "terminal",
-        version: str = "10",
+        version: str = "11",
         tools: Iterable[Tool] = (),
         services: Iterable[InnerService] = (),
     ) -> None:
@@ -207,11 +207,11 @@ def _told(result: ToolResult) -> dict[str, Any]:
 
 
 def clean(data: bytes, *, truncated: bool = False) -> str:
-    """Returns raw output as clean text: line feeds for any line ends, and no NUL; otherwise as `text_of`."""
+    """Returns raw output as clean text: line feeds for any line ends; otherwise as `text_of`."""
     text = text_of(data, truncated=truncated)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.replace("\0", "")
+    return text
 
 
 def text_of(data: bytes, *, truncated: bool = False) -> str:

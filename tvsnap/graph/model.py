@@ -459,6 +459,9 @@ class Outlined(NamedTuple):
 class Listing(list[TreeNode], Displayed):
     """States with what was called in them, parents before their children; notebooks draw them as a tree."""
 
+    __slots__ = ()
+    __str__ = list.__str__
+
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:

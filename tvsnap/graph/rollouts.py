@@ -57,7 +57,7 @@ WHERE s.rollout = (SELECT number FROM rollouts WHERE id = ?) ORDER BY s.place
 """
 _TALLIED = """
 SELECT {key}, count(*), avg(r.reward) FROM rollouts r
-WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) GROUP BY 1 ORDER BY min(r.number)
+WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label) GROUP BY 1 ORDER BY {order}
 """
 _TALLIES = f"""
 SELECT {{key}}, count(*), sum(s.source = 0), sum(s.source = 1), sum({_FAILING}), sum(s.seconds), sum(s.duration),
@@ -162,7 +162,7 @@ class Rollouts(GraphPart):
         return [_to_summary(row, dead) for row in self._rows(_SUMMARIES, chosen)]
 
     def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
-        """Returns what rollouts came to, in the order in which the first of each group began.
+        """Returns what rollouts came to: by epoch in their order, with rollouts of none last; else as groups began.
 
         Args:
             by: `epoch`, `task` or `label`, by which they are grouped; None for all together.
@@ -176,7 +176,8 @@ class Rollouts(GraphPart):
         self._write_all()
         key, chosen = "NULL" if by is None else TALLIED_BY[by], {"task": task, "label": label}
         of_calls = {row[0]: row[1:] for row in self._rows(_TALLIES.format(key=key), chosen)}
-        groups = self._rows(_TALLIED.format(key=key), chosen)
+        order = "r.epoch IS NULL, r.epoch" if by == "epoch" else "min(r.number)"
+        groups = self._rows(_TALLIED.format(key=key, order=order), chosen)
         return [Tally(*group, *of_calls.get(group[0], _NO_CALLS)) for group in groups]
 
     def find_rollout(self, name: str) -> RolloutRecord | None:

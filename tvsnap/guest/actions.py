@@ -21,6 +21,7 @@ from tvsnap.guest.services import entering, find_service
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds, check_variables, check_whole
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
@@ -107,7 +108,7 @@ class GuestActions(ABC):
         self.guest().number_processes(last)
 
     @exclusive
-    def run(self, command: str, *, timeout: float) -> Outcome:
+    def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         check_seconds(timeout)
         self.number_processes()
         try:
@@ -121,7 +122,7 @@ class GuestActions(ABC):
         self,
         command: str,
         *,
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
@@ -163,7 +164,9 @@ class GuestActions(ABC):
             return Outcome(self._no_user(user), 126, 0.0)
 
     @exclusive
-    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+    def exec_all(
+        self, commands: Sequence[Command], *, timeout: float = DEFAULT_TIMEOUT, user: str | None = None
+    ) -> list[Outcome]:
         check_seconds(timeout)
         if len(commands) > MOST_COMMANDS:
             raise UsageError(f"{len(commands)} commands at once are too many: at most {MOST_COMMANDS}")

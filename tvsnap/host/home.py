@@ -10,16 +10,48 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tvsnap.model.arguments import check_text
-from tvsnap.model.errors import InfrastructureError, MachineLacks, UsageError
+from tvsnap.model.errors import InfrastructureError, MachineLacks, NotFound, UsageError
 
 SYSTEM_HOME = Path("/var/lib/tvsnap")
+GRAPH_FILE = "tvsnap.db"
 LONGEST = 400  # bytes of the path; SQLite takes 512 for a file's, and mounts take 4096 for several
 
 FORKED = "was opened before this process was forked off; open it in the child alone, or start it with spawn"
 """The error for objects that were open at a fork, and that the child must not use."""
 
+_WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 _NO_PLACE = (errno.ENOENT, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 """Errors of making a directory where none can exist, such as in /proc. EACCES is a lack of rights instead."""
+
+
+def check_there(home: Path) -> None:
+    """Raises NotFound if a path is no data directory: it has neither a graph nor images.
+
+    For what only reads, which is not to leave an empty data directory where a path was mistyped.
+
+    Args:
+        home: the path.
+    """
+    try:
+        there = (home / GRAPH_FILE).exists() or (home / "images").exists()
+    except PermissionError:
+        there = True  # `resolve_home` says what is missing
+    if not there:
+        raise NotFound(
+            f"there is no data directory at {home}: choose another with --home or $TVSNAP_HOME, or begin one "
+            "(tvsnap demo, tvsnap image build terminal)"
+        )
+
+
+def find_home(home: Path | str | None = None) -> Path:
+    """Returns the absolute path of the data directory, whether it exists or not; see `resolve_home`."""
+    if home is not None and (not isinstance(home, (str, Path)) or home == ""):
+        raise UsageError(f"home must be a path, not {home!r}")
+    check_text(str(home), "home")
+    path = Path(home or os.environ.get("TVSNAP_HOME") or _default_home()).expanduser().absolute()
+    if len(os.fsencode(path)) > LONGEST:
+        raise UsageError(f"the data directory {str(path)[:60]}... is too long: at most {LONGEST} bytes; {_WAY_OUT}")
+    return path
 
 
 def resolve_home(home: Path | str | None = None) -> Path:
@@ -33,24 +65,18 @@ def resolve_home(home: Path | str | None = None) -> Path:
         UsageError: it is no path; or the path is no directory, or too long, or lies where no directories can be made.
         MachineLacks: no rights to create it or to write there, or no room for it.
     """
-    if home is not None and (not isinstance(home, (str, Path)) or home == ""):
-        raise UsageError(f"home must be a path, not {home!r}")
-    check_text(str(home), "home")
-    path = Path(home or os.environ.get("TVSNAP_HOME") or _default_home()).expanduser().absolute()
-    way_out = "choose another with --home or $TVSNAP_HOME"
-    if len(os.fsencode(path)) > LONGEST:
-        raise UsageError(f"the data directory {str(path)[:60]}... is too long: at most {LONGEST} bytes; {way_out}")
+    path = find_home(home)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"the data directory {path} is no directory; {way_out}") from None
+        raise UsageError(f"the data directory {path} is no directory; {_WAY_OUT}") from None
     except OSError as error:
         kind = UsageError if error.errno in _NO_PLACE else MachineLacks
-        raise kind(f"cannot make the data directory {path}: {error.strerror}; {way_out}") from None
+        raise kind(f"cannot make the data directory {path}: {error.strerror}; {_WAY_OUT}") from None
     if os.statvfs(path).f_flag & os.ST_RDONLY:
-        raise MachineLacks(f"the data directory {path} is on a read-only file system; remount it, or {way_out}")
+        raise MachineLacks(f"the data directory {path} is on a read-only file system; remount it, or {_WAY_OUT}")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise MachineLacks(f"no rights to read and write the data directory {path}; {way_out}")
+        raise MachineLacks(f"no rights to read and write the data directory {path}; {_WAY_OUT}")
     return path
 
 

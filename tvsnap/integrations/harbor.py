@@ -9,6 +9,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import shlex
 import sys
 from collections import Counter
@@ -16,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tvsnap.images import Image, ImageBuildError
 from tvsnap.images.descriptions.detect import SPEC_FILE, TASK_TOML
@@ -53,76 +56,116 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+try:
+    from harbor.environments.options import EnvironmentOptions
+except ModuleNotFoundError:  # Harbor 0.25 knows of no options
+
+    class EnvironmentOptions(BaseModel):  # type: ignore[no-redef]
+        """Takes no other options than those that are declared."""
+
+        model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
 OUTPUT = 16 * MIB
 """The most bytes that one command may print; more is cut in the middle."""
 MOST_MEMORY = 1 << 40
 """Bytes of memory that a sandbox of a server may use where it has no limit: as much as the server's machine has."""
-AGENT_LOGS = ("when-read", "always")
+_TOLD: set[str] = set()
+"""What this machine lacks for building images, as it was told in this process: once, and not for each trial."""
 SERVICE_LOGS = "services"
 """The folder of a trial with what its task's other services printed, in a file NAME.log each."""
 
 
-class TvsnapEnvironment(BaseEnvironment):
-    """A Harbor environment whose commands run in tvsnap's sandboxes, or are answered from its graph."""
+class TvsnapOptions(EnvironmentOptions):
+    """The options of the environment: a job's `environment.kwargs`, or `--ek`."""
 
-    def __init__(
-        self,
-        *args: Any,
-        home: str | Path | None = None,
-        url: str | None = None,
-        token: str | None = None,
-        image: str | None = None,
-        backend: str = "local",
-        policy: str = "default",
-        use_cache: bool = True,
-        salt: str | None = None,
-        timeouts: Literal["private", "shared"] = "private",
-        agent_logs: str = "when-read",
-        deadline: float | None = None,
-        grade_executions: int = 1,
-        **kwargs: Any,
-    ) -> None:
+    home: str | None = Field(None, description="The data directory; see tvsnap.Cache.")
+    url: str | None = Field(
+        None,
+        description="The address of a server, in place of a data directory; by default TVSNAP_URL. See tvsnap.connect.",
+    )
+    token: str | None = Field(
+        None,
+        repr=False,
+        description="What the server lets in with; by default TVSNAP_TOKEN, which is not written into the job's files.",
+    )
+    image: str | None = Field(
+        None, description="The name of an image that is used instead of the one that the task's folder describes."
+    )
+    backend: str = Field("local", description="The backend of the sandboxes; see tvsnap.Cache.")
+    policy: str = Field("default", description="When snapshots are taken; see tvsnap.Cache.")
+    use_cache: bool = Field(True, strict=True, description="False to execute every call; see tvsnap.Cache.")
+    salt: str | None = Field(None, description="Trials share states only with those of the same salt.")
+    timeouts: Literal["private", "shared"] = Field(
+        "private", description="Whether commands that timed out while they worked answer others; see tvsnap.Cache."
+    )
+    agent_logs: Literal["when-read", "always"] = Field(
+        "when-read",
+        description="When the agent's logs that Harbor wrote on this machine (trajectories with times and random "
+        "names, which differ in each trial) are put back into the sandbox: when-read, once a command or a test names "
+        "them; or always, as Harbor's other environments do, after which no verifier is answered.",
+    )
+    deadline: float | None = Field(
+        None,
+        description="Seconds from the start by which the agent must be done, so that no command waits for another "
+        "trial until it is too late; by default the time that the task gives its agent. Set it if the job gives less.",
+    )
+    grade_executions: int = Field(
+        1,
+        description="How many trials execute the verifier in one state before its reward answers others; see "
+        "tvsnap.Cache.",
+    )
+
+    @field_validator("home", "image", "salt", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Returns a path, or digits, which --ek reads as a number, as a text."""
+        return str(value) if isinstance(value, (int, os.PathLike)) and not isinstance(value, bool) else value
+
+    @classmethod
+    def of(cls, kwargs: Mapping[str, Any]) -> TvsnapOptions:
+        """Returns the options among an environment's arguments.
+
+        Args:
+            kwargs: the arguments by name, with those of Harbor.
+
+        Raises:
+            ValueError: an option makes no sense.
+        """
+        try:
+            chosen: TvsnapOptions = cls.model_validate(
+                {name: kwargs[name] for name in cls.model_fields if name in kwargs}
+            )
+        except ValidationError as error:
+            wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)]
+            raise ValueError("; ".join(wrong)) from None
+        return chosen
+
+
+class TvsnapEnvironment(BaseEnvironment):
+    """A Harbor environment whose commands run in tvsnap's sandboxes, or are answered from its graph.
+
+    Attributes:
+        options_model: what options there are, for `harbor environment schema`.
+        options: those of this environment.
+    """
+
+    options_model = TvsnapOptions
+    options: TvsnapOptions
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         """
         Args:
-            args, kwargs: Harbor's arguments for the trial; see its `BaseEnvironment`.
-            home: the data directory; see `tvsnap.Cache`.
-            url: the address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`.
-            token: what the server lets in with; by default `TVSNAP_TOKEN`, which is not written into the job's files.
-            image: the name of an image that is used instead of the one that the task's folder describes.
-            backend: the backend of the sandboxes; see `tvsnap.Cache`.
-            policy: when snapshots are taken; see `tvsnap.Cache`.
-            use_cache: False to execute every call; see `tvsnap.Cache`.
-            salt: trials share states only with those of the same salt.
-            timeouts: whether commands that timed out while they worked answer others; see `tvsnap.Cache`.
-            agent_logs: when the agent's logs that Harbor wrote on this machine (trajectories with times and random
-                names, which differ in each trial) are put back into the sandbox: `when-read`, once a command or a test
-                names them; or `always`, as Harbor's other environments do, after which no verifier is answered.
-            deadline: seconds from the start by which the agent must be done, so that no command waits for another trial
-                until it is too late; by default the time that the task gives its agent. Set it if the job gives less.
-            grade_executions: how many trials execute the verifier in one state before its reward answers others; see
-                `tvsnap.Cache`.
+            args: Harbor's arguments for the trial; see its `BaseEnvironment`.
+            kwargs: likewise, and the fields of `TvsnapOptions`.
 
         Raises:
             ValueError: an argument makes no sense, the task requests something that tvsnap does not have, or no
                 sandbox can be made by this process, and there is no server.
             FileNotFoundError: the task names no image.
         """
-        if agent_logs not in AGENT_LOGS:
-            raise ValueError(f"agent_logs={agent_logs!r}: it must be {' or '.join(AGENT_LOGS)}")
-        if not isinstance(use_cache, bool):
-            raise ValueError(f"use_cache={use_cache!r}: it must be true or false")
-        self._options = _options(
-            *(home, url, token),
-            backend=backend,
-            policy=policy,
-            use_cache=use_cache,
-            timeouts=timeouts,
-            grade_executions=grade_executions,
-        )
-        self._image_name = image
-        self._salt = None if salt is None else str(salt)  # --ek reads digits as a number
-        self._agent_logs = agent_logs
-        self._deadline = deadline
+        self.options = TvsnapOptions.of(kwargs)
+        self._options = _cache_options(self.options)
         self._held: dict[str, Path] = {}  # the agents' logs by their folders inside, until they are read
         self._numbered = Numbered()
         self._rollout: AnyAsyncRollout | None = None
@@ -133,7 +176,9 @@ class TvsnapEnvironment(BaseEnvironment):
         self._outcome: str | None = None  # what ended the trial, in words; None where it goes on
         self._warned = False
         self._stopped: set[str] = set()
-        super().__init__(*args, **kwargs)
+        self._lacks = ""  # why it did not start; empty if it did
+        ours = TvsnapOptions.__annotations__.keys()
+        super().__init__(*args, **{name: value for name, value in kwargs.items() if name not in ours})
         if self.extra_docker_compose_paths:
             raise ValueError(
                 f"extra_docker_compose: {self.extra_docker_compose_paths[0]}: only the Compose file of the task's own "
@@ -150,6 +195,20 @@ class TvsnapEnvironment(BaseEnvironment):
     def type() -> str:
         """Returns Harbor's name for this environment."""
         return "tvsnap"
+
+    @classmethod
+    def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
+        """Checks, once before all trials, that options make sense and that this process can make sandboxes.
+
+        Args:
+            kwargs: the options; None with Harbor 0.25, which does not tell them.
+
+        Raises:
+            ValueError: they do not, or it cannot.
+        """
+        if kwargs is not None:
+            super().preflight(kwargs)
+            _cache_options(TvsnapOptions.of(kwargs))
 
     @property
     def capabilities(self) -> EnvironmentCapabilities:
@@ -169,7 +228,7 @@ class TvsnapEnvironment(BaseEnvironment):
         return EnvironmentResourceCapabilities(cpu_limit=True, memory_limit=True, fractional_cpus=True)
 
     def _validate_definition(self) -> None:
-        described = self._image_name is not None or (self._folder() / SPEC_FILE).is_file()
+        described = self.options.image is not None or (self._folder() / SPEC_FILE).is_file()
         if not described:
             require_agent_environment_definition(self.environment_dir, docker_image=self.task_env_config.docker_image)
 
@@ -189,16 +248,19 @@ class TvsnapEnvironment(BaseEnvironment):
         try:
             self._image = await self._find_image(cache, force_build)
         except (ImageBuildError, ImageSpecError, MachineLacks) as error:
-            said = f"\n{error.output}" if isinstance(error, ImageBuildError) and error.output else ""
-            raise SandboxBuildFailedError(f"{self.environment_name}: no image: {error}{said}") from error
+            self._lacks = f"{self.environment_name}: no image: {_why(error)}"
+            if isinstance(error, MachineLacks) and str(error) not in _TOLD:
+                _TOLD.add(str(error))
+                self.logger.error(f"tvsnap: images cannot be built on this machine. {error}")
+            raise SandboxBuildFailedError(self._lacks) from None
         rollout = cache.rollout(
             self._image,
             self.environment_name,
-            self._salt,
+            self.options.salt,
             self.session_id,
             limits=self._limits(await asyncio.to_thread(cache.cache.limits_for, self._image)),
             network=_network(self.network_policy),
-            deadline=self._image.timeouts.agent if self._deadline is None else self._deadline,
+            deadline=self._image.timeouts.agent if self.options.deadline is None else self.options.deadline,
         )
         self._rollout = rollout
         try:
@@ -294,8 +356,8 @@ class TvsnapEnvironment(BaseEnvironment):
         return folder.parent if is_task else folder
 
     async def _find_image(self, cache: AnyAsyncCache, force_build: bool) -> Image:
-        if self._image_name is not None:
-            return await cache.images.get(self._image_name)
+        if self.options.image is not None:
+            return await cache.images.get(self.options.image)
         folder, image = self._folder(), self.task_env_config.docker_image
         if (folder / SPEC_FILE).is_file():
             return await cache.images.build(folder)
@@ -418,7 +480,7 @@ class TvsnapEnvironment(BaseEnvironment):
 
     def _running(self) -> AnyAsyncRollout:
         if self._rollout is None:
-            raise RuntimeError(f"{self.session_id}: the environment is not running")
+            raise RuntimeError(self._lacks or f"{self.session_id}: the environment is not running")
         return self._rollout
 
     def _look_for_lacking_network(self, output: str) -> None:
@@ -462,7 +524,7 @@ class TvsnapEnvironment(BaseEnvironment):
             OSError: it cannot be written.
         """
         source = Path(source_dir).resolve()
-        if self._agent_logs == "when-read" and self._is_agent_logs(source, target_dir):
+        if self.options.agent_logs == "when-read" and self._is_agent_logs(source, target_dir):
             self._held[target_dir] = source
             return
         await self._put(source, target_dir)
@@ -477,6 +539,8 @@ class TvsnapEnvironment(BaseEnvironment):
         Raises:
             OSError: there is no such file, or it cannot be written here.
         """
+        if self._lacks:  # see `download_dir`
+            return
         target = Path(target_path)
         target.parent.mkdir(parents=True, exist_ok=True)
         await self._get(self._numbered(source_path), target, "file")
@@ -491,6 +555,8 @@ class TvsnapEnvironment(BaseEnvironment):
         Raises:
             OSError: there is no such folder, or it cannot be written here.
         """
+        if self._lacks:  # Harbor asks for logs all the same, and would tell of a second error
+            return
         target = Path(target_dir)
         target.mkdir(parents=True, exist_ok=True)
         await self._get(source_dir, target, "directory")
@@ -667,9 +733,12 @@ def _not_running(service: str) -> ExecResult:
     return ExecResult(stdout=f'service "{service}" is not running\n', return_code=1)
 
 
-def _options(home: str | Path | None, url: str | None, token: str | None, **settings: Any) -> CacheOptions:
+def _cache_options(chosen: TvsnapOptions) -> CacheOptions:
+    settings = ("backend", "policy", "use_cache", "timeouts", "grade_executions")
     try:
-        options = CacheOptions.chosen(home, url, token, **settings)
+        options = CacheOptions.chosen(
+            *(chosen.home, chosen.url, chosen.token), **{name: getattr(chosen, name) for name in settings}
+        )
     except UsageError as error:
         raise ValueError(str(error)) from None
     if options.url is None and (not sys.platform.startswith("linux") or os.geteuid() != 0):
@@ -678,6 +747,12 @@ def _options(home: str | Path | None, url: str | None, token: str | None, **sett
             "url of a server that root runs (tvsnap serve)"
         )
     return options
+
+
+def _why(error: Exception) -> str:
+    """Returns why there is no image, with Harbor's own way out in place of that of the command line."""
+    said = re.sub("tvsnap image build .*? --from-dockerfile", "harbor run --force-build", str(error))
+    return f"{said}\n{error.output}" if isinstance(error, ImageBuildError) and error.output else said
 
 
 def _reward(text: Path, data: Path) -> float | None:

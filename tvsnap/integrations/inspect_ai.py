@@ -5,6 +5,7 @@ Commands and files are calls of one rollout for each sample: recorded, and answe
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -13,11 +14,14 @@ import re
 import shlex
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from pydantic import BaseModel, Field
 
 from tvsnap.aio.threads import in_thread
+from tvsnap.client.bases import RemoteImages
+from tvsnap.images import Image, ImageNotFound, ImageStore
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.integrations.caches import CacheOptions, shared_cache
 from tvsnap.integrations.images import find_image
@@ -57,7 +61,7 @@ _ERRORS = {
 
 
 class TvsnapSandboxConfig(BaseModel, frozen=True):
-    """The configuration of a sandbox; a text instead of it is the `image`."""
+    """The configuration of a sandbox; a text instead of it is the `image`, a path relative to the task's folder."""
 
     image: str = "terminal"
     """An image's name or digest; or the path of a folder (with a slash) or file that an image is built from."""
@@ -102,6 +106,21 @@ def _config(config: BaseModel | str | None) -> TvsnapSandboxConfig:
     if isinstance(config, TvsnapSandboxConfig):
         return config
     raise ValueError(f"the sandbox tvsnap takes an image's name or a TvsnapSandboxConfig, not {type(config).__name__}")
+
+
+def _find_image(store: ImageStore | RemoteImages, image: str) -> Image:
+    """Returns an image, see `find_image`.
+
+    Of a text that is no absolute path, as in `--sandbox tvsnap:terminal`, Inspect makes one below the task's folder.
+    Where there is nothing, its end is the image's name.
+    """
+    path = Path(image)
+    if path.is_absolute() and not path.exists():
+        for place in range(1, len(path.parts) - 1):  # a name may have slashes, as of a registry
+            with contextlib.suppress(ImageNotFound):
+                return store.get("/".join(path.parts[place:]))
+        image = path.name
+    return find_image(store, image)
 
 
 @sandboxenv(name="tvsnap")
@@ -157,7 +176,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         """
         chosen = _config(config)
         cache = await shared_cache(chosen.options)
-        await in_thread(None, partial(find_image, cache.cache.images, chosen.image))
+        await in_thread(None, partial(_find_image, cache.cache.images, chosen.image))
 
     @classmethod
     async def sample_init(
@@ -175,7 +194,7 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         """
         chosen = _config(config)
         cache = await shared_cache(chosen.options)
-        image = await in_thread(None, partial(find_image, cache.cache.images, chosen.image))
+        image = await in_thread(None, partial(_find_image, cache.cache.images, chosen.image))
         limits = await in_thread(None, partial(cache.cache.limits_for, image))
         # More than Inspect's limit, so that Inspect's is reached first.
         limits = replace(limits, output=max(limits.output, 2 * SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE))

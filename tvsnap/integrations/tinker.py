@@ -5,6 +5,7 @@ Each operation of a sandbox is a call of one rollout, recorded, and answered if 
 
 from __future__ import annotations
 
+import base64
 import posixpath
 import shlex
 from collections.abc import Awaitable, Callable
@@ -99,12 +100,15 @@ class TvsnapSandbox:
             SandboxTerminatedError: tvsnap failed.
         """
         limit = "cat" if max_bytes is None else f"head -c {int(max_bytes)}"
-        arguments = {"command": f'{limit} < "$FILE"', "env": {"FILE": path}, "separate": True}
+        # As base64, since line ends of output are those of a terminal, and a file's stay as they are.
+        command = f'set -o pipefail; {limit} < "$FILE" | base64'
+        arguments = {"command": command, "env": {"FILE": path}, "separate": True}
         result = await self._done(self.rollout.call("exec", arguments, timeout))
         code = 124 if result.timed_out else 1 if result.exit_code is None else result.exit_code
         if result.truncated:
             return _result("", f"{path}: longer than what a call returns (Limits.output); read a part\n", 1, result)
-        return _result(result.output, result.stderr or "", code, result)
+        text = base64.b64decode(result.output).decode("utf-8", "replace") if code == 0 else ""
+        return _result(text, result.stderr or "", code, result)
 
     async def write_file(
         self, path: str, content: str | bytes, executable: bool = False, timeout: int = 60

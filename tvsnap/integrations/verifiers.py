@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
 from tvsnap.aio.threads import in_thread
 from tvsnap.integrations.attempts import COMMAND, THREADS, Setting
@@ -60,6 +60,16 @@ class TerminalConfig(vf.TaskConfig):
     """
 
     settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class TerminalTasksetConfig(vf.TasksetConfig):
+    """The configuration of a set of tasks, from which verifiers takes that of its tasks.
+
+    Attributes:
+        task: what they have in common.
+    """
+
+    task: SerializeAsAny[TerminalConfig] = Field(default_factory=TerminalConfig)
 
 
 class TerminalToolsConfig(vf.ToolsetConfig):

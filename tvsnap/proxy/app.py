@@ -157,16 +157,12 @@ class Proxy:
         """Returns an answer that is on its way to another client; None if it turns out to be for that one alone."""
         flight.join()
         try:
-            hit = True
-            try:
+            with contextlib.suppress(TvsnapError):  # which is passed on
                 head = await _unless_gone(request, flight.head)
                 if head is not None and not may_be_shared(head):
                     return None
-                hit = head is None or head.status == 200
-            except TvsnapError:
-                hit = False
-            self._store.count(**({"hits": 1} if hit else {"misses": 1, "failed": 1}))
-            return await self._pass_on(request, flight, "hit" if hit else "miss", without=OF_ONE_CLIENT)
+            self._store.count(hits=1)
+            return await self._pass_on(request, flight, "hit", without=OF_ONE_CLIENT)
         finally:
             flight.leave()
 

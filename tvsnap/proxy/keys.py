@@ -12,6 +12,8 @@ SAMPLED = ("/chat/completions", "/completions")
 """The ends of paths whose answers are drawn: they have one answer where the temperature is 0 or a seed is given."""
 FIXED = ("/embeddings",)
 """The ends of paths whose answers are not drawn."""
+_REAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+"""Members that are real numbers for every server: 0, 0.0 and -0.0 are one value of them."""
 ELSEWHERE = ("web_search_options", "previous_response_id", "background", "store")
 """Members of a request that make its answer depend on more than the request, or that ask for more than an answer."""
 _OF_NO_ANSWER = frozenset(
@@ -65,6 +67,8 @@ def keyed(
         request = json.loads(body.decode(), object_pairs_hook=once, parse_constant=_no_number)
         if not isinstance(request, dict) or not _has_one_answer(path, request):
             return None
+        reals = {name: value for name in _REAL if isinstance(value := request.get(name), float)}
+        request |= {name: int(value) for name, value in reals.items() if value.is_integer()}
         whole = [upstream, path, query, tenant, account_of(headers), request]
         text = json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     except (ValueError, RecursionError):  # UnicodeDecodeError is one

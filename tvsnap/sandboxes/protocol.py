@@ -13,6 +13,7 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 from tvsnap.host.load import Load
 from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload
+from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.network import Traffic
@@ -45,12 +46,12 @@ class Sandbox(Protocol):
     @property
     def image(self) -> Image: ...
 
-    def run(self, command: str, *, timeout: float) -> Outcome:
+    def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         """Runs a command in the persistent shell.
 
         Args:
             command: the command as one would type it; it may have several lines.
-            timeout: seconds, after which its processes are ended.
+            timeout: seconds, after which its processes are ended; by default those of `Rollout.call`.
 
         Returns:
             The outcome. A command that fails or times out is no error.
@@ -60,7 +61,7 @@ class Sandbox(Protocol):
         self,
         command: str,
         *,
-        timeout: float,
+        timeout: float = DEFAULT_TIMEOUT,
         cwd: str | None = None,
         env: Mapping[str, str] = {},
         user: str | None = None,
@@ -71,7 +72,7 @@ class Sandbox(Protocol):
 
         Args:
             command: the command.
-            timeout: seconds, after which its processes are ended.
+            timeout: seconds, after which its processes are ended; by default those of `Rollout.call`.
             cwd: the directory in which it starts; by default the image's working directory.
             env: environment variables beyond the image's.
             user: the user that runs it; by default the image's.
@@ -86,12 +87,14 @@ class Sandbox(Protocol):
             UsageError: the image has no such service.
         """
 
-    def exec_all(self, commands: Sequence[Command], *, timeout: float, user: str | None = None) -> list[Outcome]:
+    def exec_all(
+        self, commands: Sequence[Command], *, timeout: float = DEFAULT_TIMEOUT, user: str | None = None
+    ) -> list[Outcome]:
         """Runs several commands in parallel, each in a fresh shell like `exec`.
 
         Args:
             commands: the commands, at most 256.
-            timeout: seconds, after which the processes of all are ended.
+            timeout: seconds, after which the processes of all are ended; by default those of `Rollout.call`.
             user: the user that runs them; by default the image's.
 
         Returns:

@@ -121,7 +121,7 @@ class Run(Body):
     """Runs a command in a sandbox's persistent shell; see `Sandbox.run`."""
 
     command: str
-    timeout: Seconds
+    timeout: Seconds = DEFAULT_TIMEOUT
 
 
 class Exec(Run):
@@ -138,7 +138,7 @@ class ExecAll(Body):
     """Runs commands side by side; see `Sandbox.exec_all`."""
 
     commands: Annotated[list[Command], Meta(min_length=1, max_length=256)]
-    timeout: Seconds
+    timeout: Seconds = DEFAULT_TIMEOUT
     user: str | None = None
 
 

@@ -51,7 +51,7 @@ class SqlEnvironment(TerminalEnvironment):
             tool(name="sql", description=_SQL)(self._sql),
             tool(name="schema", description=_SCHEMA)(self._schema),
         )
-        super().__init__(system, "12", tools, (self._session,))
+        super().__init__(system, "13", tools, (self._session,))
 
     def tool(self, call: ToolCall) -> Tool:
         """See `Environment.tool`: a statement's words show whether its value depends on chance or the clock."""

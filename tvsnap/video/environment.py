@@ -39,7 +39,7 @@ MOST_CAPTIONS = 15
 """Captions that one call returns, as in VideoAgent."""
 CANDIDATES = 5
 """Segments that `segment_localization` returns, as in VideoAgent."""
-_VERSION = "2"
+_VERSION = "3"
 _FRAMES = 4
 """Frames of a segment, and of three segments that a question is about."""
 _PROGRAM = "/run/tvsnap/video.pyz"

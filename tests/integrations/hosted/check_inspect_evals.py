@@ -14,8 +14,10 @@ from inspect_ai.scorer import Score, Target, accuracy, scorer
 from inspect_ai.solver import TaskState, basic_agent
 from inspect_ai.tool import bash
 from inspect_ai.util import SandboxEnvironmentSpec, sandbox
+from inspect_ai.util._sandbox.local import LocalSandboxEnvironment
 
 import tvsnap
+from tvsnap.images import ImageNotFound
 from tvsnap.integrations.inspect_ai import TvsnapSandboxConfig, TvsnapSandboxEnvironment
 
 COMMANDS = ["cat /root/given", "echo $(($(cat /root/given) + 1)) > /root/answer", "sleep 60", "cat /root/answer /no"]
@@ -117,6 +119,26 @@ async def test_what_was_printed_before_a_timeout_is_handed_over(home: str, salt:
         await ours.exec(["sleep", "60"], timeout=1)
     assert not hasattr(silent.value, "truncated_output")
     await end(ours)
+
+
+async def test_a_nul_stays_in_the_output_as_in_inspects_own_sandbox(home: str, salt: str) -> None:
+    ours = await begin(home, salt)
+    for one in (ours, LocalSandboxEnvironment()):
+        assert (await one.exec(["printf", r"a\0b\n"])).stdout == "a\0b\n"
+    await end(ours)
+
+
+@pytest.mark.parametrize("told", ["terminal", "/nowhere/tasks/terminal"])
+async def test_a_text_names_an_image_although_inspect_makes_a_path_of_it(
+    told: str, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVSNAP_HOME", home)
+    await TvsnapSandboxEnvironment.task_init("by-hand", told)
+    made = await TvsnapSandboxEnvironment.sample_init("by-hand", told, {})
+    assert (await made["default"].exec(["echo", "here"])).stdout == "here\n"
+    await TvsnapSandboxEnvironment.sample_cleanup("by-hand", told, made, False)
+    with pytest.raises(ImageNotFound, match='image "termnal" not found'):
+        await TvsnapSandboxEnvironment.task_init("by-hand", told.replace("terminal", "termnal"))
 
 
 async def test_several_calls_at_once(home: str, salt: str) -> None:

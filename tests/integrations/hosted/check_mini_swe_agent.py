@@ -61,7 +61,7 @@ def test_an_agent_comes_to_the_same_with_and_without_the_cache_and_is_answered_t
     assert run(second, COMMANDS) == without
     assert without[0] == {"exit_status": "Submitted", "submission": "42\n"}
     assert first.sources["executed"] == len(COMMANDS)
-    assert second.sources == {"hit": len(COMMANDS), "coalesced": 0, "executed": 0}
+    assert (second.sources["hit"] + second.sources["coalesced"], second.sources["executed"]) == (len(COMMANDS), 0)
     about = second.serialize()["info"]
     assert about["config"]["environment_type"] == NAME
     assert about["tvsnap"]["state"] == first.serialize()["info"]["tvsnap"]["state"]
@@ -71,7 +71,7 @@ def test_an_agent_comes_to_the_same_with_and_without_the_cache_and_is_answered_t
 
 def test_it_says_what_mini_swe_agents_own_environment_says(home: str, salt: str, tmp_path: Path) -> None:
     ours, theirs = environment(home, salt=salt), LocalEnvironment(cwd=str(tmp_path))
-    commands = ["echo out; echo err >&2; exit 3", "nonsense-of-a-command", "printf 'a\\n\\nb'", "sleep 60", ""]
+    commands = ["echo out; echo err >&2; exit 3", "nonsense-of-a-command", "printf 'a\\n\\nb\\0c'", "sleep 60", ""]
     for command in commands:
         (mine, its) = (each.execute({"command": command}, timeout=1) for each in (ours, theirs))
         assert mine.keys() == its.keys(), command

@@ -177,7 +177,7 @@ class TestTinker:
         async def attempt() -> None:
             sandbox = await sandbox_factory(**place)("terminal", 60)  # type: ignore[arg-type]
             try:
-                data = "it's\n" * 1000
+                data = "it's\r\n" * 1000
                 assert (await sandbox.write_file("/a dir/x y", data, executable=True)).exit_code == 0
                 assert (await sandbox.read_file("/a dir/x y")).stdout == data
                 assert (await sandbox.read_file("/a dir/x y", max_bytes=4)).stdout == "it's"

@@ -9,16 +9,24 @@ import threading
 import time
 import types
 import uuid
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+import verifiers.v1 as vf
 from mcp import Client
 from verifiers.v1.mcp.launch import serve
 
 import tvsnap
 from tvsnap.integrations.attempts import as_row
-from tvsnap.integrations.verifiers import TerminalConfig, TerminalData, TerminalState, TerminalTask
+from tvsnap.integrations.verifiers import (
+    TerminalConfig,
+    TerminalData,
+    TerminalState,
+    TerminalTask,
+    TerminalTasksetConfig,
+)
 from tvsnap.training.tasks import tasks
 
 (TASK,) = tasks("train", 1, seed=7, kinds=["count"])
@@ -29,6 +37,19 @@ def task_of(**more: Any) -> TerminalTask:
     row = as_row(TASK)
     said = {**json.loads(row["tvsnap"]), **more}
     return TerminalTask(TerminalData(prompt=row["instruction"], tvsnap=json.dumps(said)), CONFIG)
+
+
+class Rows(vf.Taskset[TerminalTask, TerminalTasksetConfig]):  # type: ignore[misc]  # verifiers has no types here
+    def load(self) -> Iterator[TerminalTask]:
+        yield TerminalTask(task_of().data, self.config.task)
+
+
+def test_verifiers_finds_the_tools_of_a_set_without_a_task() -> None:
+    """As it does before an episode, to learn where they run."""
+    rows = Rows(TerminalTasksetConfig(task=CONFIG))
+    (tools,) = type(rows).task_type().toolsets(rows.config.task)
+    assert tools.config.settings == CONFIG.settings
+    assert [task.config.settings for task in rows] == [CONFIG.settings]
 
 
 async def rollout(task: TerminalTask, commands: list[str], *, at_once: bool = False) -> tuple[list[str], TerminalState]:

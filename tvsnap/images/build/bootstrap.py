@@ -6,6 +6,7 @@ that mmdebstrap makes first, which takes two thirds of the time: the next system
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -13,12 +14,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tvsnap.images.build.runner import proxy_variables, run_beside
 from tvsnap.images.descriptions.spec import DebianBase
+from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import remove_entry
 from tvsnap.model.errors import MachineLacks
 
@@ -51,6 +53,8 @@ _BUILD_TIME = "1704067200"
 """Seconds since the epoch that programs use for "now", so that two bootstraps of the same packages are equal."""
 
 _DEBIAN_SUITES = re.compile(r"buster|bullseye|bookworm|trixie|forky|sid|(old)*stable|testing|unstable|experimental")
+_KEYRINGS = {"Debian": "debian-archive-keyring", "Ubuntu": "ubuntu-keyring"}
+_NO_KEY = re.compile(r"NO_PUBKEY ([0-9A-F]+)|unknown key id ([0-9A-F]+)")
 _COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
 
 _LITTER = (
@@ -101,13 +105,15 @@ def bootstrap(
     }
     cache.mkdir(parents=True, exist_ok=True)
     if bootstrap_installs_packages():
-        Mmdebstrap(base.suite, sources, cache, env, output).make(packages, root)
+        with _naming_keyrings(base.suite, output) as output:
+            Mmdebstrap(base.suite, sources, cache, env, output).make(packages, root)
         _forget_superseded(root, cache)
         remaining: tuple[str, ...] = ()
     elif shutil.which("debootstrap"):
         mirror = [source.split()[1] for source in sources[:1]]
         options = ["--variant=minbase", f"--cache-dir={cache}"]
-        run_beside(["debootstrap", *options, base.suite, str(root), *mirror], env, output)
+        with _naming_keyrings(base.suite, output) as output:
+            run_beside(["debootstrap", *options, base.suite, str(root), *mirror], env, output)
         if sources:
             (root / "etc/apt/sources.list").write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
         remaining = tuple(packages)
@@ -115,6 +121,27 @@ def bootstrap(
         raise MachineLacks("mmdebstrap is missing: apt-get install mmdebstrap")
     _tidy(root)
     return remaining
+
+
+@contextlib.contextmanager
+def _naming_keyrings(suite: str, output: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """A block whose failure names the keyring that is missing, if that was the cause; it is given what gets lines."""
+    lacking: set[str] = set()
+
+    def heard(line: str) -> None:
+        lacking.update(key for found in _NO_KEY.findall(line) for key in found if key)
+        output(line)
+
+    try:
+        yield heard
+    except BuildStepFailed as error:
+        if not lacking:
+            raise
+        origin = _origin(suite)
+        raise BuildStepFailed(
+            f"{error}: this machine has no key {', '.join(sorted(lacking))} of {origin}'s archive of {suite}: "
+            f"apt-get install {_KEYRINGS[origin]}, or put a newer one of its keyrings into /etc/apt/trusted.gpg.d"
+        ) from error
 
 
 class Mmdebstrap:
@@ -259,11 +286,15 @@ def machine_sources(suite: str) -> list[str]:
     own = [archive for archive in archives if archive.suite == suite or archive.suite.startswith(f"{suite}-")]
     if any(archive.suite == suite for archive in own):
         return _lines(own)
-    origin = "Debian" if _DEBIAN_SUITES.fullmatch(suite) else "Ubuntu"
+    origin = _origin(suite)
     for archive in archives:
         if archive.origin == origin and "-" not in archive.suite:
             return [f"deb {archive.address} {suite} {_COMPONENTS[origin]}"]
     return []
+
+
+def _origin(suite: str) -> str:
+    return "Debian" if _DEBIAN_SUITES.fullmatch(suite) else "Ubuntu"
 
 
 def _lines(archives: list[_Archive]) -> list[str]:

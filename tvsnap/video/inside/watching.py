@@ -76,6 +76,11 @@ def preprocess(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"segments": segments, "frames": len(frames)}
 
 
+def with_article(name: str) -> str:
+    """Returns the name of a thing with its indefinite article."""
+    return f"{'an' if name[:1].lower() in ('a', 'e', 'i', 'o', 'u') else 'a'} {name}"
+
+
 def _watched(video: Video, work: Path, limit: int) -> tuple[objects.Tracker, list[int], list[float]]:
     """Decodes a video; returns its objects, the frames whose text has to be read, and the seconds of cuts."""
     tracker, changed = objects.Tracker(), []
@@ -106,7 +111,7 @@ def _kept(
         for segment, path in one.seen.items():
             motion = objects.motion(path)
             memory.written(made, "Objects_Segments", [(number, segment, motion)])
-            found.setdefault(segment, []).append(f"a {one.category} {motion}")
+            found.setdefault(segment, []).append(f"{with_article(one.category)} {motion}")
     text = ""
     for segment in range(video.segments):
         text = shown.get(segment * media.FRAMES_PER_SEGMENT + 1, shown.get(0, "") if segment == 0 else text)

@@ -41,8 +41,10 @@ class Reclaimer:
             self._hurry.set()
         with self._lock:
             if self._thread is None and not self._closing.is_set():
-                self._thread = threading.Thread(target=self._later, name="tvsnap-reclaim", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._later, name="tvsnap-reclaim", daemon=True)
+                with contextlib.suppress(RuntimeError):  # at its end, Python 3.12.1 starts none: others discard it
+                    thread.start()
+                    self._thread = thread
 
     def now(self, timeout: float) -> int:
         """Waits until the kernel has freed what was deleted, `timeout` seconds at most, and discards it all.
