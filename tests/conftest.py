@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -126,6 +127,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if not is_short(item)])
         items[:] = short
     items.sort(key=lambda item: ORDER.index(item.path.relative_to(TESTS).parts[0]))
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector looking again and again at all tests and modules that were collected."""
+    gc.collect()
+    gc.freeze()
 
 
 class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

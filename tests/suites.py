@@ -61,10 +61,35 @@ LEFT = (
     "tests/video/test_paid_calls.py",
     "tests/video/test_tools.py",
     "tests/zoo",
+    # What goes deep into one plug-in: databases, tasks for training, a fleet.
+    *(
+        f"tests/conformance/test_sql_observation.py::test_reads_lead_back_in_any_order[{system}-{seed}]"
+        for system in ("sqlite", "postgres", "mariadb")
+        for seed in (1, 2)
+    ),
+    *(
+        f"tests/faults/test_sql_faults.py::test_damaged_snapshots[{case}]"
+        for case in ("sqlite-deleted", "postgres-truncated", "mariadb-truncated", "mariadb-deleted")
+    ),
+    "tests/faults/test_sql_faults.py::test_without_criu[mariadb]",
+    "tests/fleet/test_fleet.py::test_time_that_passed_passes_again",
+    "tests/fleet/test_networks.py",
+    "tests/training/test_tasks.py::test_what_only_looks_right_is_told_from_what_is",
+    *(
+        f"tests/training/test_tasks.py::test_solutions_are_graded_1_and_others_0[{kind}]"  # in images of their own
+        for kind in (
+            *("question", "change", "postgres-question", "postgres-change", "mariadb-question", "mariadb-change"),
+            *("bill", "frame", "clean", "apps-pay", "apps-split", "apps-reply"),
+        )
+    ),
     # What a shorter test beside it has, too.
     "tests/e2e/test_cli.py::test_the_demonstration_is_shown",
     "tests/e2e/test_self_test.py::test_json_with_an_image_of_the_user",
     "tests/e2e/test_self_test.py::test_what_does_not_hold_is_found",
+    *(
+        f"tests/server/test_conformance.py::test_a_grade_is_of_the_moment_at_which_the_rollout_stands[{way}]"
+        for way in ("here, awaited", "unix", "workers", "fleet, awaited")
+    ),
     "tests/server/test_stop.py::test_a_build_does_not_hold_up_the_end[2]",
     "tests/server/test_tls.py::test_certificates_of_both_sides[1]",
 )

@@ -17,7 +17,7 @@ from tvsnap.sandboxes.criu import binary as criu_binary
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 from tvsnap.upkeep import doctor
-from tvsnap.upkeep.doctor import run_checks
+from tvsnap.upkeep.doctor import check_pool, run_checks
 
 
 def fake_criu(path: Path, *, version: str = "4.2.1", complaint: str = "", ours: bool = True) -> Path:
@@ -60,14 +60,14 @@ def test_every_lack_would_come_with_its_cost_and_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/loop-control"), reason="needs loop devices")
 def test_a_pool_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert by_name(run_checks(tmp_path))["pool of snapshots"].detail == "there is room for it"
+    assert check_pool(tmp_path).detail == "there is room for it"
     with monkeypatch.context() as full:
         full.setattr(DiskSpace, "on", lambda directory, where: DiskSpace(where, free=60 << 20, reserve=3 << 20))
-        check = by_name(run_checks(tmp_path))["pool of snapshots"]
+        check = check_pool(tmp_path)
     assert not check.ok
     assert "60 MiB left" in check.detail
     PoolFile(tmp_path / POOL_FILE).close()
-    assert by_name(run_checks(tmp_path))["pool of snapshots"].ok
+    assert check_pool(tmp_path).ok
     (tmp_path / POOL_FILE).write_bytes(b"no file system" * 100)
     check = by_name(run_checks(tmp_path))["pool of snapshots"]
     assert not check.ok

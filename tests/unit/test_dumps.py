@@ -342,7 +342,7 @@ ROW = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(table=st.lists(st.tuples(ROW, st.booleans(), st.booleans()), min_size=1, max_size=5))
 def test_any_value_survives(tmp_path_factory: pytest.TempPathFactory, table: list[Any]) -> None:
     written = []

@@ -303,4 +303,4 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
 TestGraphAgainstDictionary = pytest.mark.usefixtures("proofs_at_once")(
     pytest.mark.timeout(300)(GraphAgainstDictionary.TestCase)
 )
-GraphAgainstDictionary.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+GraphAgainstDictionary.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)

@@ -109,10 +109,10 @@ def test_indexes_in_indexes(tmp_path: Path) -> None:
 
 def test_more_manifests_than_any_image_has(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    tags = [{"annotations": {"org.opencontainers.image.ref.name": f"t{number}"}} for number in range(200)]
+    tags = [{"annotations": {"org.opencontainers.image.ref.name": f"t{number}"}} for number in range(100)]
     inner: list[dict[str, object]] = []
-    for level in range(6):
-        indexes = [layout.blob(INDEX, {"level": level, "number": number, "manifests": inner}) for number in range(200)]
+    for level in range(11):
+        indexes = [layout.blob(INDEX, {"level": level, "number": number, "manifests": inner}) for number in range(100)]
         inner = [{**index, **tag} for index, tag in zip(indexes, tags, strict=True)]
     assert "more than 1000 manifests" in layout.refused({"manifests": inner})
 
