@@ -60,7 +60,7 @@ class Faults:
     """Errors to be raised by coming operations.
 
     Operations are named for the methods: `start`, `fork`, `run`, `exec`, `read_file`, `write_file`, `send_keys`,
-    `observe`, `redate`, `checkpoint`, `delete_snapshot`. A `SandboxDied` also ends the sandbox.
+    `observe`, `file_times`, `set_file_times`, `checkpoint`, `delete_snapshot`. A `SandboxDied` also ends the sandbox.
     """
 
     planned: list[tuple[str, BaseException, int]] = field(default_factory=list)
@@ -449,9 +449,13 @@ class FakeSandbox:
     def go_back(self) -> bool:
         return True
 
-    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
-        """Its files have no times."""
-        self.enter("redate")
+    def file_times(self, since: int) -> dict[str, int]:
+        """Each of its files has another time in each sandbox."""
+        self.enter("file_times")
+        return {path: time.time_ns() for path in self.machine.differing()}
+
+    def set_file_times(self, times: Mapping[str, int]) -> None:
+        self.enter("set_file_times")
 
     def digest(self) -> str | None:
         self.enter("digest")

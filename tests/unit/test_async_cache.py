@@ -394,7 +394,8 @@ OURS = frozenset(
         "read_tree",
         "settle",
         "turn",
-        "redate",
+        "file_times",
+        "set_file_times",
         "traffic",
         "machine_fault",
     }

@@ -1,80 +1,82 @@
-"""Files that calls wrote get the times of when the calls were recorded, in the same order."""
+"""The times of files that were changed since a moment are found, and set for the same files elsewhere."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from tvsnap.graph.rows import pack_times, unpack_times
 from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.file_times import changed_since, file_time, set_again
 from tvsnap.sandboxes.observing import walk
-from tvsnap.sandboxes.redating import NS, Span, file_time, recorded_span, redate
 
-HOUR = 3600 * NS
-
-
-def test_moments_keep_their_order() -> None:
-    one, other = Span(10 * NS, 12 * NS), Span(100 * NS, 101 * NS)
-    assert one.move(one.since, other) == other.since
-    assert one.move(one.until, other) == other.until
-    assert one.move(11 * NS, other) == 100 * NS + NS // 2
-    moments = range(one.since, one.until, NS // 7)
-    moved = [one.move(moment, other) for moment in moments]
-    assert moved == sorted(moved)
-    assert Span(5, 5).move(5, other) == other.since
+HOUR = 3600 * 10**9
 
 
-@pytest.mark.parametrize("created", [1000.0, 999.9, 0.0])
-@pytest.mark.parametrize("duration", [0.0, 0.01, 5.0])
-def test_each_call_comes_after_the_one_before(created: float, duration: float) -> None:
-    """Whatever was recorded: a call may have been recorded anew since the next one was."""
-    earlier = 1000 * NS
-    span = recorded_span(created, duration, earlier)
-    assert earlier < span.since <= span.until
-    assert recorded_span(2000.0, 1.0, earlier) == Span(1999 * NS, 2000 * NS)
-
-
-def test_what_was_written_in_a_span_is_moved(tmp_path: Path) -> None:
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A directory with an old file, made more than a tick of the kernel's clock ago."""
     top = tmp_path / "top"
     (top / "d").mkdir(parents=True)
-    times = {"old": HOUR, "one": 2 * HOUR, "d/two": 2 * HOUR + NS, "d/set": 3 * HOUR}
-    for name, moment in times.items():
-        (top / name).write_text(name)
-        os.utime(top / name, ns=(7, moment))
-    (top / "link").symlink_to("/etc/passwd")
-    os.utime(top / "link", ns=(7, 2 * HOUR), follow_symlinks=False)
+    (top / "old").write_text("old")
+    time.sleep(0.05)
+    return top
+
+
+def test_what_was_changed_is_found(top: Path) -> None:
+    """Whatever time it was given: a relative one, whole seconds, one of years ago."""
+    moment = file_time()
+    (top / "new").write_text("new")
+    (top / "dated").write_text("dated")
+    os.utime(top / "dated", ns=(7, HOUR))
+    (top / "d" / "link").symlink_to("/etc/passwd")
     (top / "tmp").mkdir()
     (top / "tmp").chmod(0o1777)
-    for name in ("d", "tmp"):
-        os.utime(top / name, ns=(7, 2 * HOUR + NS))
+    found = changed_since(moment, walk(top))
+    assert set(found) == {"/", "/d", "/d/link", "/new", "/dated"}  # /tmp changes when files merely come and go in it
+    assert found["/dated"] == HOUR
+    assert found["/new"] == (top / "new").stat().st_mtime_ns
+
+
+def test_they_are_set_elsewhere(top: Path) -> None:
     outside = Path("/etc/passwd").stat().st_mtime_ns
-    with paths.directory(top) as root:
-        redate(root, list(walk(top)), Span(2 * HOUR, 2 * HOUR + 2 * NS), Span(HOUR + 10 * NS, HOUR + 12 * NS))
-    found = {name: (top / name).lstat().st_mtime_ns for name in (*times, "link", "d", "tmp")}
-    moved = {name: round(moment / (NS / 10)) for name, moment in found.items()}
-    assert moved == {
-        name: round(moment / (NS / 10))
-        for name, moment in {
-            "old": HOUR,
-            "one": HOUR + 10 * NS,
-            "d/two": HOUR + 11 * NS,
-            "d/set": 3 * HOUR,
-            "link": HOUR + 10 * NS,
-            "d": HOUR + 11 * NS,
-            "tmp": 2 * HOUR + NS,  # files come and go in it with a mere look
-        }.items()
-    }
-    assert (top / "one").lstat().st_atime_ns == 7
+    moment = file_time()
+    for name in ("one", "two", "d/three"):
+        (top / name).write_text(name)
+    os.utime(top / "one", ns=(7, 2 * HOUR + 1))
+    os.utime(top / "d/three", (7, 3600))
+    (top / "link").symlink_to("/etc/passwd")
+    wanted = changed_since(moment, walk(top))
+    other = top.parent / "other"
+    shutil.copytree(top, other, symlinks=True)
+    for path in other.rglob("*"):
+        os.utime(path, ns=(7, 5 * HOUR), follow_symlinks=False)
+    (other / "two").unlink()
+    with paths.directory(other) as root:
+        set_again(root, {**wanted, "/link/x": HOUR, "/gone/x": HOUR})
+    for name in ("one", "d/three", "link", "d", "."):
+        about = (other / name).lstat()
+        assert about.st_mtime_ns == (top / name).lstat().st_mtime_ns, name
+        assert about.st_atime_ns == 7 or (other / name).is_dir()
+    assert (other / "old").stat().st_mtime_ns == 5 * HOUR
     assert Path("/etc/passwd").stat().st_mtime_ns == outside
 
 
-def test_what_was_written_at_once_is_moved_too(tmp_path: Path) -> None:
+def test_what_was_written_at_once_is_found_too(top: Path) -> None:
     """The kernel dates files by a clock that lags behind."""
     for _ in range(50):
-        began = file_time()
-        (tmp_path / "f").write_text("f")
-        with paths.directory(tmp_path) as root:
-            redate(root, list(walk(tmp_path)), Span(began, time.time_ns()), Span(NS, 2 * NS))
-        assert (tmp_path / "f").lstat().st_mtime_ns <= 2 * NS
+        moment = file_time()
+        (top / "f").write_text("f")
+        assert "/f" in changed_since(moment, walk(top))
+
+
+def test_they_can_be_stored() -> None:
+    times = {"/a b": 1, os.fsdecode(b"/\xff\n"): 10**19}
+    assert unpack_times(pack_times(times)) == times
+    assert unpack_times(pack_times({})) == {}
+    assert unpack_times(None) is None
+    assert unpack_times(b"damaged") is None

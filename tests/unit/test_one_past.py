@@ -137,7 +137,7 @@ def test_a_state_whose_files_cannot_be_given_their_age_is_not_gone_on_from(tmp_p
     with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         for _ in range(2):
             run(cache, "echo 1 > f", "x=1")
-        backend.faults.fail("redate", InfrastructureError("the files cannot be listed"))
+        backend.faults.fail("set_file_times", InfrastructureError("the files cannot be listed"))
         with cache.rollout("terminal") as rollout:
             assert [bash(rollout, command).source for command in ("echo 1 > f", "x=1")] == ["hit", "hit"]
             with pytest.raises(InfrastructureError, match="cannot be listed"):
@@ -151,9 +151,9 @@ def test_a_rollout_keeps_its_sandbox_where_files_keep_their_own_age(tmp_path: Pa
     backend = FakeBackend()
     with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         run(cache, "echo 1 > f")
-        backend.faults.fail("redate", InfrastructureError("the files cannot be listed"))
+        backend.faults.fail("set_file_times", InfrastructureError("the files cannot be listed"))
         assert sources(run(cache, "echo 1 > f", "echo 2 > g", "cat f g")) == ["executed"] * 3
-        assert backend.counts["redate"] == 1
+        assert backend.counts["set_file_times"] == 1
         assert backend.counts["start"] == 2
 
 
@@ -279,15 +279,49 @@ def test_a_hit_during_an_eviction_waits_for_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("proofs_at_once")
 def test_a_replay_whose_output_alone_differs_leads_to_the_state(tmp_path: Path) -> None:
-    """A time of day in an output is part of no state: what it left behind was compared, and is the same."""
+    """What it left behind was compared, and is the same; and the rollout was told what the record says."""
     backend = FakeBackend()
-    prove(tmp_path, backend, ["echo $RANDOM; echo 1 > f", "x=1"])
+    history = ["echo $RANDOM; echo 1 > f", "x=1"]
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
+        assert sources(run(cache, *history)) == ["executed"] * 2
+        # It says something else, so it leads to another state, which is proven since it holds the same.
+        assert sources(run(cache, *history)) == ["executed"] * 2
+        assert sources(run(cache, *history)) == ["hit", "executed"]
     with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
         for _ in range(3):
             with cache.rollout("terminal") as rollout:
-                assert [bash(rollout, command).source for command in ("echo $RANDOM; echo 1 > f", "x=1")] == ["hit"] * 2
+                assert [bash(rollout, command).source for command in history] == ["hit"] * 2
                 assert bash(rollout, new("cat f; echo $x")).output == "1\n1\n"
         assert all(edge.deterministic for edge in every_edge(cache))
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+def test_what_was_told_of_files_is_told_again(tmp_path: Path) -> None:
+    """A result may tell the times of files that its call has written: those of another execution are others."""
+    backend = FakeBackend()
+    told, quiet = "echo 1 > f; echo $RANDOM", "x=1; echo $RANDOM"
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
+        ends = []
+        for command in (told, told, quiet, quiet):
+            with cache.rollout("terminal") as rollout:
+                assert bash(rollout, command).source == "executed"
+                settle(rollout)
+                ends.append(rollout.state)
+        assert ends[0] != ends[1], "another result, with other files"
+        assert ends[2] == ends[3], "no file was written, whose time could have been told"
+        assert backend.counts["set_file_times"] == 0
+
+
+@pytest.mark.usefixtures("proofs_at_once")
+def test_files_get_the_times_that_were_recorded(tmp_path: Path) -> None:
+    backend = FakeBackend()
+    with open_cache(tmp_path, backend, policy="never", budget=NOT_PARKED) as cache:
+        run(cache, "echo 1 > f", "echo 2 > g")
+        assert backend.counts["set_file_times"] == 0
+        run(cache, "echo 1 > f", "echo 2 > g")
+        assert backend.counts["set_file_times"] == 2
+        assert sources(run(cache, "echo 1 > f", "echo 2 > g", "cat f g")) == ["hit", "hit", "executed"]
+        assert backend.counts["set_file_times"] == 4, "they are made again"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

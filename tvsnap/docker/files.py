@@ -31,7 +31,7 @@ from tvsnap.images.rootfs import HOSTS
 from tvsnap.model.errors import NotCheckpointable, SandboxDied
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Service
-from tvsnap.sandboxes import digest, observing, paths, redating
+from tvsnap.sandboxes import digest, file_times, observing, paths
 from tvsnap.sandboxes.digest import Contents
 from tvsnap.sandboxes.processes.observe import files_fingerprints
 from tvsnap.sandboxes.sealing import DISK_ERRORS
@@ -101,8 +101,12 @@ class Files(ABC):
         """
         raise digest.Incomparable("the files lie on the machine of the engine")
 
-    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:  # noqa: B027
-        """See `Sandbox.redate`; nothing is done if the files are on another machine."""
+    def written(self) -> Iterable[observing.Entry]:
+        """Returns the files of the container's writable layer; none if they are on another machine."""
+        return ()
+
+    def set_times(self, times: Mapping[str, int]) -> None:  # noqa: B027
+        """See `Sandbox.set_file_times`; nothing is done if the files are on another machine."""
 
     def distinguish(self, unfinished: Unfinished) -> None:  # noqa: B027
         """Called before the commit, so that no layer that is repaired afterwards belongs to another snapshot, too.
@@ -218,9 +222,12 @@ class OuterFiles(Files):
             found = {**found, "/": replace(found["/"], opaque=True)}
         return found
 
-    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
+    def written(self) -> Iterable[observing.Entry]:
+        return observing.walk(self._layers.upper)
+
+    def set_times(self, times: Mapping[str, int]) -> None:
         with paths.directory(self._root()) as root:
-            redating.redate(root, observing.walk(self._layers.upper), span, to)
+            file_times.set_again(root, times)
 
     def distinguish(self, unfinished: Unfinished) -> None:
         """Writes contents that no other snapshot has into a file of ours.

@@ -32,7 +32,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import looks, observing, process_report, redating, shell_report
+from tvsnap.sandboxes import file_times, looks, observing, process_report, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.network.sandbox import Networked
@@ -256,9 +256,13 @@ class DockerSandbox(Networked, Rewindable):
         except looks.NotSeen:
             return None
 
-    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
-        with redating.failures_told(), self._looks.one():
-            self.files.redate(span, to)
+    def file_times(self, since: int) -> dict[str, int]:
+        with file_times.failures_told(), self._looks.one():
+            return file_times.changed_since(since, self.files.written())
+
+    def set_file_times(self, times: Mapping[str, int]) -> None:
+        with file_times.failures_told():
+            self.files.set_times(times)
 
     def _digest_of_all(self) -> str | None:
         outside = self.files.outside()

@@ -263,14 +263,18 @@ class RolloutEngine:
 
         It is executed instead if all of this holds: processors are short, the rollout has a sandbox or stands where it
         can start one, the call is proven to lead to the same state each time, and executing it, and those that usually
-        follow, takes less than the fork that the answer would soon make necessary.
+        follow, takes less than the fork that the answer would soon make necessary. A call that has written files and
+        printed something may have printed their times, so another execution might lead to another state.
         """
         if not (edge.changed and edge.proven) or (self._own.absent and self._cursor.at.state != self.root):
             return True
         fork_s, seconds = self._context.acquirer.fork_s, edge.result.duration
         if seconds >= fork_s or not self._context.processors.short:
             return True
-        return seconds + self._context.graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s
+        graph = self._context.graph
+        if seconds + graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s:
+            return True
+        return bool(edge.result.output) and graph.file_times(edge) is not None
 
     def _execute(
         self,

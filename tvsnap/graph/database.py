@@ -7,7 +7,7 @@ from pathlib import Path
 from tvsnap.graph.rows import checksum
 from tvsnap.host.database import Format
 
-VERSION = 7
+VERSION = 8
 APPLICATION_ID = 0x74767370  # "tvsp"
 
 _MIGRATIONS = {
@@ -93,6 +93,12 @@ CREATE TABLE steps (
     call,
     PRIMARY KEY (rollout, place)
 ) WITHOUT ROWID;
+""",
+    # In version 7, the times of files were not recorded. States with a snapshot go on answering; calls to others are
+    # executed once more.
+    7: """
+ALTER TABLE edges ADD COLUMN times BLOB;
+UPDATE edges SET proven = 0 WHERE digest IS NOT NULL;
 """,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tvsnap.graph.answers import KEPT
@@ -15,6 +15,7 @@ from tvsnap.graph.model import Edge, StepRow
 from tvsnap.graph.rows import (
     CHECKED,
     EDGE_COLUMNS,
+    UNREAD,
     DamagedRecord,
     EdgeRow,
     as_edge,
@@ -23,7 +24,9 @@ from tvsnap.graph.rows import (
     from_mapping,
     pack,
     pack_parts,
+    pack_times,
     to_edge,
+    unpack_times,
 )
 from tvsnap.host.database import FAILURES, is_undecodable
 from tvsnap.model.calls import ToolCall, ToolResult
@@ -65,6 +68,7 @@ UPDATE edges AS e SET proven = 1 WHERE e.id = ? AND NOT EXISTS (
     AND o.timeout IS e.timeout AND o.waited = e.waited AND o.digest <> e.digest)
 """
 _DISPROVE = "UPDATE edges SET proven = 0 WHERE id = ?"
+_TIMES = "SELECT times FROM edges WHERE id = ?"
 _RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = ?"
 _REINSTATE = f"UPDATE edges SET {_assigned(EdgeRow._fields[_AFTER_CALL:])} WHERE id = ?"
 
@@ -90,6 +94,18 @@ class Edges(Lineage):
                 return None
         return None if found is None else found[0]
 
+    def file_times(self, edge: Edge) -> dict[str, int] | None:
+        """Returns the modification times of the files that a recorded call changed.
+
+        Args:
+            edge: the record.
+
+        Returns:
+            The times in nanoseconds since the epoch, by path; None if it changed none, or they are not known.
+        """
+        rows = self._rows(_TIMES, (edge.id,))
+        return unpack_times(rows[0][0]) if rows else None
+
     def record(
         self,
         state: str,
@@ -104,6 +120,7 @@ class Edges(Lineage):
         reason: str | None = None,
         private: str | None = None,
         digest: str | None = None,
+        times: Mapping[str, int] | None = None,
         active: str | None = None,
         proven: bool = False,
         comparable: bool = False,
@@ -135,6 +152,8 @@ class Edges(Lineage):
             private: why the branch from `next_state` on is not shared; below a private state, that state's reason
                 counts.
             digest, active: see `Edge`.
+            times: the modification times of the files that it changed, by path, nanoseconds since the epoch; None if it
+                changed none, or they are not known.
             proven: whether the call leads to the same state whenever it is made, by its nature.
             comparable: whether equal names of `next_state` mean that the same was left behind.
             waited: seconds that the rollout had waited in the state; only where that counts.
@@ -174,13 +193,22 @@ class Edges(Lineage):
             asked=asked,
             grade=grade,
             ended=ended,
+            times=times,
         )
         if shared and deterministic:
             row = row._replace(checksum=checksum(*row[:CHECKED]))
         with self._database.write() as cursor:
-            edge = _earlier(cursor, row, call, backend, comparable=comparable) if shared else None
+            edge, proves = None, False
+            if shared:
+                edge, proves = _earlier(cursor, row, call, backend, comparable=comparable)
             if edge is None:
-                edge = as_edge((insert_call(cursor, row, private), *row, 0, None), call)
+                id = insert_call(cursor, row, private)
+                if proves:
+                    cursor.execute(PROVE, (id,))
+                    row = row._replace(proven=cursor.rowcount == 1)
+                edge = as_edge((id, *row[:-UNREAD], 0, None), call)
+            elif row.times is not None:
+                edge = replace(edge, times=unpack_times(*cursor.execute(_TIMES, (edge.id,)).fetchone()))
             cursor.execute(
                 "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
             )
@@ -308,6 +336,7 @@ def _row(
     digest: str | None = None,
     active: str | None = None,
     proven: bool = False,
+    times: Mapping[str, int] | None = None,
 ) -> EdgeRow:
     """Returns the row of a call, without a checksum; see `Edges.record`."""
     output, parts = pack_parts(result.parts)
@@ -340,11 +369,17 @@ def _row(
         result.strain,
         grade,
         result.processor_s,
+        None if times is None else pack_times(times),
     )
 
 
-def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str, *, comparable: bool) -> Edge | None:
+def _earlier(
+    cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str, *, comparable: bool
+) -> tuple[Edge | None, bool]:
     """Returns the earlier record of a shared call if it counts and `row` does not; retires one that cannot answer.
+
+    Returns:
+        The earlier record, or None; and whether one that was retired left the same behind, which proves `row`.
 
     Raises:
         NotFound: the state that the call was made in is not in the graph.
@@ -361,24 +396,27 @@ def _earlier(cursor: sqlite3.Cursor, row: EdgeRow, call: ToolCall, backend: str,
             if row.next_state is not None and not _exists(cursor, row.next_state):
                 insert_state(cursor, id, row, above, None)
             found = _found(cursor.execute(_RECORDED, key))
-            return None if found is None else found[0]
+            return (None if found is None else found[0]), False
         found = None
+    proves = False
     if found is not None:
         edge, kept = found
         if edge.next_state == (row.next_state or row.state).hex():
-            return _proven(cursor, edge, row, comparable=comparable)
-        if edge.proven and edge.digest and comparable:  # the proof is refuted
+            return _proven(cursor, edge, row, comparable=comparable), False
+        same = comparable and edge.digest == row.digest  # what it returned differs, such as the time of a file
+        if edge.proven and edge.digest and comparable and not same:  # the proof is refuted
             cursor.execute(_DISPROVE, (edge.id,))
             edge, kept = _found(cursor.execute(_RECORDED, key)) or found
         if kept or not edge.deterministic:
-            return edge
+            return edge, False
+        proves = same and far_apart(edge, row.created)
         cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))
     if row.next_state is None or not _exists(cursor, row.next_state):
-        return None
+        return None, proves
     again = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))  # retired before
     if again is None or again[0].state != row.state.hex() or again[0].call.key != call.key:
         raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
-    return _reinstated(cursor, again[0], row, comparable=comparable)
+    return _reinstated(cursor, again[0], row, comparable=comparable), False
 
 
 def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
@@ -406,6 +444,7 @@ def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
         strain=None,
         grade=None,
         processor_s=None,
+        times=None,
     )
     cursor.execute(_REINSTATE, (*unknown[_AFTER_CALL:], id))
     return True
@@ -425,7 +464,8 @@ def _proven(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: boo
 
 def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable: bool) -> Edge:
     """Makes a retired edge answer again, with the result of a later execution that reached the same state."""
-    cursor.execute(_REINSTATE, (*row[_AFTER_CALL:], edge.id))
+    (times,) = cursor.execute(_TIMES, (edge.id,)).fetchone()  # others stand in the state, with files of these times
+    cursor.execute(_REINSTATE, (*row._replace(times=times or row.times)[_AFTER_CALL:], edge.id))
     if not row.proven and comparable and far_apart(edge, row.created):
         cursor.execute(PROVE, (edge.id,))
     found = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))

@@ -89,6 +89,8 @@ class Edge(Displayed):
         asked: what was requested from the network while it was executed: names that were looked up, and `name:port` for
             connections, each once.
         grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None if it does not grade.
+        times: the modification times of the files that it changed, by path; read only where an execution is recorded
+            that changed files, too, and else None (`Graph.file_times`).
     """
 
     id: int
@@ -111,6 +113,7 @@ class Edge(Displayed):
     on_host: bool = False
     asked: tuple[str, ...] = ()
     grade: str | None = None
+    times: Mapping[str, int] | None = field(default=None, compare=False)
 
     @property
     def changed(self) -> bool:

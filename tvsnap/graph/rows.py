@@ -76,6 +76,7 @@ class EdgeRow(NamedTuple):
     strain: str | None
     grade: str | None
     processor_s: float | None
+    times: bytes | None = None
 
 
 CHECKED: Final = 15
@@ -98,7 +99,9 @@ def unpack(stored: str | bytes) -> str:
     return stored if isinstance(stored, str) else zlib.decompress(stored).decode("utf-8", "surrogatepass")
 
 
-EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields, "hits", "refusals"))
+UNREAD: Final = 1
+"""How many of the last fields of `EdgeRow` are no part of an `Edge`: no answer needs them."""
+EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields[:-UNREAD], "hits", "refusals"))
 LISTED_COLUMNS = EDGE_COLUMNS.replace("{0}.output", "''").replace("{0}.parts", "NULL")
 """Like `EDGE_COLUMNS`, but without the outputs, which may be long."""
 EDGE_WIDTH = EDGE_COLUMNS.count(",") + 1
@@ -121,6 +124,21 @@ def pack_parts(parts: Sequence[Part]) -> tuple[str | bytes, bytes | None]:
     text = "".join(part.data for part in parts if isinstance(part.data, str))
     data = b"".join(part.data for part in parts if isinstance(part.data, bytes))
     return pack(text), json.dumps(header).encode() + b"\n" + data
+
+
+def pack_times(times: Mapping[str, int]) -> bytes:
+    """Returns the times of files, by path, as they are stored."""
+    return zlib.compress(json.dumps(times).encode(), 1)
+
+
+def unpack_times(stored: bytes | None) -> dict[str, int] | None:
+    """Returns the times that `pack_times` was given; None if they cannot be read."""
+    try:
+        return (
+            None if stored is None else {str(path): int(at) for path, at in json.loads(zlib.decompress(stored)).items()}
+        )
+    except UNREADABLE:
+        return None
 
 
 def unpack_parts(output: str | bytes, parts: bytes | None) -> tuple[Part, ...]:

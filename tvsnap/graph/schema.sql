@@ -57,7 +57,8 @@ CREATE TABLE edges (
     cost          TEXT,             -- JSON: what executing it cost beyond time, by unit; NULL for nothing
     parts         BLOB,             -- the result's parts (see rows.py); NULL where it is the output alone, as plain text
     output        NOT NULL,         -- packed; the text of the result
-    call          NOT NULL          -- packed; canonical JSON
+    call          NOT NULL,         -- packed; canonical JSON
+    times         BLOB              -- of the files that it changed, compressed JSON; NULL: none, or unknown
 );
 CREATE UNIQUE INDEX edges_by_call ON edges (state, call_key, slot, waited);
 

@@ -236,6 +236,12 @@ class ToolResult:
         """
         return self if source == self.source else replace(self, source=source)
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what an agent sees, 64 hexadecimal digits: equal where `same_value` holds."""
+        seen = (str(self.exit_code), str(self.timed_out), str(self.truncated))
+        return digest("result", *seen, *(text for part in self.parts for text in part.as_json().values()))
+
     def same_value(self, other: ToolResult) -> bool:
         """Returns whether an agent would see the same: parts, exit status, and whether it timed out or was cut.
 

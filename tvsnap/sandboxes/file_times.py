@@ -1,9 +1,9 @@
-"""Gives files that a repeated call has made the modification times that they had when the call was recorded.
+"""The modification times of the files that a call has changed: they are part of the state that the call led to.
 
-When calls are repeated to rebuild a state, they follow one another immediately, whereas the original rollout spent time
-thinking in between. Programs depend on this time: `make` builds what is older than its source, Python recompiles what
-changed in another second, `find -newermt` finds recent files. So the modification times of all that a call has written
-are moved to the time of the recorded call, in the same order. Times of change (ctime) cannot be set.
+Where a call is executed once more and leaves the same behind, its files have other times: later ones, or ones that it
+set relative to the present (`touch -d '1 hour ago'`). Programs depend on these: `make` builds what is older than its
+source, Python recompiles what changed in another second, `find -newermt` finds recent files. So the files are then
+given the times of the first execution, which answers have shown. Times of change (ctime) cannot be set.
 """
 
 from __future__ import annotations
@@ -12,31 +12,15 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.sandboxes import looks, paths
 from tvsnap.sandboxes.observing import Entry
 
-NS = 1_000_000_000
 _CLOCK_REALTIME_COARSE = 5
 """Linux's clock of files' times (clock_gettime(2)), for which Python has no name."""
-TICK_NS = 10_000_000
-"""The steps of files' times: for them, the kernel reads the clock only a few hundred times a second."""
-
-
-class Span(NamedTuple):
-    """An interval, in nanoseconds since the epoch."""
-
-    since: int
-    until: int
-
-    def move(self, moment: int, to: Span) -> int:
-        """Returns the time that has the same relative position in another interval as `moment` has in this one."""
-        part = (moment - self.since) / max(self.until - self.since, 1)
-        return to.since + round(part * (to.until - to.since))
 
 
 def file_time() -> int:
@@ -48,54 +32,49 @@ def file_time() -> int:
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
-def recorded_span(created: float, duration: float, earlier: int) -> Span:
-    """Returns the interval in which a recorded call wrote its files, as far as is known.
-
-    Args:
-        created: when the call was recorded, seconds since the epoch.
-        duration: its duration, seconds.
-        earlier: when the call before it ended, nanoseconds since the epoch; the interval begins after that.
-    """
-    until = max(int(created * NS), earlier + 2 * TICK_NS)
-    return Span(max(until - int(duration * NS), earlier + TICK_NS), until)
-
-
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
-    """Turns errors while times are moved into InfrastructureError: not all files could be inspected."""
+    """Turns errors while times are read or set into InfrastructureError: not all files could be inspected."""
     try:
         yield
     except (looks.NotSeen, OSError) as error:
         raise InfrastructureError(f"files could not be given the times of when they were written: {error}") from error
 
 
-def redate(root: int, entries: Iterable[Entry], span: tuple[int, int], to: tuple[int, int]) -> None:
-    """Moves the modification times of files that are in the interval `span` into the interval `to`.
+def changed_since(moment: int, entries: Iterable[Entry]) -> dict[str, int]:
+    """Returns the modification times of the files that were changed, or whose times were set, since a moment.
 
-    Files whose times cannot be set (`chattr +i`), or that are gone, are skipped. Directories in which merely reading
-    creates and deletes files keep their time.
+    Directories in which merely reading creates and deletes files are left out.
+
+    Args:
+        moment: a `file_time`.
+        entries: the existing files.
+
+    Returns:
+        The times in nanoseconds since the epoch, by path.
+    """
+    return {
+        entry.path: entry.mtime_ns
+        for entry in entries
+        if entry.ctime_ns >= moment and not entry.deleted and (entry.dated or not stat.S_ISDIR(entry.mode))
+    }
+
+
+def set_again(root: int, times: Mapping[str, int]) -> None:
+    """Sets the modification times of files.
+
+    Those that are gone, or whose times cannot be set (`chattr +i`), are skipped.
 
     Args:
         root: a descriptor of the sandbox's root directory, of its mounted overlay.
-        entries: the existing files.
-        span: when the call was repeated, from the `file_time` of its beginning.
-        to: when the call was made that was recorded.
+        times: what `changed_since` returned for another sandbox that holds the same.
     """
-    written, recorded = Span(*span), Span(*to)
-    found = [entry for entry in entries if not entry.deleted and written.since <= entry.mtime_ns <= written.until]
-    for entry in sorted(found, key=lambda entry: entry.path, reverse=True):  # the contents of a directory first
-        if stat.S_ISDIR(entry.mode) and not entry.dated:
-            continue
-        with contextlib.suppress(OSError):
-            _set_time(root, entry, written.move(entry.mtime_ns, recorded))
-
-
-def _set_time(root: int, entry: Entry, mtime_ns: int) -> None:
-    times = (entry.atime_ns, mtime_ns)
-    if stat.S_ISDIR(entry.mode):
-        with closing(paths.open_beneath(root, entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found:
-            os.utime(found, ns=times)
-        return
-    folder, name = os.path.split(entry.path)
-    with closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found:
-        os.utime(name, ns=times, dir_fd=found, follow_symlinks=False)
+    for path, mtime_ns in times.items():
+        folder, name = os.path.split(path)
+        with (
+            contextlib.suppress(OSError),
+            closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found,
+        ):
+            about = os.stat(name or ".", dir_fd=found, follow_symlinks=False)
+            if about.st_mtime_ns != mtime_ns:
+                os.utime(name or ".", ns=(about.st_atime_ns, mtime_ns), dir_fd=found, follow_symlinks=False)

@@ -307,19 +307,34 @@ class Sandbox(Protocol):
             changed: whether the last call changed the state.
         """
 
-    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
-        """Moves the modification times of files within one interval into another, in the same order.
+    def file_times(self, since: int) -> dict[str, int]:
+        """Returns the modification times of the files that were changed, or whose times were set, since a moment.
 
-        So what a call has written is as old as it was when the call was recorded; see `tvsnap.sandboxes.redating`. It
-        is called only while nothing but the idle shell lives in the sandbox. A backend that lacks this leaves the
-        times.
+        They are part of the state that a call led to; see `tvsnap.sandboxes.file_times`. It is called only after
+        `observe`, and while nothing but the idle shell lives in the sandbox. A backend that lacks this returns nothing.
 
         Args:
-            span: when the call was executed in this sandbox, start and end in nanoseconds since the epoch.
-            to: when the call was executed that was recorded.
+            since: a time of the clock by which the kernel dates files, nanoseconds since the epoch.
+
+        Returns:
+            The times in nanoseconds since the epoch, by absolute path.
 
         Raises:
             InfrastructureError: not all files could be inspected, or the sandbox failed.
+        """
+        ...
+
+    def set_file_times(self, times: Mapping[str, int]) -> None:
+        """Sets the modification times of files, so that what a call has written is as old as when it was recorded.
+
+        It is called only while nothing but the idle shell lives in the sandbox. Files that are gone, or whose times
+        cannot be set, are skipped.
+
+        Args:
+            times: what `file_times` returned for a sandbox with the same digest.
+
+        Raises:
+            InfrastructureError: the files could not be inspected, or the sandbox failed.
         """
 
     def note(self) -> None:

@@ -14,7 +14,7 @@ from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.keeping.holds import Hold
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
-from tvsnap.engine.supply.dating import redate
+from tvsnap.engine.supply.dating import agree_on_times
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Edge, StepRow
 from tvsnap.host import load
@@ -106,8 +106,8 @@ class Conclusions:
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
-            if kept and left.digest is not None and edge is not None:
-                self._agree_on_times(live, executed, edge)
+            if kept and edge is not None and edge.times:
+                self._agree_on_times(live, left, edge)
             if kept or (shared and executed.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else executed.result.duration)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
@@ -125,21 +125,18 @@ class Conclusions:
                 self._context.pool.discard(live)
             freed.set_result(live if usable else None)
 
-    def _agree_on_times(self, live: LiveSandbox, executed: Executed, edge: Edge) -> None:
-        """Redates the files that a call has written to when the call was first recorded, if it was recorded before.
-
-        `edge` is its record.
+    def _agree_on_times(self, live: LiveSandbox, left: Aftermath, edge: Edge) -> None:
+        """Gives the files that a call has changed the times that its record has, if another execution was recorded.
 
         Where that fails, the files keep their times, as in a run without the cache.
 
         Raises:
             InfrastructureError: the sandbox ended.
         """
-        seconds = time.monotonic() - executed.ended + executed.result.duration
-        if edge.created < time.time() - seconds:
-            with contextlib.suppress(InfrastructureError):
-                earlier = self._context.graph.edge_to(executed.at.state)
-                redate(live.sandbox, self._recipe, edge, executed.began, earlier)
+        changed = True
+        with contextlib.suppress(InfrastructureError):
+            changed = agree_on_times(live.sandbox, edge.times, left.times)
+        if changed:
             live.observation = self._recipe.environment.observe(live.sandbox)
 
     def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
@@ -170,10 +167,14 @@ class Conclusions:
             return Aftermath(unchanged=True, chance=after.chance)
         live.sandbox.settle(changed=True)
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
-        digest = None
+        digest = times = None
         with contextlib.suppress(InfrastructureError):  # the next call raises it
-            digest = live.sandbox.digest()
-        return Aftermath(False, digest, quiet_s, after.active, after.chance, after.reproducible and not after.chance)
+            found = live.sandbox.digest()
+            if found and executed.before.files != after.files and not self._recipe.environment.serves:
+                times = live.sandbox.file_times(executed.began)
+            digest = found
+        reproducible = after.reproducible and not after.chance
+        return Aftermath(False, digest, times, quiet_s, after.active, after.chance, reproducible)
 
     def _release(self, executed: Executed) -> None:
         """Wakes those who wait for a call. If they do not find it in the graph now, they should execute it at once."""

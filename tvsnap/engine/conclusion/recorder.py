@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,8 @@ class Aftermath:
     Attributes:
         unchanged: the state is the same as before.
         digest: of the sandbox; None if there is none, or it is not needed.
+        times: the modification times of the files that the call changed, see `Sandbox.file_times`; None if it changed
+            none, or if there is no digest.
         quiet_s: seconds after the call's end during which nothing changes by itself.
         active: why something may change by itself; None if it may not.
         chance, reproducible: see `Observation`, of services.
@@ -29,6 +32,7 @@ class Aftermath:
 
     unchanged: bool
     digest: str | None = None
+    times: Mapping[str, int] | None = None
     quiet_s: float = math.inf
     active: str | None = None
     chance: bool = False
@@ -133,6 +137,8 @@ class Recorder:
         timeout = executed.timeout if result.timed_out else None
         by_nature = executed.tool.reproducible or left.reproducible
         identity = left.digest or ("" if by_nature else secrets.token_hex(16))
+        if left.times is not None:  # the result may tell them
+            identity = f"{identity} {result.fingerprint}"
         if executed.waited:
             identity = f"{identity} after {executed.waited!r} s"
         after = at.state if left.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
@@ -144,6 +150,7 @@ class Recorder:
             task=self.task,
             timeout=timeout,
             digest=None if left.unchanged else left.digest,
+            times=left.times,
             active=None if left.unchanged else left.active,
             proven=by_nature and not executed.asked,
             comparable=bool(left.digest) and not executed.asked,

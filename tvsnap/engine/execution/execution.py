@@ -18,7 +18,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.stats import Way
-from tvsnap.sandboxes.redating import file_time
+from tvsnap.sandboxes.file_times import file_time
 
 
 class Execution:

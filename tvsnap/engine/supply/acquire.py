@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.keeping.snapshotter import Snapshotter
 from tvsnap.engine.live import LiveSandbox
-from tvsnap.engine.supply.dating import redate
+from tvsnap.engine.supply.dating import agree_on_times
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again, refuse_the_incomparable
@@ -32,7 +32,6 @@ from tvsnap.model.errors import (
 )
 from tvsnap.model.stats import Meter, Way
 from tvsnap.sandboxes.protocol import Backend, Sandbox
-from tvsnap.sandboxes.redating import file_time
 
 LONG_REBUILD = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be taking a snapshot of its state
@@ -350,15 +349,13 @@ class Acquirer:
             RebuildDiffered: a call did not lead to the recorded state.
         """
         live.observation, live.begins_alone = None, False
-        earlier = self._graph.edge_to(edges[0].state)
         for edge in edges:
             live.let_run(edge.waited)
-            began, wrote_since = time.perf_counter(), file_time()
+            began = time.perf_counter()
             result = make_again(live.sandbox, edge, recipe)
             seconds = time.perf_counter() - began
             live.sandbox.settle(changed=True)
-            redate(live.sandbox, recipe, edge, wrote_since, earlier)
-            earlier = edge
+            agree_on_times(live.sandbox, self._graph.file_times(edge))
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.replay(seconds)
             same, known = result.same_value(edge.result), True

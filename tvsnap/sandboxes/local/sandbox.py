@@ -29,7 +29,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import looks, observing, paths, redating, shell_report
+from tvsnap.sandboxes import file_times, looks, observing, paths, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
 from tvsnap.sandboxes.local import syscalls
@@ -273,11 +273,18 @@ class LocalSandbox(Networked, Rewindable):
         """Returns the last look at its files, for forks of a snapshot of it."""
         return self._files.last()
 
-    def redate(self, span: tuple[int, int], to: tuple[int, int]) -> None:
+    def file_times(self, since: int) -> dict[str, int]:
         if self.clock is not None:  # programs see times derived from the real ones (native/preload)
-            return
-        with redating.failures_told(), self._looks.one(), paths.directory(f"/proc/{self.init}/root") as root:
-            redating.redate(root, self._files.entries(), span, to)
+            return {}
+        seen = self._files.seen
+        if seen is not None:
+            return file_times.changed_since(since, seen)
+        with file_times.failures_told(), self._looks.one():
+            return file_times.changed_since(since, self._files.entries())
+
+    def set_file_times(self, times: Mapping[str, int]) -> None:
+        with file_times.failures_told(), paths.directory(f"/proc/{self.init}/root") as root:
+            file_times.set_again(root, times)
 
     def _alone(self, inner: int) -> tuple[bool, ShellHold | None]:
         shell = self._host_pid(inner)
