@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 INSTALLED_FOR = {
+    "compose_program",
     "docker_engine",
     "everywhere",  # with a Docker Engine, too
     "harbor_programs",

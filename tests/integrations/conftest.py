@@ -17,6 +17,13 @@ PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 
 
 @pytest.fixture(scope="session")
+def compose_program() -> Path:
+    """The program of Docker Compose, in the version that `scripts/fetch_compose.sh` names."""
+    subprocess.run([ROOT / "scripts/fetch_compose.sh", ROOT / ".compose"], check=True)
+    return ROOT / ".compose/docker-compose"
+
+
+@pytest.fixture(scope="session")
 def harbor_programs() -> Path:
     """The folder of programs in which `harbor` is, with a Python that has Harbor and tvsnap."""
     subprocess.run([ROOT / "scripts/install_harbor.sh"], check=True)

@@ -89,11 +89,18 @@ class TestVariables:
             ("${A:+set}${B+set}${E:+set}", "set"),
             ("${B:-${A}}", "1"),
             ("${A:?must be there}${E?must be there}", "1"),
-            ("100$ ${", "100$ ${"),
+            ("${B:-{${A:-{}}}}", "{1}"),
+            ("100$ $1 $", "100$ $1 $"),
         ],
     )
     def test_forms(self, text: str, expanded: str) -> None:
         assert expand(text, {"A": "1", "E": ""}) == expanded
+
+    @pytest.mark.parametrize("text", ["${", "${A", "${1}", "${A!b}", "a${A:-${B}"])
+    def test_forms_that_there_are_not(self, text: str) -> None:
+        with pytest.raises(ImageSpecError, match="invalid reference"):
+            expand(text, {})
+        assert expand(text.replace("${B}", ""), {}, lenient=True) == text.replace("${B}", "")
 
     def test_who_must_be_there(self) -> None:
         for text, why in (("${B:?it is needed}", r"\$B: it is needed"), ("${E:?}", r"\$E: must have a value")):

@@ -21,7 +21,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.model.services import Condition, HealthCheck, ImageService, Services, start_order
 
 COMPOSE = """
-volumes: {shared: {}}
+volumes: {shared: {}, own: }
 services:
   client:
     build: .
@@ -76,7 +76,7 @@ class TestCompose:
         assert (of_db.command, of_db.ports) == (None, (5432,))
         assert of_web.command == ("serve", "--port", "80")
         assert (of_web.after, of_web.ports) == ({"db": "service_healthy"}, (80, 81))
-        assert (of_web.health, of_web.healthless, of_web.volumes) == (None, True, {"shared": "/data"})
+        assert (of_web.health, of_web.healthless, of_web.volumes) == (None, True, {"shared": "/data", "own": "/own"})
         assert isinstance(web.base, DockerfileBase)
         assert web.base.path == tmp_path / "task/web/Dockerfile"
         assert spec.limits == ImageLimits(memory=3 << 30)

@@ -139,11 +139,13 @@ deploy:
   resources:
     limits: {cpus: '0.50', memory: 512M, pids: 64}
     reservations: {memory: 1G, devices: [{capabilities: [gpu]}]}
-mem_limit: 1g
+mem_limit: 512m
 """
         spec = service(tmp_path, text)
         assert spec.limits == ImageLimits(memory=512 * MIB, processes=64, cpus=0.5)
         assert [note.split(":")[0] for note in spec.notes] == ["deploy.resources.reservations.devices"]
+        with pytest.raises(ImageSpecError, match=r"mem_limit: differs from deploy\.resources\.limits\.memory"):
+            service(tmp_path, text.replace("512m", "1g"))
 
     def test_a_prebuilt_image(self, tmp_path: Path) -> None:
         spec = terminal_bench(tmp_path, "services: {client: {image: 'ghcr.io/some/task:1'}}")
@@ -153,7 +155,7 @@ mem_limit: 1g
         ("text", "note"),
         [
             ("ports: ['80:80']", "ports: nothing outside a sandbox reaches its ports"),
-            ("networks: [inner]", "networks: a sandbox has a way out of its own, and no network but that"),
+            ("networks: [default]", "networks: a sandbox has a way out of its own, and no network but that"),
             ("network_mode: host", "network_mode host: a sandbox has a way out of its own, and no network but that"),
             ("privileged: true", "privileged: not granted: mounts, kernel settings and the like fail"),
             ("cap_add: [NET_ADMIN]", "cap_add: not granted: what needs these rights fails"),
@@ -166,7 +168,6 @@ mem_limit: 1g
             ("environment: [API_KEY]", "environment API_KEY: not taken from this machine's environment"),
             ("environment: ['A=${NOPE}']", "$NOPE: not set, so it is empty"),
             ("tmpfs: /scratch:size=1g", "tmpfs /scratch:size=1g: an ordinary directory, part of every snapshot"),
-            ("volumes: ['data:/data']", "volume data: an ordinary directory, part of every snapshot"),
             ("volumes: ['/var/run/docker.sock:/run/docker.sock']",
              "volume /var/run/docker.sock:/run/docker.sock: an empty directory, for nothing outside is mounted"),
             ("volumes: [{type: volume, target: /v}]", "volume /v: an ordinary directory, part of every snapshot"),
@@ -174,6 +175,13 @@ mem_limit: 1g
     )  # fmt: skip
     def test_what_a_sandbox_does_not_do_is_named(self, tmp_path: Path, text: str, note: str) -> None:
         assert service(tmp_path, text).notes == (note,)
+
+    def test_a_volume_by_name(self, tmp_path: Path) -> None:
+        text = "services: {client: {build: ., volumes: ['data:/data']}}\n"
+        with pytest.raises(ImageSpecError, match=r"client\.volumes: data is not declared"):
+            terminal_bench(tmp_path, text)
+        spec = terminal_bench(tmp_path, text + "volumes: {data: }\n")
+        assert spec.notes == ("volume data: an ordinary directory, part of every snapshot",)
 
     @pytest.mark.parametrize("text", ["privileged: false", "ports: []", "init: true", "x-note: hi", "labels: [a=b]"])
     def test_what_makes_no_difference_is_not(self, tmp_path: Path, text: str) -> None:

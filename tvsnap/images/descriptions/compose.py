@@ -94,8 +94,17 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, (str, dict)) else value
 
 
+def _no_number(value: object) -> object:
+    if isinstance(value, (bool, int, float)):
+        raise ValueError(f"must be a string, not {values.kind(value)}; put it in quotes")
+    return value
+
+
 def _words(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str):
+        for item in value if isinstance(value, list) else ():
+            if not isinstance(item, str):
+                raise ValueError(f"must be a list of strings, not of {values.kind(item)}; put it in quotes")
         return value
     words, rest = command_words(value)
     if rest:
@@ -227,7 +236,7 @@ class Service(values.Loose):
     volumes: values.Many[_Volume] = ()
     tmpfs: Strings = ()
     working_dir: values.InsidePath | None = None
-    user: values.Account | None = None
+    user: Annotated[values.Account, BeforeValidator(_no_number)] | None = None
     hostname: values.Hostname | None = None
     deploy: _Deploy = _Deploy()
     mem_limit: values.Size | None = None
@@ -245,9 +254,30 @@ class Service(values.Loose):
         """Drops an image's name beside `build`, since it is the name of the result."""
         if isinstance(value, dict) and value.get("extends"):
             raise values.wrong_key("extends", "is for Compose files; write out what it stands for")
-        if isinstance(value, dict) and value.get("build"):
-            return {key: item for key, item in value.items() if key != "image"}
-        return value
+        if not isinstance(value, dict):
+            return value
+        without = {"image"} if value.get("build") else set()
+        # Empty words are kept, though keys without a value are dropped: they replace those of the image by none.
+        return {
+            key: [] if key in ("command", "entrypoint") and item == "" else item
+            for key, item in value.items()
+            if key not in without
+        }
+
+    @model_validator(mode="after")
+    def check_limits(self) -> Service:
+        """Rejects two values of one limit; beside limits of `deploy`, one that is only said here counts as another."""
+        asked = self.deploy.resources.limits
+        if not asked.model_fields_set:
+            return self
+        for name, key, one, other in (
+            ("memory", "mem_limit", asked.memory, self.mem_limit),
+            ("cpus", "cpus", asked.cpus, self.cpus),
+            ("pids", "pids_limit", asked.pids, self.pids_limit),
+        ):
+            if other and one != other:
+                raise values.wrong_key(key, f"differs from deploy.resources.limits.{name}; give it there alone")
+        return self
 
     def variables(self, place: values.Place) -> dict[str, str]:
         """Returns its environment: that of its files, and its own, which takes precedence."""
@@ -327,7 +357,7 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
         main: the service that the benchmark adds if the file lacks it; "" for none.
     """
     missing: list[str] = []
-    known = {**read_env_file(path.parent / ".env"), **harness}
+    known = {**read_env_file(path.parent / ".env", harness), **harness}
     known.setdefault("COMPOSE_PROJECT_NAME", _project_name(path, known))
     document = read_compose(path, spec.folder, known, missing.append)
     notes: list[str] = []
@@ -453,7 +483,7 @@ def _services(
 ) -> tuple[ImageSpec, Service, Sequence[Service]]:
     """Returns the spec with the other services, the main service, and the descriptions of the others."""
     # Imported late, since it builds on this module.
-    from tvsnap.images.descriptions.compose_services import in_use, read_several
+    from tvsnap.images.descriptions.compose_services import check_services, in_use, read_several
 
     services = document.get("services") if isinstance(document, dict) else None
     if isinstance(services, dict):
@@ -462,6 +492,7 @@ def _services(
         place.notes.extend(f"service {name}: has a profile, and is not started" for name in sorted(unused))
         if len(document["services"]) > 1:
             return read_several(spec, path, document, place)
+        check_services(path, document, replace(place, notes=[]))  # for one alone, some keys are only noted
     found = values.read(_Compose, path, document, place).services
     if len(found) != 1:
         raise ImageSpecError(f"{path}: services: describes none")

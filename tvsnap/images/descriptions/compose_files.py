@@ -14,7 +14,7 @@ from typing import Any
 from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.descriptions.values import listed
-from tvsnap.images.descriptions.variables import VariableMissing, expand
+from tvsnap.images.descriptions.variables import InvalidReference, VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
 
 _MOST = 100
@@ -79,6 +79,8 @@ class _Reader:
             return _expanded(self.loaded[path], known, self.missing)
         except VariableMissing as error:
             raise ImageSpecError(f"{path}: {error}; set it in {self.root / '.env'}") from None
+        except InvalidReference as error:
+            raise ImageSpecError(f"{path}: {error}") from None
 
     def _include(
         self,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import graphlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose import Service, Strings
+from tvsnap.images.descriptions.compose import HARNESS, Service, Strings
 from tvsnap.images.descriptions.config import health_test
 from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
 from tvsnap.images.descriptions.spec import NAME, Base, DockerImageBase, ImageBase, ImageSpec
@@ -25,15 +26,17 @@ _ABOUT_MAIN = ("volumes", "networks", "links", "depends_on", "container_name", "
 """Keys for the main service below `services` in image.yaml, which has separate keys for the rest."""
 
 _SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
-_UNITS = (3600.0, 60.0, 1.0, 0.001)
+_PART_OF_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|µs|ns|m|s)", re.ASCII)
+_LAST_PORT = 65_535
+_UNITS = {"h": 3600e9, "m": 60e9, "s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "ns": 1.0}
+"""Nanoseconds, of which Compose counts whole ones."""
 
 
 def _duration(value: object) -> float:
-    found = _DURATION.fullmatch(values.scalar(value).strip())
-    if not found or not found[0]:
+    text = values.scalar(value)
+    if not text or _PART_OF_DURATION.sub("", text):
         raise ValueError
-    return sum(float(number) * unit for number, unit in zip(found.groups(), _UNITS, strict=True) if number)
+    return round(sum(float(number) * _UNITS[unit] for number, unit in _PART_OF_DURATION.findall(text))) / 1e9
 
 
 def _conditions(value: object) -> object:
@@ -47,18 +50,23 @@ def _aliases(value: object) -> object:
 
 
 def _ports(value: object) -> object:
-    """Returns the inner ports that are published or exposed, without ranges."""
+    """Returns the inner ports that are published or exposed."""
     said = [one.get("target") if isinstance(one, dict) else one for one in value] if isinstance(value, list) else []
-    ports = (str(one).rpartition(":")[2].partition("/")[0] for one in said)
-    return [int(port) for port in ports if port.isdigit()]
+    ranges = (str(one).rpartition(":")[2].partition("/")[0].partition("-") for one in said)
+    return [
+        port
+        for first, _, last in ranges
+        if first.isdigit() and (last or first).isdigit() and int(last or first) <= _LAST_PORT
+        for port in range(int(first), int(last or first) + 1)
+    ]
 
 
 _Seconds = Annotated[float, Field(ge=0), BeforeValidator(_duration), values.must_be("a time as 1m30s or 500ms")]
-_Retries = Annotated[int, Field(ge=1), BeforeValidator(values.scalar), values.must_be("how many checks may fail")]
+_Retries = Annotated[int, Field(ge=0), BeforeValidator(values.scalar), values.must_be("how many checks may fail")]
 
 
 class _Health(values.Loose):
-    test: values.Many[values.Scalar] = ()
+    test: values.Many[values.Text] = ()
     interval: _Seconds = 30.0
     timeout: _Seconds = 30.0
     retries: _Retries = 3
@@ -73,10 +81,27 @@ class _Health(values.Loose):
             return {**value, "test": ["CMD-SHELL", test]}
         return value
 
+    @field_validator("test")
+    @classmethod
+    def check_kind(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        """Rejects a list that does not say how it is run."""
+        if words and words[0] not in ("CMD", "CMD-SHELL", "NONE"):
+            raise ValueError(f"must begin with CMD, CMD-SHELL or NONE, not {words[0]!r}")
+        return words
+
     @property
     def check(self) -> HealthCheck | None:
         command = health_test(self.test)
-        return HealthCheck(command, self.interval, self.timeout, self.retries, self.start_period) if command else None
+        if not command:
+            return None
+        default = _Health()  # which engines take for zeros
+        return HealthCheck(
+            command,
+            self.interval or default.interval,
+            self.timeout or default.timeout,
+            self.retries or default.retries,
+            self.start_period,
+        )
 
 
 class _Dependency(values.Loose):
@@ -84,6 +109,7 @@ class _Dependency(values.Loose):
         Condition,
         values.must_be("service_started, service_healthy or service_completed_successfully"),
     ] = "service_started"
+    required: bool = True
 
 
 class Member(Service):
@@ -132,8 +158,10 @@ def _names(services: object) -> object:
 
 def _consistent(services: dict[str, Member]) -> dict[str, Member]:
     for name, member in services.items():
-        for other in member.depends_on:
-            if other not in services:
+        for other, about in list(member.depends_on.items()):
+            if other not in services and not about.required:
+                del member.depends_on[other]
+            elif other not in services:
                 raise ValueError(f"{name} depends on {other}, which is no service; have: {values.listed(services)}")
         for link in member.links:  # all services see the same names
             other, _, alias = link.partition(":")
@@ -141,6 +169,10 @@ def _consistent(services: dict[str, Member]) -> dict[str, Member]:
                 raise values.wrong_key(
                     name, f"links: {link}: give {other} that name by an alias of a network of its own instead"
                 )
+    try:
+        graphlib.TopologicalSorter({name: list(member.depends_on) for name, member in services.items()}).prepare()
+    except graphlib.CycleError as error:
+        raise ValueError(f"depends_on: each of these waits for another: {values.listed(error.args[1])}") from None
     return services
 
 
@@ -152,6 +184,34 @@ class _Several(values.Loose):
 def in_use(services: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the services that are started if no profile is named."""
     return {str(name): said for name, said in services.items() if not (isinstance(said, dict) and said.get("profiles"))}
+
+
+def check_services(path: Path, document: dict[str, Any], place: values.Place) -> _Several:
+    """Reads the services of a Compose file, and what they have in common.
+
+    Raises ImageSpecError if one is wrong, waits for itself or for one that is not there, or uses a volume or a network
+    that the file does not declare.
+
+    Args:
+        path: of the file.
+        document: its contents, without unused services.
+        place: the context of checks.
+    """
+    read = values.read(_Several, path, document, place)
+    for name, member in read.services.items():
+        networks = document["services"][name].get("networks") if isinstance(document["services"][name], dict) else None
+        used = {
+            "volumes": [one.source for one in member.volumes if _is_name(one.source) and one.source != HARNESS],
+            "networks": [str(one) for one in networks or () if one != "default"],
+        }
+        for kind, names in used.items():
+            declared = document.get(kind) or ()
+            for one in names:
+                if one not in declared:
+                    raise ImageSpecError(
+                        f"{path}: services.{name}.{kind}: {one} is not declared; add it to {kind} of the whole file"
+                    )
+    return read
 
 
 def read_several(
@@ -168,7 +228,7 @@ def read_several(
         document: its contents, without unused services.
         place: the context of checks.
     """
-    read = values.read(_Several, path, document, place)
+    read = check_services(path, document, place)
     main = next((name for name in MAIN_NAMES if name in read.services), None)
     if main is None:
         raise ImageSpecError(

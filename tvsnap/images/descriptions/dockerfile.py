@@ -108,13 +108,13 @@ def parse_dockerfile(text: str, args: Mapping[str, str], target: str | None = No
                 if name in args:
                     variables[name] = args[name]
                 elif equals:
-                    variables[name] = expand(default.strip("\"'"), variables)
+                    variables[name] = expand(default.strip("\"'"), variables, lenient=True)
         elif instruction.name == "FROM":
             if target is not None and target.lower() in stages:
                 break
             if _PLATFORM_VARIABLE.search(" ".join((*instruction.flags, instruction.rest))):
                 buildkit.append(f"{where} with the builder's platform")
-            words = expand(instruction.rest, variables).split()
+            words = expand(instruction.rest, variables, lenient=True).split()
             if words and words[0].lower() not in (*stages, "scratch"):
                 images.append(words[0])
             stages.append(words[2].lower() if len(words) == 3 and words[1].lower() == "as" else f"{len(stages)}")

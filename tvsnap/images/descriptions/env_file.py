@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tvsnap.images.descriptions.variables import expand
+from tvsnap.images.descriptions.variables import InvalidReference, VariableMissing, expand
 from tvsnap.images.errors import ImageSpecError
 from tvsnap.images.small_files import read_small_text
 
@@ -21,7 +21,7 @@ _QUOTED = {
     '"': re.compile(r'"((?:[^"\\]|\\.)*)"[^\n]*', re.DOTALL),
 }
 _BARE = re.compile(r"[^\n]*")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_COMMENT = re.compile(" #.*")
 _ESCAPE = re.compile(r'\\(?:([abfnrtv"\\$])|0([0-7]{0,3}))')
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "$": "$$"}
 """An escaped dollar does not begin a variable; `$$` stands for one."""
@@ -30,10 +30,10 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
     """Reads the variables of a file; a missing file has none.
 
-    Values may refer to variables in `known` and to earlier ones in the file; other variables are empty. This machine's
-    environment is not used, since images must not depend on it. With `raw`, values are what stands after the `=`, with
-    quotes and dollars (`format: raw`). Raises ImageSpecError, with the line in the message, if
-    the file is unreadable or invalid.
+    Values may refer to variables in `known` and, where these lack the name, to earlier ones in the file; other
+    variables are empty. A name alone has the value in `known`, or is left out. This machine's environment is not used,
+    since images must not depend on it. With `raw`, values are what stands after the `=`, with quotes and dollars
+    (`format: raw`). Raises ImageSpecError, with the line in the message, if the file is unreadable or invalid.
     """
     if not path.is_file():
         return {}
@@ -44,16 +44,21 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bo
     if raw:
         lines = (line for line in map(str.lstrip, text.splitlines()) if "=" in line and not line.startswith("#"))
         return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
-    found: dict[str, str] = {}
+    known, found = known or {}, dict[str, str]()
     position = _end(_BLANK, text, 0)
     while position < len(text):
         name = _NAME.match(text, position)
         if name is None or not (name[2] or text[name.end() : name.end() + 1] in ("", "\n")):
             raise _complaint(path, text, position, "begins with no name of a variable")
         position = name.end()
-        if name[2]:  # a name without a value refers to a variable of the process that starts the container
-            value, position = _value(path, text, position, {**(known or {}), **found})
-            found[name[1]] = value
+        if name[2]:
+            try:
+                value, end = _value(path, text, position, {**found, **known})
+            except (InvalidReference, VariableMissing) as error:
+                raise _complaint(path, text, position, f"has a value that cannot be read: {error}") from None
+            found[name[1]], position = value, end
+        elif name[1] in known:
+            found[name[1]] = known[name[1]]
         position = _end(_BLANK, text, position)
     return found
 

@@ -18,6 +18,7 @@ _WORDS = {
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))", re.ASCII)
 _BASES = (16, 2, 8, 10)
 _LEAST, _MOST, _MOST_SIGNED = -(2**63), 2**64 - 1, 2**63 - 1
+_NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _CLOCK = r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]+))?"
 _DATE = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
@@ -48,11 +49,16 @@ def plain_value(text: str) -> bool | int | float | str | None:
 
     Args:
         text: the scalar.
+
+    Raises:
+        ValueError: it is infinite or no number (`.inf`, `.nan`), of which Compose makes nothing.
     """
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "0123456789+-.":
         return text
+    if _NO_NUMBER.fullmatch(text):
+        raise ValueError(f"{text} is a number that Compose refuses; if it is a text, put it in quotes")
     if (moment := _TIME.fullmatch(text)) and (told := _told(moment)):
         return told
     number = text.replace("_", "") if text[0] != "." else text
