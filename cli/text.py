@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,6 +56,29 @@ def cut(text: str, width: int) -> str:
     if width <= 1:
         return ELLIPSIS[:width]
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS
+
+
+def cut_apart(text: str, others: Iterable[str], width: int) -> str:
+    """Returns a text cut to `width` cells, so that it differs from others that begin in the same way.
+
+    Where the end would be cut off in which it differs, what it has in common with them is left out behind its first
+    word.
+
+    Args:
+        text: the text.
+        others: those beside it, the text itself among them or not.
+        width: of a terminal, in cells.
+    """
+    shown = cut(text, width)
+    alike = [other for other in others if other != text and other.startswith(shown.removesuffix(ELLIPSIS))]
+    if shown == text or not alike:
+        return shown
+    first = cut(text.partition(" ")[0], width // 3)
+    together = zip(text, *alike, strict=False)
+    common = next((place for place, letters in enumerate(together) if len(set(letters)) > 1), min(map(len, alike)))
+    blank = text.rfind(" ", 0, common) + 1
+    begin = blank if common - blank <= width // 3 else common - width // 6
+    return cut(f"{first} {ELLIPSIS}{text[begin:]}", width)
 
 
 def first_lines(text: str, limit: int) -> tuple[str, int]:

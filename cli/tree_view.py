@@ -15,7 +15,7 @@ from rich.text import Text
 from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, TreeNode, served, unserved_as
 
 from .roots import Root, distinctions
-from .text import TIMES, ago, call_line, count, cut, one_line, seconds, size
+from .text import TIMES, ago, call_line, count, cut, cut_apart, one_line, seconds, size
 
 HASH_DIGITS = 8
 CHAIN_HEAD, CHAIN_TAIL = 3, 2
@@ -148,6 +148,7 @@ class _TreeView:
     def __init__(self, width: int, apart: Mapping[str, str], *, everything: bool) -> None:
         """`apart` says in what a root differs from others of its image."""
         self._apart = apart
+        self._texts: dict[str, list[str]] = {}  # of calls that lead to the children of states
         self._width = max(width, COLUMNS + HASH_DIGITS + NARROWEST_TEXT + 8)
         self._everything = everything
 
@@ -241,9 +242,20 @@ class _TreeView:
         text = call_line(node.made_by.call) if node.made_by else "(root)"
         failure = failure_of(node.made_by) if node.made_by else ""
         tail = f" {failure}" if failure else ""
-        line.append(cut(text, self._width - COLUMNS - line.cell_len - len(tail)), "bold" if branch.weight[0] else "")
+        width = self._width - COLUMNS - line.cell_len - len(tail)
+        line.append(cut_apart(text, self._beside(branch), width), "bold" if branch.weight[0] else "")
         line.append(tail, "red")
         return self._columns(line, [node.made_by] if node.made_by else [], node.snapshots)
+
+    def _beside(self, branch: Branch) -> list[str]:
+        """Returns the texts of the calls that lead to the children of a state's parent."""
+        if branch.above is None:
+            return []
+        above = branch.above.node.state.hash
+        if above not in self._texts:
+            calls = [child.node.made_by for child in branch.above.children]
+            self._texts[above] = [call_line(made.call) for made in calls if made]
+        return self._texts[above]
 
     def _notes(self, prefix: str, branch: Branch) -> Iterator[Text]:
         """Yields the remarks about a state, which stand below its line."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cli import tree_view
-from cli.text import size, visible
+from cli.text import cut_apart, size, visible
 from tests.unit.graph_helpers import snapshot_of
 from tvsnap.model.observations import Captures
 
@@ -46,3 +46,20 @@ def test_the_longest_size_of_a_snapshot_stands_apart_from_its_forks() -> None:
 
 def test_sizes_are_told_in_powers_of_1024() -> None:
     assert [size(value) for value in (812, 4096, 109_628_922, 3 << 40)] == ["812 B", "4.0 KiB", "105 MiB", "3.0 TiB"]
+
+
+def test_texts_that_begin_alike_are_cut_where_they_differ() -> None:
+    edits = [f"sed -i 's/int(apples * PRICE)/{new}(apples * PRICE)/' shop.py" for new in ("round", "ceil", "floor")]
+    assert [cut_apart(edit, edits, 30) for edit in edits] == [
+        "sed …PRICE)/round(apples * PR…",
+        "sed …PRICE)/ceil(apples * PRI…",
+        "sed …PRICE)/floor(apples * PR…",
+    ]
+    assert cut_apart(edits[0], edits, 40) == "sed -i 's/int(apples * PRICE)/round(app…", "it differs in sight"
+    assert cut_apart(edits[0], [], 20) == "sed -i 's/int(apple…", "nothing is alike"
+    assert cut_apart(edits[0], edits, 100) == edits[0]
+    assert cut_apart("make build", ["make test"], 8) == "make bu…"
+    wide = [f"echo {'a' * 60}{end}" for end in "bc"]
+    shown = [cut_apart(one, wide, 30) for one in wide]
+    assert [one[-1] for one in shown] == ["b", "c"]
+    assert max(map(len, shown)) <= 30
