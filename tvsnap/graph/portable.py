@@ -194,8 +194,6 @@ def edge_row(row: Sequence[Any]) -> EdgeRow:
     """Returns the row whose values `to_json` converted; raises ValueError if its checksum is another."""
     values: list[Any] = [base64.b64decode(value["b"]) if isinstance(value, dict) else value for value in row]
     edge = EdgeRow(*values)
-    if len(values) < len(EdgeRow._fields) and edge.digest:  # of a tvsnap that did not record the times of files
-        edge = edge._replace(proven=False)
     if edge.deterministic and edge.checksum != checksum(*edge[:CHECKED]):
         raise ValueError("the checksum of a record is another")
     return edge

@@ -76,7 +76,7 @@ class EdgeRow(NamedTuple):
     strain: str | None
     grade: str | None
     processor_s: float | None
-    times: bytes | None = None
+    times: bytes | None
 
 
 CHECKED: Final = 15

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 
-FORMAT = 1
+FORMAT = 2
 PIECE = 4 << 20
 """Bytes of a blob at most, when it is not compressed: longer contents have several."""
 AT_ONCE = 8

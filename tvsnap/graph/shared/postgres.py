@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Connected = Connection[tuple[Any, ...]]
 
-VERSION = 1
+VERSION = 2
 OLDEST = 13
 """The first PostgreSQL that numbers transactions without ever beginning anew."""
 CONNECTIONS = 8
