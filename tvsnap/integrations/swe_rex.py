@@ -342,6 +342,8 @@ class TvsnapRuntime(AbstractRuntime):
         result = self._call("exec", read, OWN_TIMEOUT)
         if result.exit_code == 0:
             return
+        if result.timed_out:  # which says nothing of the command
+            raise CommandTimeoutError(f"{command!r} was interrupted while bash checked it; nothing of it was run")
         errors = result.stderr or ""
         raise BashIncorrectSyntaxError(
             f"Error (exit code {result.exit_code}) while checking bash command \n{command!r}\n"
