@@ -23,11 +23,12 @@ for number in itertools.count(1):
     open("/tmp/answer", "w").write(str(number))
 """
 COUNTER = r"""
-import sys, time
+import os, time
 count = 0
 while True:
     count += 1
-    print(count, file=open("/tmp/count", "w"), flush=True)
+    print(count, file=open("/tmp/next", "w"), flush=True)
+    os.replace("/tmp/next", "/tmp/count")  # a reader finds no empty file
     time.sleep(0.01)
 """
 
@@ -75,6 +76,7 @@ def test_nothing_of_it_runs_before_it_begins(local_lab: Lab) -> None:
     sandbox = local_lab.start()
     sandbox.write_file("/tmp/counter.py", COUNTER.encode())
     job(sandbox, "python3 /tmp/counter.py")
+    sh(sandbox, "until [ -e /tmp/count ]; do sleep 0.01; done")
     snapshot = local_lab.checkpoint(sandbox)
     staged = stage(local_lab, snapshot)
     time.sleep(0.5)
@@ -126,6 +128,7 @@ def test_its_processes_do_not_run_if_criu_is_killed(local_lab: Lab) -> None:
     marker = unique_sleep()
     job(sandbox, marker)
     job(sandbox, "python3 /tmp/counter.py")
+    sh(sandbox, "until [ -e /tmp/count ]; do sleep 0.01; done")
     snapshot = local_lab.checkpoint(sandbox)
     sandbox.close()
     eventually(lambda: not on_host(marker))
