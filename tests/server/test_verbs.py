@@ -109,15 +109,20 @@ def test_rollout_files_are_replayed_on_a_server(server: Server, tmp_path: Path) 
     calls = [{"name": "bash", "arguments": {"command": command}} for command in ("cd /tmp; echo 1 > f", "cat f")]
     (tmp_path / "rollouts").write_text(json.dumps({"task": "t", "rollout": "r", "calls": calls}) + "\n")
     words = ("replay", str(tmp_path / "rollouts"), "--image", "terminal", "--salt", secrets.token_hex(4), "--json")
-    for passes in range(3):
+    hits = 0
+    for passes in range(6):  # a call that is answered from a snapshot, which may go, is not made a second time yet
         time.sleep(PROOF_APART)
         status, text = verb(*words, TVSNAP_URL=server.url)
         assert status == 0, text
         report = json.loads(text)
         assert (report["calls"], report["failed"]) == (2, [])
-        assert report["hits"] == {0: 0, 2: 2}.get(passes, report["hits"]), "made twice alike, it needs no snapshot"
-        assert report["executed"] + report["hits"] == 2
+        hits = report["hits"]
+        assert not hits or passes
+        assert report["executed"] + hits == 2
         assert "forks" in report
+        if hits == 2 and passes >= 2:
+            break
+    assert hits == 2, "made twice alike, it needs no snapshot"
     for option in (("--no-cache",), ("--policy", "eager"), ("--max-disk", "1G")):
         status, text = verb(*words, *option, TVSNAP_URL=server.url)
         assert (status, len(text.splitlines())) == (2, 1)
