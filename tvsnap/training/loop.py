@@ -29,7 +29,7 @@ class Settings:
             The loss of a rollout is the mean over these.
         normalised: advantages are divided by the standard deviation of the group's rewards.
         leave_one_out: a rollout's baseline is the mean of the others' rewards, and not that of all.
-        clip: ratios are clipped to the range from 1 / (1 + clip) to 1 + clip; None for no clipping.
+        clip: ratios are clipped to the range from 1 - clip to 1 + clip, as by PPO; None for no clipping.
         least_advantage: rollouts whose advantage is smaller take no part.
         epochs: how often each collection of rollouts is gone through.
         minibatch: rollouts for one step of the optimiser; 0 for all of them.
@@ -56,8 +56,8 @@ class Settings:
         """Raises UsageError for values that make no sense."""
         if self.ratio not in get_args(Ratio):
             raise UsageError(f"ratio must be one of {', '.join(get_args(Ratio))}, not {self.ratio!r}")
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise UsageError(f"clip must be larger than 0, or None for no clipping, not {self.clip!r}")
+        if self.clip is not None and not 0 < self.clip <= 1:
+            raise UsageError(f"clip must be larger than 0 and at most 1, or None for no clipping, not {self.clip!r}")
         for name, least in (("epochs", 1), ("minibatch", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
@@ -73,10 +73,11 @@ VARIANTS = {
     "loop-turn": Settings(ratio="turn"),
     "loop-trajectory": Settings(ratio="trajectory"),
     "loop-normalised": Settings(normalised=True),
-    "rloo": Settings(clip=None, epochs=1, minibatch=0),
-    "grpo": Settings(normalised=True, leave_one_out=False),
+    "rloo": Settings(ratio="trajectory", clip=None, epochs=1, minibatch=0),
+    "grpo": Settings(normalised=True, leave_one_out=False, epochs=1, minibatch=0),
 }
-"""By the name of the algorithm. RLOO is on-policy: one step for each collection, so that no ratio differs from 1."""
+"""By the name of the algorithm. RLOO and GRPO are on-policy: one step for each collection, so that no ratio differs from
+1. The gradient of RLOO is that of REINFORCE: a rollout counts as a whole, and its length does not divide it."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def rollout_loss(
     ratio = moved.exp()
     gain = ratio * advantage
     if settings.clip is not None:
-        gain = torch.minimum(gain, ratio.clamp(1 / (1 + settings.clip), 1 + settings.clip) * advantage)
+        gain = torch.minimum(gain, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantage)
     return -gain.mean()
 
 
