@@ -62,6 +62,26 @@ static const struct rule {
      * memory. The errors are those of a kernel, or a processor, that lacks them. */
     {SYS_fcntl, EINVAL, {{1, ALL, 1026}}},
     {SYS_fcntl, 0, {{0}}},
+    /* Nor what a process may set of itself: how it is told of broken memory (PR_MCE_KILL), reading the time stamp
+     * counter forbidden (PR_SET_TSC), large pages for some mappings (PR_SET_THP_DISABLE with flags), calls that it
+     * handles itself (PR_SET_SYSCALL_USER_DISPATCH), no memory that is both written and executed (PR_SET_MDWE), memory
+     * that is shared with others where it is equal (PR_SET_MEMORY_MERGE), the numbers of its timers
+     * (PR_TIMER_CREATE_RESTORE_IDS), a table of its own for futexes (PR_FUTEX_HASH), and memory that is locked once it
+     * is used (MLOCK_ONFAULT, MCL_ONFAULT). */
+    {SYS_prctl, EINVAL, {{0, ALL, 33}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 26}, {1, ALL, 2}}},
+    {SYS_prctl, 0, {{0, ALL, 41}, {2, ALL, 0}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 41}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 59}, {1, ALL, 1}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 65}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 67}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 77}, {1, ALL, 1}}},
+    {SYS_prctl, EINVAL, {{0, ALL, 78}, {1, ALL, 1}}},
+    {SYS_prctl, 0, {{0}}},
+    {SYS_mlock2, EINVAL, {{2, 1, 1}}},
+    {SYS_mlock2, 0, {{0}}},
+    {SYS_mlockall, EINVAL, {{0, 4, 4}}},
+    {SYS_mlockall, 0, {{0}}},
     {SYS_pkey_alloc, ENOSPC, {{0}}},
     {SYS_mseal, ENOSYS, {{0}}},
     {SYS_clone3, ENOSYS, {{0}}},
@@ -173,8 +193,6 @@ static const int allowed_calls[] = {
     SYS_mkdirat,
     SYS_mknodat,
     SYS_mlock,
-    SYS_mlock2,
-    SYS_mlockall,
     SYS_mmap,
     SYS_mprotect,
     SYS_mq_getsetattr,
@@ -202,7 +220,6 @@ static const int allowed_calls[] = {
     SYS_pkey_free,
     SYS_pkey_mprotect,
     SYS_ppoll,
-    SYS_prctl,
     SYS_pread64,
     SYS_preadv,
     SYS_preadv2,

@@ -160,7 +160,8 @@ static void allow_listed(bool looks_itself) {
  * v0.2.3 of May 2026), for a container with the capabilities above, except:
  *   - No 32-bit and no x32 calls: they double the reachable part of the kernel, and CRIU restores no such programs.
  *   - unshare passes if it makes no namespace, which needs no privilege.
- *   - No F_NOTIFY, no memory protection keys (pkey_alloc) and no sealed memory (mseal): no checkpoint restores them.
+ *   - No F_NOTIFY, no memory protection keys (pkey_alloc), no sealed memory (mseal), and none of the settings by prctl
+ *     and mlock that allowed.h lists: no checkpoint restores them.
  *   - No POSIX message queues: they belong to no process and no file, and checkpoints silently lose them.
  *   - No Landlock: CRIU would silently restore a process without the restrictions that it set itself.
  *   - Sockets of the families unix, inet, inet6 and netlink only (route, sock_diag): not packet, vsock, alg and others.

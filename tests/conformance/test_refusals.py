@@ -478,6 +478,10 @@ REFUSED = {
         "has used semaphores of System V, maybe with SEM_UNDO",
     ),
     "mlockall": ("libc.mlockall(2); libc.sbrk(1 << 16)", "has locked its heap or stack in memory"),
+    "a time slice": (
+        "libc.syscall(314, 0, struct.pack('2IQiI3Q2I', 56, 0, 0, 0, 0, 50 * 10 ** 6, 0, 0, 0, 0), 0)",
+        r"has a time slice or a range of processor speeds of its own \(sched_setattr\)",
+    ),
     "ionice": ("libc.syscall(251, 1, 0, 3 << 13)", "has an input and output priority"),
     "a signal for a stopped process": ("p = stopped(signal.SIGTERM)", "is stopped, with signals that wait for it"),
     "threads with directories of their own": (

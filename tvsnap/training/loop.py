@@ -76,8 +76,11 @@ VARIANTS = {
     "rloo": Settings(ratio="trajectory", clip=None, epochs=1, minibatch=0),
     "grpo": Settings(normalised=True, leave_one_out=False, epochs=1, minibatch=0),
 }
-"""By the name of the algorithm. RLOO and GRPO are on-policy: one step for each collection, so that no ratio differs from
-1. The gradient of RLOO is that of REINFORCE: a rollout counts as a whole, and its length does not divide it."""
+"""By the name of the algorithm.
+
+RLOO and GRPO are on-policy: one step for each collection, so that no ratio differs from 1. The gradient of RLOO is that
+of REINFORCE: a rollout counts as a whole, and its length does not divide it.
+"""
 
 
 @dataclass(frozen=True)

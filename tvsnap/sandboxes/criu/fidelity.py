@@ -12,6 +12,7 @@ MariaDB and Python, which cannot be told from those that are to get one).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import platform
@@ -48,6 +49,8 @@ _STOP = 1 << signal.SIGSTOP - 1
 """CRIU leaves this signal pending for processes that are already stopped, where it has no effect; SIGCONT drops it."""
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # an index in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
+_SCHED_GETATTR, _SCHED_ATTR, _SLICE = 315 if platform.machine() == "x86_64" else 275, 56, 24
+"""The call, the size of what it says, and where the slice and what follows it stand in that."""
 _LAST_OPERATION = 8
 """A column of /proc/sysvipc/sem: the time of the last semop(), seconds since the epoch."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
@@ -123,14 +126,17 @@ def find_loss(
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
     seen: set[str] = set()
-    usual = None if keeps.settings else _Usual.of(init)
+    usual, scheduling = None if keeps.settings else _Usual.of(init), _scheduling(init)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
         mapped = MappedFiles(stack.enter_context(paths.directory(upper))) if upper else None
         for pid in pids:
             if not keeps.terminals and _shares_terminal(pid):
                 return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
-            for look in (_losses_of_process(pid, usual, root), _losses_of_descriptors(pid, root, seen, keeps)):
+            for look in (
+                _losses_of_process(pid, usual, scheduling, root),
+                _losses_of_descriptors(pid, root, seen, keeps),
+            ):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
             changed = "" if mapped is None else mapped.changed_under(pid)
@@ -181,7 +187,7 @@ class _Usual:
         )
 
 
-def _losses_of_process(pid: int, usual: _Usual | None, root: int) -> Iterator[str]:
+def _losses_of_process(pid: int, usual: _Usual | None, scheduling: bytes, root: int) -> Iterator[str]:
     fields = stat_fields(pid)
     if fields[0] == "Z":
         return
@@ -209,6 +215,8 @@ def _losses_of_process(pid: int, usual: _Usual | None, root: int) -> Iterator[st
             yield "is bound to some processors (taskset)"
         if usual and head(f"/proc/{thread}/timerslack_ns") != usual.slack:
             yield "has a timer slack of its own"
+        if _scheduling(int(thread)) != scheduling:
+            yield "has a time slice or a range of processor speeds of its own (sched_setattr)"
         if _has_io_priority(int(thread)):
             yield "has an input and output priority (ionice)"
         if int(thread) != pid and os.readlink(f"/proc/{pid}/task/{thread}/cwd") != directory:
@@ -227,6 +235,13 @@ def _group_priority(pid: int) -> int:
         found = re.search(r" nice (-?\d+)", head(f"/proc/{pid}/autogroup"))
         return int(found[1]) if found else 0
     return 0
+
+
+def _scheduling(thread: int) -> bytes:
+    """Returns what a thread may have set of its scheduling beyond policy, niceness and priority (sched_getattr(2))."""
+    found = ctypes.create_string_buffer(_SCHED_ATTR)
+    libc.syscall(_SCHED_GETATTR, thread, found, _SCHED_ATTR, 0)
+    return found.raw[_SLICE:]
 
 
 def _has_io_priority(thread: int) -> bool:
