@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,19 @@ def test_nor_is_a_grader_s_or_one_by_hand(
         kept = rollout.keep("one")
         rollout.sandbox()
         assert rollout.keep("two") == kept
+
+
+def test_a_grade_does_not_wait_for_what_its_rollout_has_waited(
+    cache: Cache, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given in a fork of the rollout's own sandbox, which has run as long, and not in one of the snapshot."""
+    with begin(cache, request) as rollout:
+        ask(rollout, "(while :; do date > /tmp/now; sleep 0.1; done) > /dev/null 2>&1 & sleep 0.2")
+        engine = rollout._engine
+        monkeypatch.setattr(engine, "_hooks", replace(engine._hooks, materialise=None))  # type: ignore[arg-type]
+        for _ in range(2):
+            assert rollout.grade("test -s /tmp/now && echo 1").reward == 1.0
+        assert ask(rollout, "test -s /tmp/now && echo on")[0] == "on"
 
 
 def test_thinking_costs_no_hit_beside_a_server(cache: Cache, request: pytest.FixtureRequest) -> None:

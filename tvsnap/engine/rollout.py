@@ -40,7 +40,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo, Step
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT, Source, ToolCall, ToolResult, next_state
-from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, TvsnapError, UsageError
+from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, StateLost, TvsnapError, UsageError
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.reasons import Why
 from tvsnap.model.stats import Way
@@ -404,17 +404,23 @@ class RolloutEngine:
     def _fork_aside(self) -> Iterator[Sandbox]:
         """A block with a fork of its sandbox where and when it stands, which changes nothing for the rollout."""
         context, at = self._context, self._cursor.at
-        if context.use_cache and at.recorded:
+        fork = None
+        if not context.use_cache:
+            fork = context.acquirer.fork_beside(self._uncached.live(), self.recipe)
+        elif not at.recorded or (at.waited and self._own.standing_at(at.state) is not None):
+            # It has run for as long as the rollout has waited, and a fork of the state's snapshot would yet have to.
+            own, _ = self._own.acquire(at)
+            try:
+                with self._looking_again(own):
+                    fork = context.acquirer.fork_beside(own, self.recipe)
+            except StateLost:
+                if not at.recorded:
+                    raise
+        if fork is None:
             with self._hooks.materialise(at.state) as live:
                 self._cursor.make_up_time(live)
                 yield live.sandbox
             return
-        if context.use_cache:
-            own, _ = self._own.acquire(at)
-            with self._looking_again(own):
-                fork = context.acquirer.fork_beside(own, self.recipe)
-        else:
-            fork = context.acquirer.fork_beside(self._uncached.live(), self.recipe)
         try:
             self._cursor.make_up_time(fork)
             yield fork.sandbox
