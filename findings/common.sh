@@ -18,7 +18,7 @@ cd "$work"
 # packages NAME==VERSION...: installs them, and what they need, into $work/venv; `python` is its interpreter then.
 packages() {
     [ -d venv ] || "${FINDINGS_PYTHON:-python3}" -m venv venv
-    venv/bin/pip install --quiet --disable-pip-version-check "$@" 2>pip.log || { cat pip.log >&2; exit 2; }
+    venv/bin/pip install --quiet --no-compile --disable-pip-version-check "$@" 2>pip.log || { cat pip.log >&2; exit 2; }
     echo "versions: $*; $(venv/bin/python --version)"
 }
 packages_alone() { packages --no-deps "$@"; } # without what they need
