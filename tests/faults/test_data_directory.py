@@ -16,9 +16,9 @@ from cli.main import make_app
 from tests.conformance.helpers import eventually
 from tests.fakes.caches import open_cache, run
 from tvsnap import Cache
-from tvsnap.host.home import LONGEST
+from tvsnap.host.home import LONGEST, check_there
 from tvsnap.images import Image
-from tvsnap.model.errors import InfrastructureError, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 
 WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 PROGRAM = """
@@ -77,8 +77,16 @@ def test_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Cal
     monkeypatch.setenv("TVSNAP_HOME", str(home))
     for verb in (["tree"], ["stats"], ["image", "ls"], ["run", "terminal", "-c", "true"]):
         ended = CliRunner().invoke(make_app(), verb, prog_name="tvsnap")
-        assert (ended.exit_code, ended.stdout) == (UsageError.exit_status, "")
-        assert ended.stderr == f"tvsnap: {said}\n"
+        missing = verb[0] != "run" and make in (below_a_file, where_nothing_can_be_made)  # which only reads
+        assert (ended.exit_code, ended.stdout) == ((NotFound if missing else UsageError).exit_status, "")
+        assert ended.stderr == f"tvsnap: {check_there_says(home) if missing else said}\n"
+
+
+def check_there_says(home: Path) -> str:
+    with pytest.raises(NotFound) as raised:
+        check_there(home)
+    assert str(home) in str(raised.value)
+    return str(raised.value)
 
 
 @pytest.mark.parametrize("when", ["at first", "after it was used"])

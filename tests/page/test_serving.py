@@ -18,6 +18,8 @@ import pytest
 import tvsnap
 from tests.page.conftest import TOKEN, Site
 from tests.server.test_server import ask
+from tvsnap.graph import Graph
+from tvsnap.host.home import GRAPH_FILE
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,6 +86,7 @@ def test_without_the_right_token_there_is_no_terminal(site: Site, protocols: tup
 
 
 def test_web_serves_a_data_directory(tmp_path: Path) -> None:
+    Graph(tmp_path / GRAPH_FILE).close()  # `web` begins none
     command = [sys.executable, "-m", "tests.server.main", "--home", str(tmp_path), "web"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:

@@ -34,8 +34,10 @@ def check_there(home: Path) -> None:
     """
     try:
         there = (home / GRAPH_FILE).exists() or (home / "images").exists()
-    except PermissionError:
-        there = True  # `resolve_home` says what is missing
+        there = there or (os.path.lexists(home) and not home.is_dir())
+    except OSError:
+        there = True
+    # `resolve_home` says what is wrong with a path that cannot be a data directory.
     if not there:
         raise NotFound(
             f"there is no data directory at {home}: choose another with --home or $TVSNAP_HOME, or begin one "
