@@ -30,8 +30,6 @@ from tvsnap.sandboxes.local.sandbox import LocalSandbox
 LONG = 600.0
 """Seconds that a call here would take; nothing waits for that."""
 SOON = 30.0
-WHILE = 10.0
-"""Seconds that a rollout has waited, which its sandbox then runs for."""
 
 BEGUN = "/tmp/begun"
 SESSIONS = {
@@ -175,7 +173,7 @@ def test_a_call_that_waits_for_its_time_keeps_its_sandbox(terminal_image: Image,
             first.call("bash", {"command": "while sleep 0.2; do :; done &"})
             settle(first)
             state = first.state
-        with cache.resume(state, after=WHILE) as rollout, ThreadPoolExecutor(1) as threads:
+        with cache.resume(state, after=LONG) as rollout, ThreadPoolExecutor(1) as threads:
             forks = cache.stats().forks
             call = threads.submit(rollout.call, "bash", {"command": "echo on"}, LONG)
             eventually(lambda: cache.stats().forks > forks)

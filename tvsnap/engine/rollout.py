@@ -407,15 +407,12 @@ class RolloutEngine:
         fork = None
         if not context.use_cache:
             fork = context.acquirer.fork_beside(self._uncached.live(), self.recipe)
-        elif not at.recorded or (at.waited and self._own.standing_at(at.state) is not None):
-            # It has run for as long as the rollout has waited, and a fork of the state's snapshot would yet have to.
-            own, _ = self._own.acquire(at)
-            try:
-                with self._looking_again(own):
-                    fork = context.acquirer.fork_beside(own, self.recipe)
-            except StateLost:
-                if not at.recorded:
-                    raise
+        elif not at.recorded:
+            self._own.acquire(at)
+            fork = self._fork_beside_own(at.state)
+        elif at.waited:  # its sandbox has run for as long, and a fork of the state's snapshot would yet have to
+            with contextlib.suppress(StateLost):
+                fork = self._fork_beside_own(at.state)
         if fork is None:
             with self._hooks.materialise(at.state) as live:
                 self._cursor.make_up_time(live)
@@ -509,14 +506,18 @@ class RolloutEngine:
             return None
         try:
             self._catch_up()
-            live = self._own.standing_at(self._cursor.at.state)
-            if live is None or live.state != state:
-                return None
-            with self._looking_again(live):
-                return self._context.acquirer.fork_beside(live, self.recipe)
+            return self._fork_beside_own(state) if self._cursor.at.state == state else None
         finally:
             self._rest()
             self._turn.release()
+
+    def _fork_beside_own(self, state: str) -> LiveSandbox | None:
+        """Returns a fork of its own sandbox, see `fork_if_idle`; None if it has none that stands at a state."""
+        live = self._own.standing_at(state)
+        if live is None:
+            return None
+        with self._looking_again(live):
+            return self._context.acquirer.fork_beside(live, self.recipe)
 
     def _rest(self) -> None:
         """Lets its own sandbox, if it has one at hand, make room for others again, between two calls."""
