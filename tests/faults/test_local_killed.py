@@ -55,7 +55,7 @@ def rollout(cache: Cache, terminal_image: Image) -> Iterator[Rollout]:
     local = cache.backend
     assert isinstance(local, LocalBackend)
     eventually(lambda: not local._sandboxes, timeout=60)
-    eventually(lambda: os.listdir(local._live) == ["template"], timeout=60)
+    eventually(lambda: os.listdir(local._pool.live) == ["template"], timeout=60)
 
 
 def kill(pid: int) -> None:
