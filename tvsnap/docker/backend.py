@@ -39,12 +39,13 @@ from tvsnap.model.errors import (
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Captures, ReapReport
-from tvsnap.sandboxes import observing
-from tvsnap.sandboxes.criu import directory_times, refusals
+from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.fixed import Clock, is_fixed, page
+from tvsnap.sandboxes.kernel import inheritance
+from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance
+from tvsnap.sandboxes.repairs import directory_times
 from tvsnap.sandboxes.shell.image import ShellImage, restore
 
 _USUAL_RUNTIMES = ("runc", "crun")

@@ -34,16 +34,17 @@ from tvsnap.model.errors import (
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
-from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import file_times, looks, observing, process_report, shell_report
+from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.kernel import allowance, process_report
+from tvsnap.sandboxes.looks import activity, connections, observing
+from tvsnap.sandboxes.looks import digest as digests
+from tvsnap.sandboxes.looks.activity import Unrest
+from tvsnap.sandboxes.looks.rewind import Rewindable
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.sandbox import Networked
-from tvsnap.sandboxes.processes import activity, connections
-from tvsnap.sandboxes.processes.activity import Unrest
-from tvsnap.sandboxes.processes.rewind import Rewindable
-from tvsnap.sandboxes.processes.time_wait import Closed, TimeWaits
+from tvsnap.sandboxes.repairs.time_wait import Closed, TimeWaits
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """Mounts of the runtime that commands may write to; a checkpoint contains them and a commit does not."""
@@ -253,8 +254,8 @@ class DockerSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self.with_connections(lambda: self._observe(service))
-        except (SandboxRefused, looks.NotSeen) as lack:  # the former: no process of ours can be started in it
-            return looks.unseen(str(lack))
+        except (SandboxRefused, allowance.NotSeen) as lack:  # the former: no process of ours can be started in it
+            return allowance.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
         dump, info = self.guest().report()
@@ -295,7 +296,7 @@ class DockerSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self._digest_of_all()
-        except looks.NotSeen:
+        except allowance.NotSeen:
             return None
 
     def file_times(self, since: int) -> dict[str, int]:

@@ -31,11 +31,12 @@ from tvsnap.model.errors import (
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
-from tvsnap.sandboxes import fixed, observing
-from tvsnap.sandboxes.criu import directory_times, refusals
+from tvsnap.sandboxes import fixed
+from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.kernel import inheritance
 from tvsnap.sandboxes.local import guest_layer, portability
 from tvsnap.sandboxes.local.cgroups import CgroupTree
 from tvsnap.sandboxes.local.id_ranges import IdRanges
@@ -46,11 +47,12 @@ from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_
 from tvsnap.sandboxes.local.staging import Gate, LocalStaged
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.local.taking import Taker
+from tvsnap.sandboxes.looks import observing
+from tvsnap.sandboxes.looks.seen_files import SnapshotFiles
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance, processors, settings, socket_options, tcp, tcp_ends, watches
-from tvsnap.sandboxes.processes.time_wait import TimeWaits
-from tvsnap.sandboxes.seen_files import SnapshotFiles
+from tvsnap.sandboxes.repairs import directory_times, processors, settings, socket_options, tcp, tcp_ends, watches
+from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 from tvsnap.sandboxes.shell.image import restore
 
 COLUMNS, ROWS = 80, 24

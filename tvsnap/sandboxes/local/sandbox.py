@@ -25,19 +25,20 @@ from tvsnap.host.memory import proportional
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
-from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import file_times, looks, observing, paths, shell_report
+from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.kernel import allowance, paths, procfs
+from tvsnap.sandboxes.kernel.process_report import ShellHold
 from tvsnap.sandboxes.local import syscalls
 from tvsnap.sandboxes.local.places import Places
 from tvsnap.sandboxes.local.pool import Pool, Resources
+from tvsnap.sandboxes.looks import activity, observe, observing
+from tvsnap.sandboxes.looks import digest as digests
+from tvsnap.sandboxes.looks.rewind import Rewindable
+from tvsnap.sandboxes.looks.seen_files import Look, SeenFiles
 from tvsnap.sandboxes.network.sandbox import Networked
-from tvsnap.sandboxes.process_report import ShellHold
-from tvsnap.sandboxes.processes import activity, observe, procfs
-from tvsnap.sandboxes.processes.rewind import Rewindable
-from tvsnap.sandboxes.processes.time_wait import TimeWaits
-from tvsnap.sandboxes.seen_files import Look, SeenFiles
+from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 
 _START_TIMEOUT = 20.0
 _DYING = 1.0
@@ -175,8 +176,8 @@ class LocalSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self.with_connections(lambda: self._observe(service))
-        except looks.NotSeen as lack:
-            return looks.unseen(str(lack))
+        except allowance.NotSeen as lack:
+            return allowance.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
         self._sight, guest = None, self.guest()
@@ -213,7 +214,7 @@ class LocalSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self._digest()
-        except looks.NotSeen:
+        except allowance.NotSeen:
             return None
 
     def _digest(self) -> str | None:

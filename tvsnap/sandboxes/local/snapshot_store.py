@@ -29,14 +29,14 @@ from tvsnap.host.libc import closing
 from tvsnap.host.owners import sweep
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu import pages
-from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes.processors import Bound
-from tvsnap.sandboxes.processes.settings import Setting
-from tvsnap.sandboxes.processes.time_wait import Closed
+from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
+from tvsnap.sandboxes.repairs.processors import Bound
+from tvsnap.sandboxes.repairs.settings import Setting
+from tvsnap.sandboxes.repairs.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
     Stamp,

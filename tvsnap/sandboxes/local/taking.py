@@ -13,14 +13,15 @@ from tvsnap.host.libc import closing
 from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes import looks
-from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity, pages
+from tvsnap.sandboxes.criu import cut_short, fidelity, pages
 from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.criu.excess import refuse_excess
+from tvsnap.sandboxes.kernel import allowance
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.snapshot_store import SHELL, Noted, Snapshots
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, processors, settings, socket_options, tcp, timers, watches
+from tvsnap.sandboxes.looks import observe, timers
+from tvsnap.sandboxes.repairs import directory_times, processors, settings, socket_options, tcp, watches
 from tvsnap.sandboxes.shell.image import capture
 
 PAUSES = (0.05, 0.2)
@@ -81,7 +82,7 @@ class Taker:
                 noted.settings = tuple(settings.note(pids, sandbox.init))
                 noted.directories = tuple(directory_times.note(pids, sandbox.init))
                 noted.options = socket_options.FILE.write(refuse_loss(), images)
-                with looks.uncounted():
+                with allowance.uncounted():
                     self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
@@ -125,7 +126,7 @@ class Taker:
         with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
             image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
             sandbox.end_connections()
-            with looks.uncounted():
+            with allowance.uncounted():
                 self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
             info = sandbox.guest().info()
             if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
