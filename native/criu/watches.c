@@ -4,7 +4,7 @@
  * Added to CRIU's criu/fsnotify.c when scripts/build_criu.sh builds it.
  *
  * CRIU knows a watch of inotify by a handle of the file, which no overlay opens. Where $TVSNAP_WATCHES is set, who asks for
- * the dump notes the watches himself, and puts them back into the fork (tvsnap/sandboxes/processes/watches.py): then an
+ * the dump notes the watches himself, and puts them back into the fork (tvsnap/sandboxes/repairs/watches.py): then an
  * instance is dumped without them, and restored empty. parse_watches stands in place of parse_fdinfo.
  *
  * Who watches a file is told that CRIU opens it, or has it open until after all is restored: the root directory, and in a

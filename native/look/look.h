@@ -1,7 +1,7 @@
 /* Inspects a sandbox from outside, within tvsnap's own process, and remembers what was seen, so that each look returns
  * only the differences from the last one.
  *
- * A library for Python (sandboxes/native_look.py). Programs in a sandbox may create any files, and do so during a look:
+ * A library for Python (sandboxes/looks/native_look.py). Programs in a sandbox may create any files, and do so during a look:
  * no link is followed, only directories are opened, and levels, memory and time are limited. One thread at a time for
  * each `struct files`.
  */

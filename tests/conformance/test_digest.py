@@ -15,9 +15,9 @@ from tests.conformance.targets import TARGETS, claim, make_local
 from tvsnap.docker.containers import Layers
 from tvsnap.docker.files import OuterFiles
 from tvsnap.images import Image
-from tvsnap.sandboxes.digest import Contents, Incomparable
 from tvsnap.sandboxes.local import LocalBackend
-from tvsnap.sandboxes.observing import ImageTree
+from tvsnap.sandboxes.looks.digest import Contents, Incomparable
+from tvsnap.sandboxes.looks.observing import ImageTree
 from tvsnap.sandboxes.protocol import Sandbox
 
 HISTORY = ("mkdir -p d/e; echo one > d/f; echo two > d/e/g", "x=1; f() { echo $x; }; cd d", "rm /etc/os-release; true")
@@ -225,7 +225,7 @@ def test_digests_are_the_same_everywhere(everywhere: list[Lab]) -> None:
 def test_contents_are_read_once(tvsnap_home: Path, terminal_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = make_local(tvsnap_home)
     lab = Lab(backend, terminal_image)
-    monkeypatch.setattr("tvsnap.sandboxes.digest.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("tvsnap.sandboxes.looks.digest.MOST_BYTES", 1_000_000)
     try:
         sandbox = lab.start()
         first = after(sandbox, "head -c 900K /dev/zero | tr '\\0' x > big; sleep 0.1")

@@ -16,8 +16,8 @@ from tvsnap import Budget, Cache
 from tvsnap.host import native
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import looks
-from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.looks import observe
 
 WITHOUT_RESERVE = """
 import ctypes, os, time
@@ -35,7 +35,7 @@ for number in range(20):
 def test_what_takes_too_long_to_look_at_is_not_seen(lab: Lab) -> None:
     sandbox = lab.start()
     sh(sandbox, "sleep 1000 &")
-    with looks.Looks(longest=1e-9).one():  # what follows is part of this one, for which no time is left
+    with allowance.Looks(longest=1e-9).one():  # what follows is part of this one, for which no time is left
         one, other = sandbox.observe(), sandbox.observe()
         assert {one.files, one.processes, one.shell}.isdisjoint({other.files, other.processes, other.shell})
         assert "it cannot be looked at" in str(one.active)
@@ -53,31 +53,31 @@ def test_a_program_that_looks_is_ended() -> None:
 
 
 def test_a_look_at_what_processes_hold_is_ended() -> None:
-    with looks.Looks(longest=1.0).one(), pytest.raises(looks.NotSeen):
+    with allowance.Looks(longest=1.0).one(), pytest.raises(allowance.NotSeen):
         observe._holds(None, [os.getpid()] * 100_000, [])
 
 
 def test_what_nobody_could_look_at_leaves_less_time_for_the_next_look() -> None:
-    several = looks.Looks()
+    several = allowance.Looks()
 
     def time_left() -> int:
         with several.one():
-            return looks.seconds()
+            return allowance.seconds()
 
     def look_too_long() -> None:
-        with pytest.raises(looks.NotSeen), several.one():
-            raise looks.too_long()
+        with pytest.raises(allowance.NotSeen), several.one():
+            raise allowance.too_long()
 
     for _ in range(2):
         look_too_long()
-    with contextlib.suppress(looks.NotSeen), several.one():
-        left = looks.seconds()
-        raise looks.too_long()
+    with contextlib.suppress(allowance.NotSeen), several.one():
+        left = allowance.seconds()
+        raise allowance.too_long()
     assert left == 3
     for _ in range(9):
         look_too_long()
-    assert time_left() == looks.SHORTEST
-    assert time_left() == looks.LONGEST
+    assert time_left() == allowance.SHORTEST
+    assert time_left() == allowance.LONGEST
 
 
 def test_a_rollout_with_endless_memory_goes_on(tvsnap_home: Path, terminal_image: Image) -> None:

@@ -17,7 +17,7 @@ from tvsnap.host.native import INIT
 from tvsnap.images import Image
 from tvsnap.model.errors import MachineLacks
 from tvsnap.rollout import Rollout
-from tvsnap.sandboxes.processes.procfs import inner_pid
+from tvsnap.sandboxes.kernel.procfs import inner_pid
 
 FORGED = "cat() { builtin echo forged; }; make() { builtin echo forged; }"
 PATCH = """

@@ -13,8 +13,9 @@ from tests.conformance.helpers import Lab, commands, eventually, job, settled, s
 from tests.conformance.jobs import REPORTING, report_of, start
 from tvsnap.model.errors import NotCheckpointable, NotRestorable
 from tvsnap.sandboxes.criu import copied_up, excess
-from tvsnap.sandboxes.processes import procfs, watches
+from tvsnap.sandboxes.kernel import procfs
 from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.sandboxes.repairs import watches
 
 # A connection that is not accepted, and one that is.
 TCP = "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tests.conformance.helpers import Lab
 from tests.conformance.jobs import REPORTING, report_of, start
-from tvsnap.sandboxes.processes.socket_options import OPTIONS, Option, unusual
+from tvsnap.sandboxes.repairs.socket_options import OPTIONS, Option, unusual
 
 SOCKETS = {
     "tcp": (socket.AF_INET, socket.SOCK_STREAM, 0),

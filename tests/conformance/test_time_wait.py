@@ -10,8 +10,8 @@ import pytest
 
 from tests.conformance.helpers import Lab, eventually, sh
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
-from tvsnap.sandboxes.processes.time_wait import Closed
 from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.sandboxes.repairs.time_wait import Closed
 
 BIND = """python3 -c '
 import socket, sys

@@ -6,8 +6,8 @@ import pytest
 
 from tests.conformance.helpers import Lab, changed, eventually, sh
 from tvsnap.model.errors import NotRestorable
-from tvsnap.sandboxes.processes import watches
 from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.sandboxes.repairs import watches
 
 WATCHER = """
 import ctypes, os, struct, sys

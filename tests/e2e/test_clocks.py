@@ -16,8 +16,8 @@ import pytest
 
 from tests.conformance.helpers import eventually
 from tvsnap.images import Image
-from tvsnap.sandboxes.processes import clocks
-from tvsnap.sandboxes.processes.activity import Look, Watch
+from tvsnap.sandboxes.looks import clocks
+from tvsnap.sandboxes.looks.activity import Look, Watch
 
 LASTS = 600.0
 """Seconds; none of the waits here comes to its end, and no load of the machine makes a test as late."""

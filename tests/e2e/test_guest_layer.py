@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tvsnap.images import UID_BASE
-from tvsnap.sandboxes.local.backend import _install_guest
+from tvsnap.sandboxes.local.guest_layer import install
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
 
@@ -27,10 +27,10 @@ def listing(layer: Path) -> dict[str, str]:
 def test_modes(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
-        found = listing(_install_guest(tmp_path / "guest", "someone"))
+        found = listing(install(tmp_path / "guest", "someone"))
     finally:
         os.umask(before)
-    assert found == listing(_install_guest(tmp_path / "other", "someone"))
+    assert found == listing(install(tmp_path / "other", "someone"))
     assert found["."] == found["run/tvsnap"] == found["dev"] == "drwxr-xr-x"
     assert found["dev/shm"] == "drwxrwxrwt"
     assert found["dev/null"] == "-rw-r--r--"

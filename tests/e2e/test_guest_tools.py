@@ -16,11 +16,12 @@ import pytest
 from tests.fakes.caches import eventually
 from tvsnap.host import native
 from tvsnap.model.observations import NO_SERVICE
-from tvsnap.sandboxes import observing, process_report, sealing
-from tvsnap.sandboxes.looks import NotSeen
-from tvsnap.sandboxes.observing import Entry
-from tvsnap.sandboxes.process_report import ProcessTable
-from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes import sealing
+from tvsnap.sandboxes.kernel import process_report
+from tvsnap.sandboxes.kernel.allowance import NotSeen
+from tvsnap.sandboxes.kernel.process_report import ProcessTable
+from tvsnap.sandboxes.looks import observe, observing
+from tvsnap.sandboxes.looks.observing import Entry
 
 PROGRAM = native.INIT
 

@@ -30,7 +30,7 @@ from tvsnap.images.build.buildah_tool import BuildahTool, steps_complaint
 from tvsnap.images.build.containers import LABEL_PURPOSE
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
-from tvsnap.sandboxes.paths import topmost
+from tvsnap.sandboxes.kernel.paths import topmost
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights"),

@@ -21,7 +21,7 @@ from tests.unit.test_image_export import ABOUT, export
 from tvsnap import Cache
 from tvsnap.docker.engine import Engine
 from tvsnap.images import Image, ImageStore
-from tvsnap.images.oci import unpack_oci
+from tvsnap.images.build.oci import unpack_oci
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 

@@ -19,7 +19,7 @@ from tvsnap.images import (
     ImageBuildError,
     ImageStore,
 )
-from tvsnap.images.oci import this_architecture
+from tvsnap.images.architecture import this_architecture
 
 
 class OciLayout:

@@ -14,7 +14,7 @@ from tests.small_image import build_small_image
 from tvsnap import Cache, Image
 from tvsnap.images import ImageNotFound, ImageStore
 from tvsnap.images.layers import in_merged, subtract
-from tvsnap.sandboxes.paths import topmost
+from tvsnap.sandboxes.kernel.paths import topmost
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root's rights: overlays, and files of many owners")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import eventually
-from tvsnap.sandboxes.processes.rewind import Note, OwnProcesses
+from tvsnap.sandboxes.looks.rewind import Note, OwnProcesses
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or os.geteuid() != 0, reason="processes are looked at by root, on x86-64"

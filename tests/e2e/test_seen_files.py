@@ -9,9 +9,9 @@ import pytest
 
 from tests.native.mess import Mess
 from tvsnap.model.observations import NO_SERVICE, Service
-from tvsnap.sandboxes import looks, observing
-from tvsnap.sandboxes.processes import observe
-from tvsnap.sandboxes.seen_files import SeenFiles
+from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.looks import observe, observing
+from tvsnap.sandboxes.looks.seen_files import SeenFiles
 
 ROUNDS = 60
 SERVICE = Service(directories=("/data", "/b.git"))
@@ -77,7 +77,7 @@ def test_a_look_that_takes_too_long_is_none(upper: Path, image: observing.ImageT
     before = seen.fingerprints(NO_SERVICE)
     for number in range(1000):
         (upper / str(number)).touch()
-    with pytest.raises(looks.NotSeen), looks.Looks(longest=1e-9).one():
+    with pytest.raises(allowance.NotSeen), allowance.Looks(longest=1e-9).one():
         seen.fingerprints(NO_SERVICE)
     assert before != seen.fingerprints(NO_SERVICE) == whole(upper, image, NO_SERVICE)
 

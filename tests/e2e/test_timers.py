@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from tvsnap.sandboxes.processes import activity, timers
-from tvsnap.sandboxes.processes.alarms import ALARMS, Alarms
+from tvsnap.sandboxes.looks import activity, timers
+from tvsnap.sandboxes.looks.alarms import ALARMS, Alarms
 
 
 @pytest.fixture

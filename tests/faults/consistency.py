@@ -73,7 +73,7 @@ def assert_in_order(cache: Cache) -> None:
     assert owners.dead_owners(home) == []
     assert cache.graph.leases() == []
     assert {snapshot.id for snapshot in cache.graph.snapshots(backend.name)} == set(os.listdir(backend._snapshots.path))
-    assert os.listdir(backend._live) == ["template"]
+    assert os.listdir(backend._pool.live) == ["template"]
     assert os.listdir(backend._snapshots.temporary) == []
     assert [name for name in os.listdir(home / "guest") if "." in name] == []
     assert [owner for owner in backend._cgroups.owners() if owner != cache.owner] == []

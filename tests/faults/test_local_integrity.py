@@ -9,7 +9,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -295,7 +295,8 @@ def test_a_changed_idle_shell(
     cache: Cache, terminal_image: Image, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """What is kept of a shell where there is no CRIU."""
-    monkeypatch.setattr(backend_of(cache), "_criu", None)
+    backend = backend_of(cache)
+    monkeypatch.setattr(backend, "_taker", replace(backend._taker, criu=None))
     salt = str(next(_salts))
     damaged = prepare(cache, terminal_image, salt)
     CHANGES[change](damaged.path / "shell.json")

@@ -24,7 +24,7 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.criu import client as criu
 from tvsnap.sandboxes.local import LocalBackend, backend, sandbox
 from tvsnap.sandboxes.local.storage import layers as storage
-from tvsnap.sandboxes.seen_files import SeenFiles
+from tvsnap.sandboxes.looks.seen_files import SeenFiles
 
 CALLS = ("cd /tmp; echo one > f; x=1", "echo two >> f; x=2; sleep 1000 &")
 LOOK = "cat f; echo $x; jobs -r | wc -l"
@@ -55,7 +55,7 @@ def rollout(cache: Cache, terminal_image: Image) -> Iterator[Rollout]:
     local = cache.backend
     assert isinstance(local, LocalBackend)
     eventually(lambda: not local._sandboxes, timeout=60)
-    eventually(lambda: os.listdir(local._live) == ["template"], timeout=60)
+    eventually(lambda: os.listdir(local._pool.live) == ["template"], timeout=60)
 
 
 def kill(pid: int) -> None:

@@ -27,13 +27,15 @@ from tvsnap.guest.protocol import Guest
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import TerminalBytes
-from tvsnap.sandboxes import observing, process_report, shell_report
+from tvsnap.sandboxes import shell_report
 from tvsnap.sandboxes.criu import excess, refusals
-from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
+from tvsnap.sandboxes.kernel import process_report, procfs
 from tvsnap.sandboxes.local.snapshot_store import Noted
+from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
-from tvsnap.sandboxes.processes import inotify, procfs
-from tvsnap.sandboxes.processes.processors import Bound
+from tvsnap.sandboxes.repairs import inotify
+from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
+from tvsnap.sandboxes.repairs.processors import Bound
 from tvsnap.sandboxes.sealing import reading
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 

@@ -33,7 +33,7 @@ from tests.server.test_tls import authority as authority
 from tests.server.test_tls import serving
 from tests.server.test_workers import processes_that_name
 from tvsnap.client.client import Client
-from tvsnap.client.terminals import Terminal
+from tvsnap.client.terminals import Terminal, open_terminal
 from tvsnap.client.transport import Transport
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.wire.errors import Busy, Stopping, Unauthorized
@@ -190,7 +190,7 @@ def test_who_is_let_in(guarded: Server) -> None:
         with pytest.raises(NotFound):
             two.terminal(state)
         with one.materialise(state) as sandbox, pytest.raises(NotFound):
-            two.transport.terminal(f"/v1/sandboxes/{sandbox.id}/attach")
+            open_terminal(two.transport, f"/v1/sandboxes/{sandbox.id}/attach")
         for token in (None, "d" * 32):
             with pytest.raises(Unauthorized):
                 Client(Transport(guarded.url, token)).terminal(state)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tvsnap.sandboxes.processes import connections
-from tvsnap.sandboxes.processes.activity import Unrest, told
+from tvsnap.sandboxes.looks import connections
+from tvsnap.sandboxes.looks.activity import Unrest, told
 
 
 def test_what_is_the_same_is_told_once_with_its_number() -> None:

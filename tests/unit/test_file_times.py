@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tvsnap.graph.rows import pack_times, unpack_times
-from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.file_times import changed_since, file_time, set_again
-from tvsnap.sandboxes.observing import walk
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.looks.observing import walk
 
 HOUR = 3600 * 10**9
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tvsnap.images.build.oci import unpack_oci
 from tvsnap.images.descriptions.dockerfile import read_dockerfile
 from tvsnap.images.descriptions.document import load_toml, load_yaml
 from tvsnap.images.descriptions.env_file import read_env_file
 from tvsnap.images.errors import BuildStepFailed, ImageSpecError
-from tvsnap.images.oci import unpack_oci
 from tvsnap.model.limits import MIB
 
 INDEX = "application/vnd.oci.image.index.v1+json"

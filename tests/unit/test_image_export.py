@@ -20,9 +20,9 @@ import pytest
 from tests.fakes.backend import fake_image
 from tests.fakes.caches import FakeImages
 from tests.unit.cli_helpers import CommandLine, make_command_line
+from tvsnap.images.architecture import this_architecture
 from tvsnap.images.export import Description, Exported, Format, Tag, write_image
 from tvsnap.images.layout import check_output, opened, tar_header
-from tvsnap.images.oci import this_architecture
 from tvsnap.model.errors import TvsnapError, UsageError
 
 ABOUT = Description(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tvsnap.docker.layers import unmask
-from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.observing import ImageTree
+from tvsnap.sandboxes.looks.observing import ImageTree
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes device nodes")
 

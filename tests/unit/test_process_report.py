@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvsnap.sandboxes import process_report
+from tvsnap.sandboxes.kernel import process_report
 
 SAVED = process_report.OpenFile(10, "/dev/null", 0, "02")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tvsnap.sandboxes.processes.procfs import HEAD, command, head, inner_pid, lines, stat_fields, status
+from tvsnap.sandboxes.kernel.procfs import HEAD, command, head, inner_pid, lines, stat_fields, status
 
 PROGRAM = """
 import ctypes, os, sys, time

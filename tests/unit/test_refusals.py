@@ -14,7 +14,7 @@ from tests.conformance.helpers import eventually
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.criu.client import left_its_code
 from tvsnap.sandboxes.criu.refusals import cause, reason
-from tvsnap.sandboxes.processes.procfs import describe
+from tvsnap.sandboxes.kernel.procfs import describe
 
 LIMITS = "Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n"
 FILES = "Error (criu/cr-dump.c:1545): Dump files (pid: 9999999) failed with -1\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tvsnap.images import ImageNotFound, ImageSpecError, ImageStore, find_source
-from tvsnap.images.descriptions.compose import Service
+from tvsnap.images.descriptions.compose_service import Service
 from tvsnap.images.descriptions.compose_services import Member
 from tvsnap.images.descriptions.detect import load_source
 from tvsnap.images.descriptions.service_spec import ServiceSettings

@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tvsnap.client.async_transport import AsyncTransport
 from tvsnap.client.bases import RemoteTool, steps_of, tools_of
@@ -23,57 +23,10 @@ from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable
 
 if TYPE_CHECKING:
-    from tvsnap.client.async_client import AsyncRemoteRollout
     from tvsnap.images import BuildProgress
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class AsyncClientBase:
-    """An `AsyncClient` without what it has in common with a `Client`. It is for one event loop.
-
-    Attributes:
-        cache: the `Client` of the same server, whose methods block, for what needs little time (`cache.graph`, ...).
-        transport: its connections.
-    """
-
-    def __init__(self, transport: Transport) -> None:
-        self.cache = Client(transport)
-        self.transport = AsyncTransport(transport)
-        self._open: set[AsyncRemoteRollout] = set()
-
-    @property
-    def images(self) -> AsyncRemoteImages:
-        """The images of the server; see `AsyncCache.images`."""
-        return AsyncRemoteImages(self.cache)
-
-    def stats(self) -> Stats:
-        """Returns what the server's cache has done; see `Cache.stats`. It blocks for as long as one request does."""
-        return self.cache.stats()
-
-    def refusal(self, state: str) -> str | None:
-        """Returns why the server could take no snapshot of a state; see `Client.refusal`. It blocks as `stats` does.
-
-        Args:
-            state: the state's full hash.
-        """
-        return self.cache.refusal(state)
-
-    async def close(self) -> None:
-        """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
-        if self.transport.forked_off:  # all of it belongs to the process that connected
-            return
-        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
-            await asyncio.gather(*(rollout.close() for rollout in list(self._open)))
-        self.transport.close()
-        self.cache.close()
-
-    def _opened(self, rollout: AsyncRemoteRollout) -> AsyncRemoteRollout:
-        return rollout  # it begins with its first use
-
-    def _all(self, rollouts: Iterable[AsyncRemoteRollout]) -> list[AsyncRemoteRollout]:
-        return list(rollouts)
 
 
 class AsyncRolloutBase(RolloutAbout, Displayed, RunsSideBySide):
@@ -101,6 +54,10 @@ class AsyncRolloutBase(RolloutAbout, Displayed, RunsSideBySide):
 
     async def cancel(self) -> bool:
         """Ends the call that is being made."""
+        raise NotImplementedError
+
+    async def close(self, outcome: str | None = None) -> None:
+        """Ends it, if it has begun."""
         raise NotImplementedError
 
     def _steps(self) -> list[Step]:
@@ -147,6 +104,52 @@ class AsyncRolloutBase(RolloutAbout, Displayed, RunsSideBySide):
 
 
 R = TypeVar("R", bound=AsyncRolloutBase)
+
+
+class AsyncClientBase(Generic[R]):
+    """An `AsyncClient` without what it has in common with a `Client`. It is for one event loop.
+
+    Attributes:
+        cache: the `Client` of the same server, whose methods block, for what needs little time (`cache.graph`, ...).
+        transport: its connections.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.cache = Client(transport)
+        self.transport = AsyncTransport(transport)
+        self._open: set[R] = set()
+
+    @property
+    def images(self) -> AsyncRemoteImages:
+        """The images of the server; see `AsyncCache.images`."""
+        return AsyncRemoteImages(self.cache)
+
+    def stats(self) -> Stats:
+        """Returns what the server's cache has done; see `Cache.stats`. It blocks for as long as one request does."""
+        return self.cache.stats()
+
+    def refusal(self, state: str) -> str | None:
+        """Returns why the server could take no snapshot of a state; see `Client.refusal`. It blocks as `stats` does.
+
+        Args:
+            state: the state's full hash.
+        """
+        return self.cache.refusal(state)
+
+    async def close(self) -> None:
+        """Ends the rollouts that were begun here, and the connections. It may be called more than once."""
+        if self.transport.forked_off:  # all of it belongs to the process that connected
+            return
+        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
+            await asyncio.gather(*(rollout.close() for rollout in list(self._open)))
+        self.transport.close()
+        self.cache.close()
+
+    def _opened(self, rollout: R) -> R:
+        return rollout  # it begins with its first use
+
+    def _all(self, rollouts: Iterable[R]) -> list[R]:
+        return list(rollouts)
 
 
 def in_order(

@@ -26,7 +26,7 @@ from tvsnap.client.operations import (
     upload,
     warm_image,
 )
-from tvsnap.client.terminals import AsyncTerminal
+from tvsnap.client.terminals import AsyncTerminal, async_open_terminal
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
@@ -74,7 +74,7 @@ async def connect(
     return client
 
 
-class AsyncClient(AsyncClientBase):
+class AsyncClient(AsyncClientBase["AsyncRemoteRollout"]):
     """An `AsyncCache` elsewhere, and a context manager that ends its rollouts.
 
     Attributes:
@@ -181,7 +181,9 @@ class AsyncClient(AsyncClientBase):
             StateLost: what kept the state is gone, and nothing else leads to it.
             Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
         """
-        return await self.transport.terminal(target("states", state, "terminal", columns=columns, rows=rows))
+        return await async_open_terminal(
+            self.transport, target("states", state, "terminal", columns=columns, rows=rows)
+        )
 
     @overload
     @awaited_or_entered
@@ -591,7 +593,7 @@ class AsyncRemoteSandbox(AsyncSandboxBase):
             columns: the width of the terminal in cells.
             rows: its height in cells.
         """
-        return await self._transport.terminal(self._target("attach", columns=columns, rows=rows))
+        return await async_open_terminal(self._transport, self._target("attach", columns=columns, rows=rows))
 
     async def terminal(self) -> TerminalBytes:
         """Returns the bytes sent to the shell's terminal, and its size; see `Sandbox.terminal`."""

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from tvsnap.client.life import CALL_S, LOOK_S, SHORT_S, Life, Silent
-from tvsnap.client.terminals import AsyncTerminal, Frames
 from tvsnap.client.transport import (
     CONNECT_TIMEOUT,
     IDLE_CONNECTIONS,
@@ -163,7 +162,7 @@ class AsyncTransport:
     async def connection(self, limit: float) -> AsyncIterator[AsyncConnection]:
         """A block with a connection, which others use after it; see `AsyncConnection.watch`."""
         idle = self._idle
-        connection = idle.pop() if idle else await self._connect()
+        connection = idle.pop() if idle else await self.connect()
         connection.watch(self.blocking.life, limit)
         try:
             yield connection
@@ -179,7 +178,7 @@ class AsyncTransport:
     @contextlib.asynccontextmanager
     async def stream(self, method: str, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """A block with the body of an answer, in pieces, on a connection of its own; see `Transport.stream`."""
-        connection, blocking = await self._connect(), self.blocking
+        connection, blocking = await self.connect(), self.blocking
         connection.watch(blocking.life, SHORT_S if method == "GET" else CALL_S)
         try:
             connection.writer.write(request_bytes(method, path, blocking.address, blocking.headers, None))
@@ -190,20 +189,8 @@ class AsyncTransport:
         finally:
             connection.close()
 
-    async def terminal(self, path: str) -> AsyncTerminal:
-        """Returns the terminal that is at a path; see `Transport.terminal`."""
-        waiting, blocking = Waiting(self.blocking.patience), self.blocking
-        while True:
-            connection = await self._connect()
-            connection.watch(blocking.life, CALL_S)
-            try:
-                return await AsyncTerminal(
-                    connection, Frames(blocking.address.authority, path, blocking.headers)
-                ).open()
-            except Busy as error:
-                await asyncio.sleep(waiting.pause_after(error))
-
-    async def _connect(self) -> AsyncConnection:
+    async def connect(self) -> AsyncConnection:
+        """Returns a new connection."""
         self.blocking.check()
         address = self.blocking.address
         if address.path:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from tvsnap.client.operations import RolloutAbout, SandboxAbout, upload
 from tvsnap.client.transport import Transport
@@ -35,7 +35,6 @@ from tvsnap.wire.errors import Unreachable, error_of
 from tvsnap.wire.values import from_data
 
 if TYPE_CHECKING:
-    from tvsnap.client.client import RemoteRollout
     from tvsnap.images import BuildProgress
 
 K = TypeVar("K")
@@ -43,7 +42,29 @@ LISTED = 500
 """Of so many calls a server is asked at once."""
 
 
-class ClientBase:
+class BegunRollout(Protocol):
+    """A `RemoteRollout`, as far as its client knows it."""
+
+    def cancel(self) -> bool:
+        """Ends the call that is being made."""
+
+    def close(self) -> None:
+        """Ends the rollout."""
+
+    def __enter__(self) -> object:
+        """Begins it."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Ends it."""
+
+    def _begin(self) -> None:
+        """Begins it."""
+
+
+R = TypeVar("R", bound=BegunRollout)
+
+
+class ClientBase(Generic[R]):
     """A `Client` without what it has in common with an `AsyncClient`.
 
     Attributes:
@@ -52,7 +73,7 @@ class ClientBase:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self._open: set[RemoteRollout] = set()
+        self._open: set[R] = set()
 
     @property
     def images(self) -> RemoteImages:
@@ -157,7 +178,7 @@ class ClientBase:
                 rollout.close()
         self.transport.close()
 
-    def _opened(self, rollout: RemoteRollout) -> RemoteRollout:
+    def _opened(self, rollout: R) -> R:
         try:
             rollout._begin()
         except BaseException:
@@ -165,10 +186,13 @@ class ClientBase:
             raise
         return rollout
 
-    def _all(self, rollouts: Iterable[RemoteRollout]) -> list[RemoteRollout]:
+    def _all(self, rollouts: Iterable[R]) -> list[R]:
         """Returns all of some rollouts; where one cannot be begun, none is open afterwards."""
         with contextlib.ExitStack() as undo:
-            begun = [undo.enter_context(rollout) for rollout in rollouts]
+            begun = []
+            for rollout in rollouts:
+                undo.enter_context(rollout)
+                begun.append(rollout)
             undo.pop_all()
             return begun
 

@@ -27,7 +27,7 @@ from tvsnap.client.operations import (
     upload,
     warm_image,
 )
-from tvsnap.client.terminals import Terminal
+from tvsnap.client.terminals import Terminal, open_terminal
 from tvsnap.client.transport import PATIENCE, File, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
@@ -75,7 +75,7 @@ def connect(
     return client
 
 
-class Client(ClientBase):
+class Client(ClientBase["RemoteRollout"]):
     """A `Cache` elsewhere, and a context manager that ends its rollouts.
 
     Attributes:
@@ -180,7 +180,7 @@ class Client(ClientBase):
             StateLost: what kept the state is gone, and nothing else leads to it.
             Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
         """
-        return self.transport.terminal(target("states", state, "terminal", columns=columns, rows=rows))
+        return open_terminal(self.transport, target("states", state, "terminal", columns=columns, rows=rows))
 
     @overload
     def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks[RemoteSandbox]: ...
@@ -571,7 +571,7 @@ class RemoteSandbox(SandboxBase):
             columns: the width of the terminal in cells.
             rows: its height in cells.
         """
-        return self._transport.terminal(self._target("attach", columns=columns, rows=rows))
+        return open_terminal(self._transport, self._target("attach", columns=columns, rows=rows))
 
     def terminal(self) -> TerminalBytes:
         """Returns the bytes sent to the shell's terminal, and its size; see `Sandbox.terminal`."""

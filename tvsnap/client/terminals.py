@@ -2,119 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from typing import Any
 
-from tvsnap.client.transport import Connection
-from tvsnap.client.wire import LONGEST_HEAD, read_answer
-from tvsnap.wire.errors import Unreachable
-
-if TYPE_CHECKING:
-    from tvsnap.client.async_transport import AsyncConnection
-
-RESTARTS = 1012  # the status of the protocol with which a server ends what it has open
-LONGEST_MESSAGE = 65_536
-"""Bytes of keys that are sent at once."""
-
-
-class Frames:
-    """A WebSocket without input or output, as the one has it who opens it.
-
-    Attributes:
-        opening: what is to be sent first.
-        accepted: whether the server has joined it.
-        closed: whether it has ended.
-        code: with which status of the protocol.
-    """
-
-    def __init__(self, host: str, path: str, headers: Mapping[str, str]) -> None:
-        """
-        Args:
-            host: what the header Host says.
-            path: the path with its query.
-            headers: further headers.
-        """
-        from wsproto import ConnectionType, WSConnection
-        from wsproto.events import Request
-
-        named = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        self._connection = WSConnection(ConnectionType.CLIENT)
-        self.opening = self._connection.send(Request(host=host, target=path, extra_headers=named))
-        self.accepted = self.closed = False
-        self.code = 1011  # for a connection that breaks
-        self._status = 0
-        self._body = bytearray()
-        self._text = ""
-
-    def take(self, data: bytes) -> tuple[list[bytes | str], bytes]:
-        """Returns the messages in what has come, and what is to be sent for that; nothing at the end of the connection.
-
-        Raises:
-            TvsnapError, OSError: the server refuses the terminal.
-            ConnectionError: the connection was closed before the server has said anything.
-        """
-        from wsproto import events
-        from wsproto.utilities import RemoteProtocolError
-
-        if not data:
-            if not self.accepted:
-                raise ConnectionError("the connection was closed")
-            self.closed = True
-            return [], b""
-        messages: list[bytes | str] = []
-        reply = b""
-        try:
-            self._connection.receive_data(data)
-            for event in self._connection.events():
-                if isinstance(event, events.AcceptConnection):
-                    self.accepted = True
-                elif isinstance(event, events.RejectConnection):
-                    self._status = event.status_code
-                    if not event.has_body:
-                        self._refused()
-                elif isinstance(event, events.RejectData):
-                    self._body += event.data
-                    if len(self._body) > LONGEST_HEAD or event.body_finished:
-                        self._refused()
-                elif isinstance(event, events.BytesMessage):
-                    messages.append(bytes(event.data))
-                elif isinstance(event, events.TextMessage):
-                    self._text += event.data
-                    if event.message_finished:
-                        messages.append(self._text)
-                        self._text = ""
-                elif isinstance(event, events.Ping):
-                    reply += self._connection.send(event.response())
-                elif isinstance(event, events.CloseConnection):
-                    reply += self._connection.send(event.response())
-                    self.closed, self.code = True, event.code
-        except RemoteProtocolError:
-            if self.accepted:
-                raise ConnectionError("what came is no message of a WebSocket") from None
-            raise Unreachable("what answered has no terminals; is this the server's address?") from None
-        return messages, reply
-
-    def message(self, data: bytes | str) -> bytes:
-        """Returns a message as it is sent."""
-        from wsproto.events import Message
-
-        event: Any = Message(data=data)
-        return bytes(self._connection.send(event))
-
-    def goodbye(self) -> bytes:
-        """Returns what is sent before the connection is closed, where that is not done by the server."""
-        from wsproto.events import CloseConnection
-
-        if self.closed or not self.accepted:
-            return b""
-        self.closed = True
-        return bytes(self._connection.send(CloseConnection(code=1000)))
-
-    def _refused(self) -> None:
-        read_answer(self._status, bytes(self._body))
-        raise Unreachable("what answered has no terminals; is this the server's address?")
+from tvsnap.client.async_transport import AsyncConnection, AsyncTransport
+from tvsnap.client.frames import LONGEST_MESSAGE, RESTARTS, Frames
+from tvsnap.client.life import CALL_S
+from tvsnap.client.transport import Connection, Transport, Waiting
+from tvsnap.wire.errors import Busy
 
 
 class TerminalState:
@@ -310,3 +208,36 @@ class AsyncTerminal(TerminalState):
     async def _send(self, data: bytes) -> None:
         self._connection.writer.write(data)
         await self._connection.writer.drain()
+
+
+def open_terminal(transport: Transport, path: str) -> Terminal:
+    """Returns the terminal that is at a path of a server; it waits for a server that is busy.
+
+    Args:
+        transport: the server's.
+        path: the path with its query.
+
+    Raises:
+        TvsnapError, OSError: what the server says.
+        Unreachable: there is no server.
+    """
+    waiting = Waiting(transport.patience)
+    while True:
+        connection = transport.connect()
+        try:
+            return Terminal(connection, Frames(transport.address.authority, path, transport.headers))
+        except Busy as error:
+            time.sleep(waiting.pause_after(error))
+
+
+async def async_open_terminal(transport: AsyncTransport, path: str) -> AsyncTerminal:
+    """Returns the terminal that is at a path of a server; see `open_terminal`."""
+    blocking = transport.blocking
+    waiting = Waiting(blocking.patience)
+    while True:
+        connection = await transport.connect()
+        connection.watch(blocking.life, CALL_S)
+        try:
+            return await AsyncTerminal(connection, Frames(blocking.address.authority, path, blocking.headers)).open()
+        except Busy as error:
+            await asyncio.sleep(waiting.pause_after(error))

@@ -24,8 +24,6 @@ from tvsnap.wire.tcp import notice_loss
 if TYPE_CHECKING:
     import ssl  # which takes long to be imported, and few need
 
-    from tvsnap.client.terminals import Terminal
-
 T = TypeVar("T")
 File = Union[str, "os.PathLike[str]"]
 CA_VARIABLE, CERTIFICATE_VARIABLE = "TVSNAP_CA", "TVSNAP_CERTIFICATE"
@@ -499,7 +497,7 @@ class Transport:
     def stream(self, method: str, path: str, body: Any = None) -> Iterator[Iterator[bytes]]:
         """A block with the body of an answer, in pieces, on a connection of its own."""
         data = None if body is None else json_bytes(body)
-        connection = self._connect()
+        connection = self.connect()
         connection.limit = SHORT_S if method == "GET" else CALL_S
         try:
             head = connection.exchange(request_bytes(method, path, self._address, self._headers, data))
@@ -508,23 +506,6 @@ class Transport:
             yield connection.pieces(head)
         finally:
             connection.close()
-
-    def terminal(self, path: str) -> Terminal:
-        """Returns the terminal that is at a path; it waits for a server that is busy.
-
-        Raises:
-            TvsnapError, OSError: what the server says.
-            Unreachable: there is no server.
-        """
-        from tvsnap.client.terminals import Frames, Terminal
-
-        waiting = Waiting(self._patience)
-        while True:
-            connection = self._connect()
-            try:
-                return Terminal(connection, Frames(self._address.authority, path, self._headers))
-            except Busy as error:
-                time.sleep(waiting.pause_after(error))
 
     @contextlib.contextmanager
     def download(self, path: str) -> Iterator[IO[bytes]]:
@@ -552,7 +533,7 @@ class Transport:
         """
 
         def send() -> None:
-            connection = self._connect()
+            connection = self.connect()
             try:
                 head = connection.exchange(
                     request_bytes("PUT", path, self._address, self._headers, None, length), pieces()
@@ -570,7 +551,7 @@ class Transport:
         for connection in idle:
             connection.close()
 
-    def _connect(self) -> Connection:
+    def connect(self) -> Connection:
         """Returns a new connection."""
         self.check()
         return Connection(self._address, self._tls, self.life)
@@ -599,7 +580,7 @@ class Transport:
         self.check()
         with self._lock:
             connection = self._idle.pop() if self._idle else None
-        connection = connection or self._connect()
+        connection = connection or self.connect()
         connection.limit = limit
         try:
             yield connection

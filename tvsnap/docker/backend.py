@@ -20,7 +20,7 @@ from tvsnap.docker.engine import Engine, EngineTimeout, EngineUnavailable, home_
 from tvsnap.docker.files import Files, InnerFiles, OuterFiles
 from tvsnap.docker.images import EngineImages
 from tvsnap.docker.inside import list_inside
-from tvsnap.docker.sandbox import DockerSandbox
+from tvsnap.docker.sandbox import DockerSandbox, Resources
 from tvsnap.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.docker.taking import Taker
 from tvsnap.guest.protocol import Guest
@@ -38,13 +38,14 @@ from tvsnap.model.errors import (
 )
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
-from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
-from tvsnap.sandboxes import observing
-from tvsnap.sandboxes.criu import directory_times, refusals
+from tvsnap.model.observations import Captures, ReapReport
+from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.fixed import Clock, is_fixed, page
+from tvsnap.sandboxes.kernel import inheritance
+from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.processes import inheritance
+from tvsnap.sandboxes.repairs import directory_times
 from tvsnap.sandboxes.shell.image import ShellImage, restore
 
 _USUAL_RUNTIMES = ("runc", "crun")
@@ -182,7 +183,15 @@ class DockerBackend:
         id = f"{self._owner}.{next(self._numbers)}"
         container = self.containers.create(id, image, reference, limits, bare=snapshot is not None)
         try:
-            sandbox = DockerSandbox(id, image, limits, self, container, reference, depth)
+            sandbox = DockerSandbox(
+                Resources(id, image, limits, container, reference, depth),
+                self.containers,
+                self.gateway,
+                files=self._files,
+                baseline=self._baseline,
+                checkpoint=self._taker.take,
+                on_close=self._forget,
+            )
         except BaseException:
             self.containers.remove(container)
             raise
@@ -195,7 +204,7 @@ class DockerBackend:
             sandbox.close()
             raise
 
-    def files(self, sandbox: DockerSandbox) -> Files:
+    def _files(self, sandbox: DockerSandbox) -> Files:
         """Returns the way to access a sandbox's files."""
         its = weakref.WeakMethod(sandbox.guest)  # the sandbox has what this returns, and would be freed late
 
@@ -211,7 +220,7 @@ class DockerBackend:
         created = self.containers.created(sandbox.container)
         return InnerFiles(guest, created, sandbox.image.hostname)
 
-    def baseline(self, image: Image) -> Mapping[str, observing.Entry]:
+    def _baseline(self, image: Image) -> Mapping[str, observing.Entry]:
         """Returns the files of an image by path, as seen in a fresh sandbox."""
         if image.digest not in self._baselines:
             sandbox = self.start(image, Limits())
@@ -221,11 +230,7 @@ class DockerBackend:
                 sandbox.close()
         return self._baselines[image.digest]
 
-    def checkpoint(self, sandbox: DockerSandbox) -> SnapshotInfo:
-        """See `Sandbox.checkpoint`; `ProcessesDisturbed` means that the sandbox must not go on."""
-        return self._taker.take(sandbox)
-
-    def forget(self, sandbox: DockerSandbox) -> None:
+    def _forget(self, sandbox: DockerSandbox) -> None:
         """Removes a sandbox that has ended from the list."""
         with self._lock:
             self._sandboxes.pop(sandbox.id, None)

@@ -42,7 +42,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed, left_its_code, read_log
 from tvsnap.sandboxes.fixed import SIZE
-from tvsnap.sandboxes.processes.procfs import inner_pid
+from tvsnap.sandboxes.kernel.procfs import inner_pid
 
 _CAPABILITIES = [
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW",

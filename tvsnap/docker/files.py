@@ -31,9 +31,11 @@ from tvsnap.images.rootfs import HOSTS
 from tvsnap.model.errors import NotCheckpointable, SandboxDied
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Service
-from tvsnap.sandboxes import digest, file_times, observing, paths
-from tvsnap.sandboxes.digest import Contents
-from tvsnap.sandboxes.processes.observe import files_fingerprints
+from tvsnap.sandboxes import file_times
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.looks import digest, observing
+from tvsnap.sandboxes.looks.digest import Contents
+from tvsnap.sandboxes.looks.observe import files_fingerprints
 from tvsnap.sandboxes.sealing import DISK_ERRORS
 
 _DIRECTORY_TIMES = "/run/tvsnap/times"

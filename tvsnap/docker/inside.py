@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tvsnap.guest.protocol import INIT, Guest
-from tvsnap.sandboxes import looks, observing
+from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.looks import observing
 
 TIMEOUT = 60.0  # seconds
 MOST = observing.MOST_RECORDS  # bytes of output at most
@@ -23,11 +24,11 @@ def run_tool(guest: Guest, *arguments: str, user: str = "root") -> bytes:
         SandboxDied: it has ended.
         NotSeen: the program failed, or was too slow: other programs in the container may be in its way.
     """
-    looks.go_on()
-    command = [INIT, "within", str(looks.seconds()), *arguments]
+    allowance.go_on()
+    command = [INIT, "within", str(allowance.seconds()), *arguments]
     outcome = guest.execute(command, timeout=TIMEOUT, limit=MOST, user=user)
     if outcome.exit_code != 0 or outcome.truncated:
-        raise looks.NotSeen(
+        raise allowance.NotSeen(
             f"looking into a sandbox failed ({' '.join(arguments)}): {outcome.output[-500:].decode(errors='replace')}"
         )
     return outcome.output

@@ -23,8 +23,9 @@ from typing import IO, Any
 from tvsnap.host.libc import closing
 from tvsnap.images import archives
 from tvsnap.model.errors import InfrastructureError
-from tvsnap.sandboxes import observing, paths
-from tvsnap.sandboxes.observing import Entry
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.looks import observing
+from tvsnap.sandboxes.looks.observing import Entry
 
 _KEPT_BY_COMMIT = ("trusted.", "security.")
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602

@@ -13,8 +13,8 @@ from tvsnap.docker.snapshot_store import LENT, LINKS, TIMES
 from tvsnap.guest.protocol import INIT, Guest
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import observing
 from tvsnap.sandboxes.criu import refusals
+from tvsnap.sandboxes.looks import observing
 
 
 def note_lent(guest: Guest, paths: Iterable[str], directory: Path) -> None:

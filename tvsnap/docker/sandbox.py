@@ -9,11 +9,14 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from tvsnap.docker.containers import Containers
+from tvsnap.docker.files import Files
 from tvsnap.docker.inside import list_inside, run_tool
 from tvsnap.docker.layers import flattened
 from tvsnap.guest.actions import exclusive
@@ -31,18 +34,17 @@ from tvsnap.model.errors import (
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
-from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import file_times, looks, observing, process_report, shell_report
+from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.kernel import allowance, process_report
+from tvsnap.sandboxes.looks import activity, connections, observing
+from tvsnap.sandboxes.looks import digest as digests
+from tvsnap.sandboxes.looks.activity import Unrest
+from tvsnap.sandboxes.looks.rewind import Rewindable
+from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.sandbox import Networked
-from tvsnap.sandboxes.processes import activity, connections
-from tvsnap.sandboxes.processes.activity import Unrest
-from tvsnap.sandboxes.processes.rewind import Rewindable
-from tvsnap.sandboxes.processes.time_wait import Closed, TimeWaits
-
-if TYPE_CHECKING:
-    from tvsnap.docker.backend import DockerBackend
+from tvsnap.sandboxes.repairs.time_wait import Closed, TimeWaits
 
 _IN_MEMORY = ("/dev", "/dev/shm", "/dev/mqueue")
 """Mounts of the runtime that commands may write to; a checkpoint contains them and a commit does not."""
@@ -56,27 +58,68 @@ _PRELOAD = PRELOAD.lstrip("/")
 _NOT_ARCHIVED = re.compile(r"(proc|sys|dev)/.+|run/tvsnap(/.*)?|(.*/)?\.wh\..*", re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a sandbox has of the engine, reserved before its processes start.
+
+    Attributes:
+        id: the sandbox's name.
+        image: its image.
+        limits: what it may use.
+        container: its container's id.
+        reference: the engine's image that the container is made of.
+        depth: the number of that image's layers.
+    """
+
+    id: str
+    image: Image
+    limits: Limits
+    container: str
+    reference: str
+    depth: int
+
+
 class DockerSandbox(Networked, Rewindable):
     """A container of the engine."""
 
     def __init__(
-        self, id: str, image: Image, limits: Limits, backend: DockerBackend, container: str, reference: str, depth: int
+        self,
+        resources: Resources,
+        containers: Containers,
+        gateway: Gateway,
+        *,
+        files: Callable[[DockerSandbox], Files],
+        baseline: Callable[[Image], Mapping[str, observing.Entry]],
+        checkpoint: Callable[[DockerSandbox], SnapshotInfo],
+        on_close: Callable[[DockerSandbox], None],
     ) -> None:
-        """Takes over a container that is about to run, of an image (`reference`) with so many layers (`depth`)."""
-        self.id = id
-        self.image = image
-        self.limits = limits
-        self.container = container
-        self.reference = reference
-        self.depth = depth
-        self._backend = backend
-        self.gateway = backend.gateway
-        self._containers = backend.containers
+        """Takes over a container that is about to run.
+
+        Args:
+            resources: the container, and what it is made of.
+            containers: has the container.
+            gateway: its way to the network.
+            files: returns the way to access a sandbox's files; called once, before the container runs.
+            baseline: returns the files of an image by path, as seen in a fresh sandbox.
+            checkpoint: takes a snapshot of it; see `Sandbox.checkpoint`. ProcessesDisturbed ends the sandbox.
+            on_close: is called once it has ended.
+        """
+        self.id = resources.id
+        self.image = resources.image
+        self.limits = resources.limits
+        self.container = resources.container
+        self.reference = resources.reference
+        self.depth = resources.depth
+        self.gateway = gateway
+        self._containers = containers
+        self._baseline = baseline
+        self._checkpoint = checkpoint
+        self._on_close = on_close
         self._closing = threading.Lock()
         self._closed = False
         super().__init__()
         self._init = 0  # its PID 1 as seen by this machine; 0 if out of reach
-        self._image_tree = observing.ImageTree(*image.layers)
+        self._image_tree = observing.ImageTree(*self.image.layers)
         self._contents = digests.Contents()
         self._reports = shell_report.ShellReports()
         self._time_waits: TimeWaits | None = None  # None if out of reach
@@ -85,7 +128,7 @@ class DockerSandbox(Networked, Rewindable):
         self._lent: Mapping[str, str] = {}
         self.clock: Clock | None = None  # its own, if its image sets one
         self._in_memory = self._startup = ""
-        self.files = backend.files(self)
+        self.files = files(self)
 
     def begin(self, *, fresh: bool, empty_memory: bool = True, closed: tuple[Closed, ...] = ()) -> None:
         """Records its initial state where no commit reaches; called when it runs, before any command.
@@ -194,7 +237,7 @@ class DockerSandbox(Networked, Rewindable):
     @exclusive
     def changes(self) -> Mapping[str, FileChange]:
         self.guest()
-        before = dict(self._backend.baseline(self.image))
+        before = dict(self._baseline(self.image))
         untouched = set(self.files.lent).difference(self.changed_lent_files())
         found: dict[str, FileChange] = {}
         for entry in list_inside(self.guest(), "/"):
@@ -211,8 +254,8 @@ class DockerSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self.with_connections(lambda: self._observe(service))
-        except (SandboxRefused, looks.NotSeen) as lack:  # the former: no process of ours can be started in it
-            return looks.unseen(str(lack))
+        except (SandboxRefused, allowance.NotSeen) as lack:  # the former: no process of ours can be started in it
+            return allowance.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
         dump, info = self.guest().report()
@@ -253,7 +296,7 @@ class DockerSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self._digest_of_all()
-        except looks.NotSeen:
+        except allowance.NotSeen:
             return None
 
     def file_times(self, since: int) -> dict[str, int]:
@@ -321,7 +364,7 @@ class DockerSandbox(Networked, Rewindable):
     def checkpoint(self) -> SnapshotInfo:
         try:
             with self._looks.one():
-                return self._backend.checkpoint(self)
+                return self._checkpoint(self)
         except SandboxRefused as refusal:
             raise NotCheckpointable(str(refusal)) from refusal
         except ProcessesDisturbed as error:
@@ -353,7 +396,7 @@ class DockerSandbox(Networked, Rewindable):
         self.gateway.close_way(self.id)
         with contextlib.suppress(InfrastructureError):  # if the engine is gone, the container is reaped later
             self._containers.remove(self.container)
-        self._backend.forget(self)
+        self._on_close(self)
 
     def _startup_file(self) -> str:
         return str([entry for entry in list_inside(self.guest(), "/etc") if entry.path == _STARTUP_FILE])

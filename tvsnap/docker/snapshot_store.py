@@ -31,9 +31,9 @@ from tvsnap.docker.engine import Engine, EngineTimeout
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
 from tvsnap.sandboxes.fixed import StoppedClock
-from tvsnap.sandboxes.processes.time_wait import Closed
+from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
+from tvsnap.sandboxes.repairs.time_wait import Closed
 from tvsnap.sandboxes.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json
 
 REPOSITORY = "tvsnap/snapshot"

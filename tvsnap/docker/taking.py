@@ -16,10 +16,11 @@ from tvsnap.docker.snapshot_store import CRIU, SHELL, Manifest, SnapshotStore, U
 from tvsnap.host import attempts
 from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes import looks
-from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity
+from tvsnap.sandboxes.criu import cut_short, fidelity
 from tvsnap.sandboxes.criu.excess import refuse_excess
-from tvsnap.sandboxes.processes import activity
+from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.looks import activity
+from tvsnap.sandboxes.repairs import directory_times
 from tvsnap.sandboxes.shell import image as shell_image
 
 PAUSES = (0.05, 0.2)
@@ -133,12 +134,12 @@ class Taker:
         depth = sandbox.depth + 1
         if depth <= MAX_DEPTH:
             sandbox.files.distinguish(unfinished)
-            with looks.uncounted():
+            with allowance.uncounted():
                 self.snapshots.commit(unfinished, sandbox.container, sandbox.image.digest)
             sandbox.files.mend(unfinished)
             return depth, self._size(unfinished.reference) - self._size(sandbox.reference)
         export = self.containers.export(sandbox.container)
-        with flattened(export, sandbox.files.all()) as stream, looks.uncounted():
+        with flattened(export, sandbox.files.all()) as stream, allowance.uncounted():
             self.snapshots.put(unfinished, stream, sandbox.image.digest)
         return 1, self._size(unfinished.reference)
 

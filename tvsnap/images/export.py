@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
+from tvsnap.images.architecture import this_architecture
 from tvsnap.images.layout import BLOBS, INDEX_FILE, LAYOUT_FILE, Blob, Layout
-from tvsnap.images.oci import this_architecture
 from tvsnap.model.errors import UsageError
 
 Format = Literal["docker", "oci"]

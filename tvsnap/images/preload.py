@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tvsnap.images.architecture import this_architecture
 from tvsnap.images.errors import BuildStepFailed
-from tvsnap.images.oci import this_architecture
 from tvsnap.images.rootfs import read_text, resolve_inside, write_file
 
 LIBRARY = "/run/tvsnap/fixed.so"

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError
-from tvsnap.sandboxes import looks, paths
-from tvsnap.sandboxes.observing import Entry
+from tvsnap.sandboxes.kernel import allowance, paths
+from tvsnap.sandboxes.looks.observing import Entry
 
 _CLOCK_REALTIME_COARSE = 5
 """Linux's clock of files' times (clock_gettime(2)), for which Python has no name."""
@@ -37,7 +37,7 @@ def failures_told() -> Iterator[None]:
     """Turns errors while times are read or set into InfrastructureError: not all files could be inspected."""
     try:
         yield
-    except (looks.NotSeen, OSError) as error:
+    except (allowance.NotSeen, OSError) as error:
         raise InfrastructureError(f"files could not be given the times of when they were written: {error}") from error
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from tvsnap.guest.protocol import FIXED
 from tvsnap.host.libc import closing
 from tvsnap.model.images import UID_BASE, Image
-from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.kernel import paths
 
 SIZE = 65536  # bytes of the file, whatever its content: processes in a snapshot have it mapped (page.c)
 _HEAD, _SPAN = struct.Struct("<IIQQQ"), struct.Struct("<qq")

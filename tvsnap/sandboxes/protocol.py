@@ -292,7 +292,7 @@ class Sandbox(Protocol):
         target, extended attributes and content; the shell by its report on itself and by its open files. State that
         cannot be inspected, such as the memory of processes beyond PID 1 and the idle shell, makes it None. It does not
         depend on the backend, on when or how often a history was executed, or on whether the sandbox was forked. See
-        `tvsnap.sandboxes.digest`.
+        `tvsnap.sandboxes.looks.digest`.
         """
 
     def settle(self, *, changed: bool) -> None:

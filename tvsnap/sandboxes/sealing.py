@@ -21,7 +21,7 @@ from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.calls import canonical_json
 from tvsnap.model.errors import SnapshotUnusable
-from tvsnap.sandboxes.looks import go_on
+from tvsnap.sandboxes.kernel.allowance import go_on
 
 _CHUNK = 1 << 20
 _SMALL = 16384

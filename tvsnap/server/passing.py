@@ -17,7 +17,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tvsnap.client.async_transport import AsyncConnection
-from tvsnap.client.terminals import AsyncTerminal, Frames
+from tvsnap.client.frames import Frames
+from tvsnap.client.terminals import AsyncTerminal
 from tvsnap.client.wire import LONGEST_HEAD, parse_head
 from tvsnap.model.errors import TvsnapError
 from tvsnap.server.events import LISTENING

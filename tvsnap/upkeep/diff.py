@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process
-from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.observing import KINDS
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.looks.observing import KINDS
 from tvsnap.sandboxes.protocol import Sandbox
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tvsnap.host.contents import Contents
 from tvsnap.host.memory import proportional
 from tvsnap.images import ImageStore
 from tvsnap.model.observations import ReapReport
-from tvsnap.sandboxes import paths
+from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.protocol import Backend
 
 

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from tvsnap.images.architecture import this_architecture
 from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
 from tvsnap.images.build.certificates import lend, step_variables, take_back
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
+from tvsnap.images.build.oci import unpack_oci
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside
 from tvsnap.images.build.services import BuiltService, add_program, join, main_program, names_of, port_conflicts
 from tvsnap.images.build.steps import Steps
@@ -34,7 +36,6 @@ from tvsnap.images.descriptions.spec import (
 from tvsnap.images.errors import BuildStepFailed, ImageSpecError
 from tvsnap.images.layers import Below, subtract
 from tvsnap.images.loaders import ImageLoader, Loaded, loader
-from tvsnap.images.oci import this_architecture, unpack_oci
 from tvsnap.images.preload import preload, without_preload
 from tvsnap.images.progress import BuildProgress
 from tvsnap.images.rootfs import (

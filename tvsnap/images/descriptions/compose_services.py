@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose import HARNESS, Service, Strings
+from tvsnap.images.descriptions.compose_service import HARNESS, Service, Strings
 from tvsnap.images.descriptions.config import health_test
 from tvsnap.images.descriptions.service_spec import MAIN, ServiceSettings
 from tvsnap.images.descriptions.spec import NAME, Base, DockerImageBase, ImageBase, ImageSpec
@@ -275,8 +275,18 @@ def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place
 # -- image.yaml ------------------------------------------------------------------------------------------------------
 
 
-def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
-    """Reads the key `services` of image.yaml; returns the fields of the spec that follow from it."""
+Load = Callable[[Path, Sequence[Path]], ImageSpec]
+"""Reads an image.yaml; see `image_yaml.load_image_yaml`."""
+
+
+def read_services(said: object, info: ValidationInfo, load: Load) -> dict[str, Any]:
+    """Reads the key `services` of image.yaml; returns the fields of the spec that follow from it.
+
+    Args:
+        said: the value of the key.
+        info: the context of the check.
+        load: reads the image.yaml of a service that has one of its own.
+    """
     place = values.place_of(info)
     if not isinstance(said, dict) or not said:
         raise ValueError(f"must be a mapping of names to services, not {values.kind(said)}")
@@ -298,7 +308,7 @@ def read_services(said: object, info: ValidationInfo) -> dict[str, Any]:
         base = bases[name] or member.build
         if base is None:
             raise values.wrong_key(name, "needs build, image or docker_image")
-        spec = _made_from(f"{place.folder.name}.{name}", base, place)
+        spec = _made_from(f"{place.folder.name}.{name}", base, place, load)
         services.append((_with_member(spec, name, member, its), member.settings(name, volumes)))
     if not services:
         raise ValueError("names no service beside the main one")
@@ -329,11 +339,9 @@ def _take_base(name: str, said: dict[str, Any], place: values.Place) -> Base | P
     return None
 
 
-def _made_from(name: str, base: Base | Path, place: values.Place) -> ImageSpec:
+def _made_from(name: str, base: Base | Path, place: values.Place, load: Load) -> ImageSpec:
     if isinstance(base, Path):
-        from tvsnap.images.descriptions.image_yaml import load_image_yaml  # which reads services by this module
-
-        spec = load_image_yaml(base, place.allow)
+        spec = load(base, place.allow)
         if spec.services:
             raise ValueError(f"{base}: a service cannot have services of its own")
         return replace(spec, is_service=True)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from tvsnap.images.descriptions import values
-from tvsnap.images.descriptions.compose import HARNESS, find_compose, with_compose
+from tvsnap.images.descriptions.compose import find_compose, with_compose
+from tvsnap.images.descriptions.compose_service import HARNESS
 from tvsnap.images.descriptions.document import load_toml
 from tvsnap.images.descriptions.spec import (
     Base,

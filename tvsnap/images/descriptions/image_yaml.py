@@ -18,6 +18,8 @@ from pydantic import (
 )
 
 from tvsnap.images.descriptions import spec
+from tvsnap.images.descriptions.compose_services import read_services
+from tvsnap.images.descriptions.dockerfile_part import DockerfilePart, Variables
 from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.values import (
     UNSAID,
@@ -110,10 +112,6 @@ def _not_empty(command: str) -> str:
 
 Name = Annotated[str, word(spec.NAME, spec.NAME_RULE)]
 Package = Annotated[str, word("[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?", "a package's name")]
-Variables = dict[
-    Annotated[str, word("[A-Za-z_][A-Za-z0-9_]*", "a variable's name of letters, digits and _")],
-    Annotated[Text, must_be("a string (in quotes)")],
-]
 
 
 class _Debian(Part):
@@ -125,30 +123,6 @@ class _Oci(Part):
     short = "path"
     path: Annotated[Path, existing(_OCI, _is_there, allow=True)] = Field(description=_OCI)
     tag: Text = UNSAID
-
-
-class DockerfilePart(Part):
-    """A Dockerfile and the parameters of its build."""
-
-    short = "path"
-    context: Annotated[Path, existing("a folder", Path.is_dir)] = UNSAID
-    path: Annotated[Path, existing("a Dockerfile", Path.is_file)] = Field(
-        description="the Dockerfile, or context, the folder that has one"
-    )
-    args: Variables = UNSAID
-    target: Text = UNSAID
-
-    @model_validator(mode="before")
-    @classmethod
-    def has_a_dockerfile(cls, value: Any) -> Any:
-        """Completes a context by the Dockerfile in it."""
-        if isinstance(value, dict) and isinstance(context := value.get("context"), str):
-            return {"path": str(Path(context, "Dockerfile")), **value}
-        return value
-
-    def said(self) -> dict[str, Any]:
-        """See `Part.said`."""
-        return {"context": self.path.parent, **super().said()}
 
 
 class _DockerImage(Part):
@@ -204,9 +178,7 @@ def _network(said: Any) -> Network:
 
 
 def _services(said: object, info: ValidationInfo) -> dict[str, Any]:
-    from tvsnap.images.descriptions.compose_services import read_services  # which builds on this module
-
-    return read_services(said, info)
+    return read_services(said, info, load_image_yaml)
 
 
 class _Spec(Part):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tvsnap.images.descriptions.compose import HARNESS, find_compose, with_compose
+from tvsnap.images.descriptions.compose import find_compose, with_compose
+from tvsnap.images.descriptions.compose_service import HARNESS
 from tvsnap.images.descriptions.document import load_yaml
 from tvsnap.images.descriptions.spec import DockerfileBase, ImageSpec, name_from
 from tvsnap.images.descriptions.values import Loose, Place, Seconds, read

@@ -289,7 +289,7 @@ class Criu:
         options.file_locks = True
         options.manage_cgroups_mode = _CGROUPS_IGNORE
         options.ghost_limit = _GHOST_LIMIT
-        # Connections are left alone in a dump, and restored as unconnected sockets; see processes/tcp.py.
+        # Connections are left alone in a dump, and restored as unconnected sockets; see repairs/tcp.py.
         options.tcp_close = True
         options.tcp_skip_in_flight = True
         options.external.extend(external)

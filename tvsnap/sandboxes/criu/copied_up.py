@@ -14,8 +14,8 @@ from contextlib import ExitStack, suppress
 
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.processes.procfs import describe, parts
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.kernel.procfs import describe, parts
 
 _ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
 """Attributes of files that overlayfs has copied up; newly created files lack them."""

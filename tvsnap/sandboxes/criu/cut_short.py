@@ -12,8 +12,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 
-from tvsnap.sandboxes.processes.procfs import describe, head
-from tvsnap.sandboxes.processes.waits import call_of
+from tvsnap.sandboxes.kernel.procfs import describe, head
+from tvsnap.sandboxes.looks.waits import call_of
 
 _WHOLE = 4096
 """Bytes that are written atomically (PIPE_BUF)."""

@@ -23,11 +23,11 @@ from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.model.limits import Limits
-from tvsnap.sandboxes.looks import NotSeen, go_on
-from tvsnap.sandboxes.processes import procfs
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.namespaces import in_namespace_of
-from tvsnap.sandboxes.processes.procfs import describe, head, lines
+from tvsnap.sandboxes.kernel import procfs
+from tvsnap.sandboxes.kernel.allowance import NotSeen, go_on
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.namespaces import in_namespace_of
+from tvsnap.sandboxes.kernel.procfs import describe, head, lines
 
 MOST_MAPPINGS = 50_000
 """CRIU takes some 20 to 50 µs for each while all processes are frozen, and as long again in a fork."""

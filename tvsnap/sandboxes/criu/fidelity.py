@@ -28,11 +28,10 @@ from pathlib import Path
 
 from tvsnap.host.libc import closing, libc
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import paths
 from tvsnap.sandboxes.criu.copied_up import MappedFiles
 from tvsnap.sandboxes.criu.excess import objects
-from tvsnap.sandboxes.processes import socket_options, timers
-from tvsnap.sandboxes.processes.borrowing import (
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.kernel.borrowing import (
     borrowed,
     events,
     file_of,
@@ -41,8 +40,10 @@ from tvsnap.sandboxes.processes.borrowing import (
     sends_packets,
     takes_output,
 )
-from tvsnap.sandboxes.processes.procfs import DELETED, deleted_mappings, describe, head, lines, stat_fields, status
-from tvsnap.sandboxes.processes.unseen import pending_signals
+from tvsnap.sandboxes.kernel.procfs import DELETED, deleted_mappings, describe, head, lines, stat_fields, status
+from tvsnap.sandboxes.looks import timers
+from tvsnap.sandboxes.looks.unseen import pending_signals
+from tvsnap.sandboxes.repairs import socket_options
 
 _SIGCHLD = 17
 _STOP = 1 << signal.SIGSTOP - 1
@@ -91,7 +92,7 @@ class Keeps:
         roots: Unix sockets of a process with its own root directory.
         locks: locks of fcntl on files that are mapped, too.
         timers: the exact time of a timerfd that was set with TFD_TIMER_ABSTIME.
-        settings: CPU affinity of threads, and what `processes/settings.py` saves.
+        settings: CPU affinity of threads, and what `repairs/settings.py` saves.
         options: a list to which the socket options to restore are added; None if they are not restored.
     """
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tvsnap.sandboxes.processes.procfs import describe, lines, status
+from tvsnap.sandboxes.kernel.procfs import describe, lines, status
 
 _LISTENING = "0A"
 _TERMINAL_STOPS = {"21": "read from", "22": "write to or change"}

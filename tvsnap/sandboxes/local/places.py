@@ -18,8 +18,8 @@ from pathlib import Path
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.processes.procfs import read
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.kernel.procfs import read
 
 _MOST_NAMES = 1_000_000
 _MOST_CHANGED = 100_000

@@ -13,10 +13,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 from tvsnap.guest.actions import exclusive
 from tvsnap.guest.protocol import CONTROL, Guest, GuestInfo
@@ -25,25 +24,21 @@ from tvsnap.host.load import Load, LoadGauge
 from tvsnap.host.memory import proportional
 from tvsnap.images.preload import PRELOAD
 from tvsnap.model.errors import InfrastructureError, SandboxDied
-from tvsnap.model.images import Image
-from tvsnap.model.limits import Limits
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
-from tvsnap.sandboxes import digest as digests
-from tvsnap.sandboxes import file_times, looks, observing, paths, shell_report
+from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
 from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.kernel import allowance, paths, procfs
+from tvsnap.sandboxes.kernel.process_report import ShellHold
 from tvsnap.sandboxes.local import syscalls
-from tvsnap.sandboxes.local.cgroups import Cgroup
 from tvsnap.sandboxes.local.places import Places
+from tvsnap.sandboxes.local.pool import Pool, Resources
+from tvsnap.sandboxes.looks import activity, observe, observing
+from tvsnap.sandboxes.looks import digest as digests
+from tvsnap.sandboxes.looks.rewind import Rewindable
+from tvsnap.sandboxes.looks.seen_files import Look, SeenFiles
 from tvsnap.sandboxes.network.sandbox import Networked
-from tvsnap.sandboxes.process_report import ShellHold
-from tvsnap.sandboxes.processes import activity, observe, procfs
-from tvsnap.sandboxes.processes.rewind import Rewindable
-from tvsnap.sandboxes.processes.time_wait import TimeWaits
-from tvsnap.sandboxes.seen_files import Look, SeenFiles
-
-if TYPE_CHECKING:
-    from tvsnap.sandboxes.local.backend import LocalBackend
+from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 
 _START_TIMEOUT = 20.0
 _DYING = 1.0
@@ -81,40 +76,17 @@ class _Sight(NamedTuple):
     entries: list[observing.Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """A sandbox's resources on this machine, reserved before its processes start.
-
-    Attributes:
-        id: the sandbox's name.
-        image: its image.
-        limits: what it may use.
-        layer: directory with the writable layer (`upper`, `work`).
-        cgroup: its control groups.
-        own_users: the first of the host's user ids that only this sandbox has; None if it has none.
-        origin: the snapshot that it is forked from; empty if it is started afresh.
-        errors: the disk's error count before it was made.
-    """
-
-    id: str
-    image: Image
-    limits: Limits
-    layer: Path
-    cgroup: Cgroup
-    own_users: int | None
-    origin: str
-    errors: int
-
-
 class LocalSandbox(Networked, Rewindable):
     """A process tree in its own namespaces, on an overlay of the image and a writable layer in the pool."""
 
     def __init__(
         self,
         resources: Resources,
-        owner: LocalBackend,
+        pool: Pool,
         init: int,
         *,
+        checkpoint: Callable[[LocalSandbox], SnapshotInfo],
+        on_close: Callable[[LocalSandbox], None],
         tree: observing.ImageTree,
         contents: digests.Contents,
         look: Look | None,
@@ -126,8 +98,10 @@ class LocalSandbox(Networked, Rewindable):
 
         Args:
             resources: the sandbox's resources.
-            owner: its backend.
+            pool: has reserved them.
             init: process id of its PID 1, a child of this process.
+            checkpoint: takes a snapshot of it; see `Sandbox.checkpoint`. ProcessesDisturbed ends the sandbox.
+            on_close: is called once it has ended.
             tree: the image's files below the writable layer.
             contents: what is known of its files' contents.
             look: the last look at the files of its snapshot, if it was forked.
@@ -143,16 +117,17 @@ class LocalSandbox(Networked, Rewindable):
         self.own_users = resources.own_users
         self.origin = resources.origin
         self.dumped = resources.origin  # the last snapshot of its processes, or of those that they were forked from
-        self.errors = resources.errors
         self.init = init
         self.contents = contents
         self.time_waits = time_waits
         self.clock = clock
         self.places = places
-        self.looked = time.monotonic()  # when `machine_fault` was last called
-        self.gateway = owner.gateway
+        self.gateway = pool.gateway
+        self._looked = time.monotonic()  # when `machine_fault` was last called
         self._resources = resources
-        self._owner = owner
+        self._pool = pool
+        self._checkpoint = checkpoint
+        self._on_close = on_close
         self._tree = tree
         self._watch = activity.Watch(self.cgroup.pids, init, time_waits.passing)
         super().__init__()
@@ -201,8 +176,8 @@ class LocalSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self.with_connections(lambda: self._observe(service))
-        except looks.NotSeen as lack:
-            return looks.unseen(str(lack))
+        except allowance.NotSeen as lack:
+            return allowance.unseen(str(lack))
 
     def _observe(self, service: Service) -> Observation:
         self._sight, guest = None, self.guest()
@@ -221,7 +196,7 @@ class LocalSandbox(Networked, Rewindable):
         entries = self._files.seen
         if alone and not serving and not look.active and hold is not None and entries is not None:
             self._sight = _Sight(guest, guest.requests, reported, shell, hold, entries)
-        self._owner.keep_limit(self)
+        self._pool.keep_limit(self._resources)
         return Observation(
             files=files,
             processes=f"{processes} {look.passing}",
@@ -239,7 +214,7 @@ class LocalSandbox(Networked, Rewindable):
         try:
             with self._looks.one():
                 return self._digest()
-        except looks.NotSeen:
+        except allowance.NotSeen:
             return None
 
     def _digest(self) -> str | None:
@@ -361,7 +336,8 @@ class LocalSandbox(Networked, Rewindable):
         return image
 
     def machine_fault(self, said: str) -> str | None:
-        return self._owner.machine_fault(self, said)
+        looked, self._looked = self._looked, time.monotonic()
+        return self._pool.machine_fault(self._resources, looked, said)
 
     def load(self) -> Load:
         return self._gauge.read()
@@ -370,7 +346,7 @@ class LocalSandbox(Networked, Rewindable):
     def checkpoint(self) -> SnapshotInfo:
         try:
             with self._looks.one():
-                return self._owner.checkpoint(self)
+                return self._checkpoint(self)
         except ProcessesDisturbed as error:
             self.close()
             raise SandboxDied(f"sandbox {self.id} was ended over a checkpoint ({error})") from error
@@ -414,7 +390,8 @@ class LocalSandbox(Networked, Rewindable):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.init, 0)
         self.cgroup.destroy()
-        self._owner.discard(self._resources)
+        self._on_close(self)
+        self._pool.take_back(self._resources)
 
     def _connect(self) -> Guest:
         """Connects to the socket on which PID 1 itself listens, not to one in its place."""

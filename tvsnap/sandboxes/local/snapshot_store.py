@@ -1,4 +1,4 @@
-"""Stores snapshots on disk: takes them of sandboxes, with processes or of an idle shell, and reads them.
+"""Stores snapshots on disk, and reads them.
 
 A snapshot is a directory with `files`, a copy of the sandbox's writable layer; `criu`, CRIU's dump, or `shell.json`, an
 idle shell; and `manifest.json`, which exists only if all else does. It is written under another name, then renamed.
@@ -24,25 +24,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tvsnap.host import native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.host.owners import sweep
-from tvsnap.model.errors import CheckpointFailed, InfrastructureError, NotCheckpointable, SnapshotUnusable
-from tvsnap.model.images import UID_BASE, UID_COUNT
+from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes import looks, paths
-from tvsnap.sandboxes.criu import cut_short, directory_times, fidelity, pages
-from tvsnap.sandboxes.criu.client import Criu
-from tvsnap.sandboxes.criu.directory_times import DirectoryTimes
-from tvsnap.sandboxes.criu.excess import refuse_excess
+from tvsnap.sandboxes.criu import pages
 from tvsnap.sandboxes.fixed import StoppedClock
-from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.processes import observe, processors, settings, socket_options, tcp, timers, watches
-from tvsnap.sandboxes.processes.processors import Bound
-from tvsnap.sandboxes.processes.settings import Setting
-from tvsnap.sandboxes.processes.time_wait import Closed
+from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
+from tvsnap.sandboxes.repairs.processors import Bound
+from tvsnap.sandboxes.repairs.settings import Setting
+from tvsnap.sandboxes.repairs.time_wait import Closed
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
     Stamp,
@@ -55,7 +49,7 @@ from tvsnap.sandboxes.sealing import (
     stamp,
     to_sealed_json,
 )
-from tvsnap.sandboxes.shell.image import ShellImage, capture
+from tvsnap.sandboxes.shell.image import ShellImage
 
 FORMAT = 5
 """Version of the snapshots' layout on disk; others cannot be used."""
@@ -64,11 +58,9 @@ NODES = "/run/dev"
 REMEMBERED = 1000
 """How many verified snapshots a process remembers."""
 _MANIFEST = "manifest.json"
-_SHELL = "shell.json"
+SHELL = "shell.json"
 _ALWAYS = (_MANIFEST, "files", "files/upper")
 """Files that every snapshot has."""
-_STARTUP_FILE = ("etc", "bash.bashrc")
-"""A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
 
 
 @dataclass(slots=True)
@@ -158,101 +150,7 @@ class Snapshots:
         """Returns the directory of a snapshot's writable layer."""
         return self.path / snapshot / "files"
 
-    # -- taking -----------------------------------------------------------------------------------------------------
-
-    def take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
-        """Dumps the processes, and copies the files while the processes are frozen.
-
-        Raises the errors of `Sandbox.checkpoint`, and AttemptFailed if it may succeed when it is tried again.
-        """
-        sandbox.guest()  # raises SandboxDied
-        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
-            (unfinished / "criu").mkdir()
-            (unfinished / "criu").chmod(0o755)
-            processes = tuple(sandbox.other_processes())
-            noted = Noted()
-            keeps_watches = "watches" in criu.additions
-
-            def cut_nothing_short() -> None:
-                if waits := cut_short.find(sandbox.cgroup.pids()):
-                    raise AttemptFailed(waits)
-                timers.prepare_for_dump(sandbox.cgroup.pids())
-
-            def refuse_loss() -> list[socket_options.Options]:
-                upper = sandbox.layer / "upper"
-                added = {name: name in criu.additions for name in ("terminals", "queues", "roots", "locks", "timers")}
-                options: list[socket_options.Options] = []
-                keeps = fidelity.Keeps(**added, settings=True, options=options)
-                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, upper, keeps))
-                return options
-
-            def copy_files() -> None:
-                noted.clock = sandbox.clock.stop() if sandbox.clock else None
-                pids = sandbox.cgroup.pids()
-                kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
-                noted.connections = tcp.FILE.write(kept, images)
-                noted.closed = tuple(sandbox.time_waits.note(pids, others))
-                if keeps_watches:
-                    noted.watches = watches.FILE.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
-                noted.bound = tuple(processors.note(pids, sandbox.init))
-                noted.settings = tuple(settings.note(pids, sandbox.init))
-                noted.directories = tuple(directory_times.note(pids, sandbox.init))
-                noted.options = socket_options.FILE.write(refuse_loss(), images)
-                with looks.uncounted():
-                    self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
-
-            with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
-                lent = self._lend(sandbox.dumped, unfinished / "criu") if pages.ADDITION in criu.additions else {}
-                refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
-                fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
-                if keeps_watches:
-                    watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
-                if sandbox.is_connected():
-                    refuse_loss()  # so that connections are not ended for a snapshot that cannot be taken
-                sandbox.end_connections()
-                sandbox.disconnect()
-                resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
-                begin = time.perf_counter()
-                with sandbox.cgroup.beside(sandbox.limits) as group:
-                    enter = [str(native.LAUNCH), "dump", str(sandbox.init), *criu.directories]
-                    enter += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
-                    criu.dump(
-                        sandbox.init,
-                        images,
-                        [f"mnt[/dev/{name}]:{name}" for name in native.DEVICES],
-                        [*enter, *(item for path in group.paths for item in ("--cgroup", path)), "--"],
-                        cut_nothing_short,
-                        copy_files,
-                        without_watches=keeps_watches,
-                    )
-                frozen = time.perf_counter() - begin
-                observe.wait_for_rest(resting)
-            names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
-            info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted, lent)
-            sandbox.dumped = info.id
-            return info
-
-    def take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
-        """Copies the files and the idle shell; raises the same errors as `take_processes`.
-
-        Nothing else lives in the sandbox, before or after, so the files are consistent without freezing it.
-        """
-        with self._unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
-            image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
-            sandbox.end_connections()
-            with looks.uncounted():
-                self._storage.copy(sandbox.layer, unfinished / "files", read_only=True)
-            info = sandbox.guest().info()
-            if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
-                raise AttemptFailed("the sandbox changes while its files are copied")
-            if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
-                raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
-            (unfinished / _SHELL).write_bytes(image.to_bytes())
-            noted = Noted(closed=tuple(sandbox.time_waits.note(sandbox.cgroup.pids())))
-            noted.clock = sandbox.clock.stop() if sandbox.clock else None
-            return finish([_SHELL], Captures(shell=True), 0.0, (), noted)
-
-    def _lend(self, earlier: str, images: Path) -> dict[str, list[int]]:
+    def lend(self, earlier: str, images: Path) -> dict[str, list[int]]:
         """Links the pages of an earlier dump into the directory of a new one, if it then need not write all of them.
 
         Args:
@@ -293,7 +191,7 @@ class Snapshots:
             changes = int(said["changes"])
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotUnusable(f"a snapshot from elsewhere makes no sense: {error}") from None
-        with self._unfinished("", changes) as (unfinished, finish):
+        with self.unfinished("", changes) as (unfinished, finish):
             (unfinished / "criu").mkdir()
             fill("images", unfinished / "criu")
             self._storage.create(unfinished / "unpacked")
@@ -310,7 +208,7 @@ class Snapshots:
             return info
 
     @contextlib.contextmanager
-    def _unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
+    def unfinished(self, above: str, changes: int) -> Iterator[tuple[Path, Callable[..., SnapshotInfo]]]:
         """Yields a new directory, and a function that makes a snapshot of it; removes it if it stays unfinished.
 
         `above` is the snapshot that the sandbox was forked from, or empty; `changes` is how many calls have changed the
@@ -444,7 +342,7 @@ class Snapshots:
         if self.check(snapshot):
             return None
         with reading(snapshot):
-            return ShellImage.from_bytes((self.path / snapshot / _SHELL).read_bytes())
+            return ShellImage.from_bytes((self.path / snapshot / SHELL).read_bytes())
 
     def noted(self, snapshot: str) -> Noted:
         """Returns the verified `Noted` of a snapshot."""
@@ -511,12 +409,3 @@ def size_of(upper: Path) -> int:
     with contextlib.suppress(FileNotFoundError), paths.directory(upper) as root:
         return sum(about.st_blocks * 512 for _, about in paths.scan(root, "/") if not stat.S_ISDIR(about.st_mode))
     return 0  # its sandbox has ended
-
-
-def _holds(upper: Path, path: tuple[str, ...]) -> bool:
-    """Whether a writable layer has an entry for a path or one of its parents; follows no links."""
-    for name in path:
-        upper /= name
-        if not upper.is_dir() or upper.is_symlink():
-            return os.path.lexists(upper)
-    return True

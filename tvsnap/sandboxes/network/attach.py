@@ -21,8 +21,8 @@ from functools import partial
 
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.network import OWN_ADDRESS, OWN_ADDRESS_6, RELAY_ADDRESS
+from tvsnap.sandboxes.kernel.namespaces import in_network_of
 from tvsnap.sandboxes.network.rules import Prefix, Verdict
-from tvsnap.sandboxes.processes.namespaces import in_network_of
 
 DNS_PORT = 53
 _TCP_PORT = 1

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from tvsnap.guest.protocol import Guest, GuestInfo
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes.process_report import OpenFile, ShellHold
+from tvsnap.sandboxes.kernel.process_report import OpenFile, ShellHold
 from tvsnap.sandboxes.shell.dump import DYNAMIC, NotUnderstood, ShellDump, Variable, parse_dump, quote
 from tvsnap.sandboxes.shell.probe import PROBE_LIMIT, ProbeFailed, ShellProbe, probe_command, read_probe
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.sandboxes.processes import repair
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.noted_file import NotedFile
-from tvsnap.sandboxes.processes.procfs import inner_pid, insiders
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.procfs import inner_pid, insiders
+from tvsnap.sandboxes.repairs import tcp_repair
+from tvsnap.sandboxes.repairs.noted_file import NotedFile
 
 _NETLINK = 270
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
@@ -302,7 +302,7 @@ def bring_back(init: int, pids: Iterable[int], noted: Iterable[Options], *, late
             continue
         pid, number = one.holder
         try:
-            with borrowed(inside[pid], number) as descriptor, repair.duplicate(descriptor) as its:
+            with borrowed(inside[pid], number) as descriptor, tcp_repair.duplicate(descriptor) as its:
                 for each in wanted:
                     _set(its, each.level, each.number, bytes.fromhex(each.value))
         except (OSError, KeyError) as error:

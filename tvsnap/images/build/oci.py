@@ -7,13 +7,13 @@ manifest.json.
 from __future__ import annotations
 
 import json
-import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tvsnap.images.architecture import this_architecture
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.descriptions.config import BaseConfig, read_config
 from tvsnap.images.errors import BuildStepFailed
@@ -32,12 +32,6 @@ _INDEXES = (
 _LAYERS = re.compile(
     r"application/vnd\.(oci\.image\.layer\.v1\.tar(\+gzip|\+zstd)?|docker\.image\.rootfs\.diff\.tar(\.gzip)?)"
 )
-_ARCHITECTURES = {
-    "x86_64": "amd64",
-    "aarch64": "arm64",
-    "armv7l": "arm",
-    "i686": "386",
-}
 """The kernel's name of an architecture -> the name in images, if the two differ."""
 
 
@@ -68,12 +62,6 @@ def unpack_oci(
 def _part(fraction: Callable[[float | None], None], index: int, count: int) -> Callable[[float | None], None]:
     """Returns a function for the progress of one of `count` parts."""
     return lambda done: fraction(None if done is None else (index + done) / count)
-
-
-def this_architecture() -> str:
-    """Returns the name of this machine's architecture in images."""
-    machine = platform.machine()
-    return _ARCHITECTURES.get(machine, machine)
 
 
 def _this_platform() -> str:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tvsnap.host.libc import checked, closing, libc
-from tvsnap.sandboxes.processes.clocks import CLOCKS, of_the_kernel
+from tvsnap.sandboxes.looks.clocks import CLOCKS, of_the_kernel
 
 _TYPES = Path("/sys/kernel/btf/vmlinux")
 _SYS_BPF = 321 if platform.machine() == "x86_64" else 280

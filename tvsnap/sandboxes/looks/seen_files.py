@@ -16,10 +16,10 @@ from pathlib import Path
 from tvsnap.guest.protocol import HOME
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import Service
-from tvsnap.sandboxes import looks, observing, paths
-from tvsnap.sandboxes.digest import MOST_FILES, Contents
-from tvsnap.sandboxes.native_look import FilesMemory, TooMuch
-from tvsnap.sandboxes.processes import observe
+from tvsnap.sandboxes.kernel import allowance, paths
+from tvsnap.sandboxes.looks import observe, observing
+from tvsnap.sandboxes.looks.digest import MOST_FILES, Contents
+from tvsnap.sandboxes.looks.native_look import FilesMemory, TooMuch
 
 _SNAPSHOTS = 256
 
@@ -53,7 +53,7 @@ class SeenFiles:
             try:
                 with paths.directory(self._upper) as directory:
                     last.look(directory)
-            except looks.NotSeen:
+            except allowance.NotSeen:
                 raise
             except TooMuch:
                 return observe.files_fingerprints(self._upper, self._image, service, accessed=True)
@@ -119,7 +119,7 @@ class Look:
         changed, gone = self._memory.look(directory)
         if not changed and not gone:
             return
-        looks.go_on()
+        allowance.go_on()
         others = False
         for path in map(os.fsdecode, gone.split(b"\0")[:-1]):
             others = self._entries.pop(path, None) is not None or others

@@ -14,18 +14,18 @@ from pathlib import Path
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
 from tvsnap.model.observations import FileChange, Process, Service
-from tvsnap.sandboxes import looks, native_look, observing, paths, process_report
-from tvsnap.sandboxes.digest import Contents, Files, gone
-from tvsnap.sandboxes.native_look import Holder
-from tvsnap.sandboxes.process_report import Activity, OpenFile, ShellHold
-from tvsnap.sandboxes.processes import unseen
-from tvsnap.sandboxes.processes.procfs import (
+from tvsnap.sandboxes.kernel import allowance, paths, process_report
+from tvsnap.sandboxes.kernel.process_report import Activity, OpenFile, ShellHold
+from tvsnap.sandboxes.kernel.procfs import (
     command,
     has_too_many_descriptors,
     head,
     inner_pid,
     stat_fields,
 )
+from tvsnap.sandboxes.looks import native_look, observing, unseen
+from tvsnap.sandboxes.looks.digest import Contents, Files, gone
+from tvsnap.sandboxes.looks.native_look import Holder
 
 _REST = 0.05
 """Seconds, at most, to wait for processes to return to their system calls, or to be stopped again."""
@@ -43,7 +43,7 @@ def files_fingerprints(
     try:
         entries = (entry for entry in observing.walk(upper, home=True) if entry.stamp not in known)
         others = print_of(observing.outside(entries, service.directories, data))
-    except looks.NotSeen:
+    except allowance.NotSeen:
         raise
     except InfrastructureError:
         return secrets.token_hex(), secrets.token_hex()  # they were not seen, so they may have changed

@@ -18,8 +18,8 @@ from queue import SimpleQueue
 from tvsnap.guest.actions import GuestActions, exclusive
 from tvsnap.host import native
 from tvsnap.model.errors import SandboxDied
-from tvsnap.sandboxes.looks import Looks
-from tvsnap.sandboxes.processes.observe import is_running
+from tvsnap.sandboxes.kernel.allowance import Looks
+from tvsnap.sandboxes.looks.observe import is_running
 
 _TRIES, _PAUSE, _PATIENCE = 3, 0.002, 0.5
 """A shell that has just reported to be idle takes a moment to wait, seconds: longer if it gets no processor. An attempt

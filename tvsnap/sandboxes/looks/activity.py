@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tvsnap.sandboxes.native_look import TooMuch, descriptors, ran, threads
-from tvsnap.sandboxes.processes import timers
-from tvsnap.sandboxes.processes.alarms import ALARMS
-from tvsnap.sandboxes.processes.clocks import age_of
-from tvsnap.sandboxes.processes.connections import Connection
-from tvsnap.sandboxes.processes.procfs import describe, inner_pid, read
-from tvsnap.sandboxes.processes.waits import FOR_EVER, wait_of
+from tvsnap.sandboxes.kernel.procfs import describe, inner_pid, read
+from tvsnap.sandboxes.looks import timers
+from tvsnap.sandboxes.looks.alarms import ALARMS
+from tvsnap.sandboxes.looks.clocks import age_of
+from tvsnap.sandboxes.looks.connections import Connection
+from tvsnap.sandboxes.looks.native_look import TooMuch, descriptors, ran, threads
+from tvsnap.sandboxes.looks.waits import FOR_EVER, wait_of
 
 __all__ = ["Unrest", "Watch", "family", "inner_pid", "told"]
 

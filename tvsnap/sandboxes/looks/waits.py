@@ -16,9 +16,9 @@ import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.clocks import CLOCKS, shown_to
-from tvsnap.sandboxes.processes.procfs import head
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.procfs import head
+from tvsnap.sandboxes.looks.clocks import CLOCKS, shown_to
 
 FOR_EVER = 366 * 86400.0
 """Seconds; a wait that long counts as unlimited (the idle shell's own timeout is 68 years)."""

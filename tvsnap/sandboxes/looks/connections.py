@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tvsnap.model.network import OWN_ADDRESS
-from tvsnap.sandboxes.processes.namespaces import in_network_of
-from tvsnap.sandboxes.processes.procfs import read
+from tvsnap.sandboxes.kernel.namespaces import in_network_of
+from tvsnap.sandboxes.kernel.procfs import read
 
 ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2, TIME_WAIT, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING = 1, 4, 5, 6, 8, 9, 10, 11
 _LASTING = (ESTABLISHED, CLOSE_WAIT, LISTEN)

@@ -17,9 +17,9 @@ from pathlib import Path
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.processes.borrowing import borrowed, file_of
-from tvsnap.sandboxes.processes.procfs import DELETED, deleted_mappings, lines
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.kernel.borrowing import borrowed, file_of
+from tvsnap.sandboxes.kernel.procfs import DELETED, deleted_mappings, lines
 
 _MOST = 1000
 """With more directories a state has no snapshot: their number is up to the processes."""

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Iterable, Iterator
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.sandboxes.processes import repair
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.namespaces import in_network_of
-from tvsnap.sandboxes.processes.procfs import insiders
-from tvsnap.sandboxes.processes.tcp import WINDOW_CLAMP, End, Kept
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.namespaces import in_network_of
+from tvsnap.sandboxes.kernel.procfs import insiders
+from tvsnap.sandboxes.repairs import tcp_repair
+from tvsnap.sandboxes.repairs.tcp import WINDOW_CLAMP, End, Kept
 
 _NUMBER = 1 << 20
 """The sequence number at which one end starts; the other starts at twice that."""
@@ -56,8 +56,8 @@ def _socket_of(end: End, pids: dict[int, int]) -> Iterator[socket.socket]:
             yield its
         return
     pid, number = end.holder
-    with borrowed(pids[pid], number) as descriptor, repair.duplicate(descriptor) as its:
-        repair.disconnect(its)  # CRIU has shut it down
+    with borrowed(pids[pid], number) as descriptor, tcp_repair.duplicate(descriptor) as its:
+        tcp_repair.disconnect(its)  # CRIU has shut it down
         yield its
 
 
@@ -67,26 +67,26 @@ def _make(one: Kept, first: socket.socket, second: socket.socket) -> None:
     _join(first, one.first, one.second, sent=_NUMBER + len(unread[1]), received=2 * _NUMBER, unread=unread[0])
     _join(second, one.second, one.first, sent=2 * _NUMBER + len(unread[0]), received=_NUMBER, unread=unread[1])
     for its in (first, second):
-        repair.end(its)
+        tcp_repair.end(its)
     for its, end in ((first, one.first), (second, one.second)):
         _allow(its, end)
     for its, other, end in ((first, second, one.first), (second, first, one.second)):
         _go_on(its, other, end)
     if one.gone:  # no packet is sent to the other end
-        repair.begin(second)
+        tcp_repair.begin(second)
 
 
 def _join(its: socket.socket, end: End, other: End, *, sent: int, received: int, unread: bytes) -> None:
     if end.terms.segment <= _LARGEST_SETTABLE:
         its.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, end.terms.segment)
     terms = end.terms.to_bytes(other.terms.segment)
-    repair.connect(its, end.address, end.peer, sent=sent, received=received, terms=terms)
+    tcp_repair.connect(its, end.address, end.peer, sent=sent, received=received, terms=terms)
     if end.timestamp:
-        repair.set_timestamp(its, end.timestamp)
+        tcp_repair.set_timestamp(its, end.timestamp)
     if end.window:
         its.setsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP, end.window)
     if unread:
-        repair.receive(its, unread)
+        tcp_repair.receive(its, unread)
 
 
 def _allow(its: socket.socket, end: End) -> None:
@@ -97,7 +97,7 @@ def _allow(its: socket.socket, end: End) -> None:
 def _go_on(its: socket.socket, other: socket.socket | None, end: End) -> None:
     """Sends the data of an end that did not arrive at the other, and closes the end if it was closed."""
     if end.unsent:
-        repair.send(its, base64.b64decode(end.unsent))
+        tcp_repair.send(its, base64.b64decode(end.unsent))
     if end.deaf:
         its.shutdown(socket.SHUT_RD)
     if not end.closed:

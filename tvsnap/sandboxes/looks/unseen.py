@@ -11,8 +11,8 @@ import select
 import stat
 from collections.abc import Iterable
 
-from tvsnap.sandboxes.processes.borrowing import borrowed, events, unread
-from tvsnap.sandboxes.processes.procfs import status
+from tvsnap.sandboxes.kernel.borrowing import borrowed, events, unread
+from tvsnap.sandboxes.kernel.procfs import status
 
 
 def pending_signals(pid: int) -> tuple[int, int]:

@@ -19,12 +19,12 @@ from typing import Any
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.processes import inotify
-from tvsnap.sandboxes.processes.borrowing import borrowed, compare
-from tvsnap.sandboxes.processes.inotify import Mark
-from tvsnap.sandboxes.processes.noted_file import NotedFile
-from tvsnap.sandboxes.processes.procfs import describe, head, inner_pid, insiders
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.kernel.borrowing import borrowed, compare
+from tvsnap.sandboxes.kernel.procfs import describe, head, inner_pid, insiders
+from tvsnap.sandboxes.repairs import inotify
+from tvsnap.sandboxes.repairs.inotify import Mark
+from tvsnap.sandboxes.repairs.noted_file import NotedFile
 
 _MOST = 10_000
 _MOST_DESCRIPTORS = 1000

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.sandboxes.processes.procfs import inner_pid, insiders
+from tvsnap.sandboxes.kernel.procfs import inner_pid, insiders
 
 
 @dataclass(frozen=True, slots=True)

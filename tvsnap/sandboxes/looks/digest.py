@@ -33,10 +33,10 @@ from tvsnap.host.native import DEVICES
 from tvsnap.images.rootfs import unshifted_capability
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.images import CAPABILITY_XATTR, UID_BASE
-from tvsnap.sandboxes import paths
-from tvsnap.sandboxes.observing import Entry, ImageTree, linked
-from tvsnap.sandboxes.process_report import OpenFile, ShellHold
-from tvsnap.sandboxes.processes.procfs import read
+from tvsnap.sandboxes.kernel import paths
+from tvsnap.sandboxes.kernel.process_report import OpenFile, ShellHold
+from tvsnap.sandboxes.kernel.procfs import read
+from tvsnap.sandboxes.looks.observing import Entry, ImageTree, linked
 from tvsnap.sandboxes.shell_report import VOLATILE, ShellReports, declared, without_clock
 
 MOST_BYTES = 1 << 30  # read for one digest

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
-from tvsnap.sandboxes.processes.procfs import head, inner_pid, insiders
+from tvsnap.sandboxes.kernel.procfs import head, inner_pid, insiders
 
 _BASES = {"coredump_filter": 16, "timerslack_ns": 10}
 """The files, each with the base of its number; the second one is per thread."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tvsnap.host.libc import checked, closing, libc
-from tvsnap.sandboxes.processes.procfs import lines
+from tvsnap.sandboxes.kernel.procfs import lines
 
 LINK = "anon_inode:inotify"
 """What /proc/PID/fd shows for an instance."""

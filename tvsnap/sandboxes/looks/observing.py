@@ -17,7 +17,7 @@ from tvsnap.host import native
 from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.observations import FileChange
-from tvsnap.sandboxes import looks, paths
+from tvsnap.sandboxes.kernel import allowance, paths
 
 _CHUNK = 1 << 20
 MOST_RECORDS = 128 << 20
@@ -116,7 +116,7 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOATIME
     with closing(os.open(directory, flags)) as descriptor:
         options = ["--home"] if home else []
-        command = [str(native.INIT), "within", str(looks.seconds()), "walk", "list", *options, str(descriptor)]
+        command = [str(native.INIT), "within", str(allowance.seconds()), "walk", "list", *options, str(descriptor)]
         run = subprocess.Popen(command, pass_fds=[descriptor], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout is not None
     assert run.stderr is not None
@@ -125,18 +125,18 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
             size, rest = 0, b""
             while chunk := run.stdout.read(_CHUNK):
                 if (size := size + len(chunk)) > MOST_RECORDS:
-                    raise looks.NotSeen(
+                    raise allowance.NotSeen(
                         f"the files of {directory} are too many: what there is to tell of them takes more than "
                         f"{MOST_RECORDS >> 20} MiB"
                     )
-                looks.go_on()
+                allowance.go_on()
                 records, rest = _whole(rest + chunk)
                 yield from parse_entries(records)
         finally:
             run.kill()
         said = run.stderr.read()  # at most one line
     if run.returncode == -signal.SIGKILL:
-        raise looks.too_long()
+        raise allowance.too_long()
     if run.returncode:
         raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(said).strip()}")
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
-from tvsnap.sandboxes.looks import go_on
+from tvsnap.sandboxes.kernel.allowance import go_on
 
 HEAD = 4096
 """Bytes that are enough for content of limited length, and for the beginning of a command line."""

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tvsnap.host.libc import libc
-from tvsnap.sandboxes import native_look
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.procfs import read
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.procfs import read
+from tvsnap.sandboxes.looks import native_look
 
 ALARM, POSIX = "it_real_fn", "posix_timer_fn"
 """The kinds, by the kernel function that is called when a timer expires."""

@@ -22,11 +22,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable
-from tvsnap.sandboxes.processes import connections, repair
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.connections import TIME_WAIT, Connection
-from tvsnap.sandboxes.processes.namespaces import in_network_of
-from tvsnap.sandboxes.processes.procfs import sockets
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.namespaces import in_network_of
+from tvsnap.sandboxes.kernel.procfs import sockets
+from tvsnap.sandboxes.looks import connections
+from tvsnap.sandboxes.looks.connections import TIME_WAIT, Connection
+from tvsnap.sandboxes.repairs import tcp_repair
 
 _MOST = 100
 """With more a state has no snapshot: recreating them takes half a millisecond each."""
@@ -194,7 +195,7 @@ def _make(noted: list[Closed]) -> list[Connection]:
         other = both.pop((remote, local), None)
         with _end(one) as first, _end(other or _turned(one)) as second:
             for its, about in ((first, one), (second, other)):
-                repair.end(its)
+                tcp_repair.end(its)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
                 its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
             if other:  # both ends were closed at once: neither had received the other's FIN
@@ -231,9 +232,11 @@ def _end(one: Closed) -> socket.socket:
     numbers = (_SEQUENCE, 2 * _SEQUENCE) if one.local < one.remote else (2 * _SEQUENCE, _SEQUENCE)
     its = socket.socket(one.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        terms = repair.Terms()
+        terms = tcp_repair.Terms()
         sent, received = numbers
-        repair.connect(its, one.local, one.remote, sent=sent, received=received, terms=terms.to_bytes(terms.segment))
+        tcp_repair.connect(
+            its, one.local, one.remote, sent=sent, received=received, terms=terms.to_bytes(terms.segment)
+        )
     except BaseException:
         its.close()
         raise

@@ -22,9 +22,11 @@ from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.model.errors import NotCheckpointable
-from tvsnap.sandboxes.processes import connections, repair
-from tvsnap.sandboxes.processes.borrowing import borrowed
-from tvsnap.sandboxes.processes.connections import (
+from tvsnap.sandboxes.kernel.borrowing import borrowed
+from tvsnap.sandboxes.kernel.namespaces import in_network_of
+from tvsnap.sandboxes.kernel.procfs import describe, inner_pid, sockets
+from tvsnap.sandboxes.looks import connections
+from tvsnap.sandboxes.looks.connections import (
     CLOSE_WAIT,
     CLOSING,
     ESTABLISHED,
@@ -34,9 +36,8 @@ from tvsnap.sandboxes.processes.connections import (
     TIME_WAIT,
     Connection,
 )
-from tvsnap.sandboxes.processes.namespaces import in_network_of
-from tvsnap.sandboxes.processes.noted_file import NotedFile
-from tvsnap.sandboxes.processes.procfs import describe, inner_pid, sockets
+from tvsnap.sandboxes.repairs import tcp_repair
+from tvsnap.sandboxes.repairs.noted_file import NotedFile
 
 _MOST = 1000
 _MOST_DATA = 64 << 20
@@ -46,7 +47,7 @@ _HAS_CLOSED = (FIN_WAIT_1, FIN_WAIT_2, LAST_ACK, CLOSING)
 _OUTPUT = 0x5411  # SIOCOUTQ, SIOCINQ is FIONREAD
 WINDOW_CLAMP = 10  # TCP_WINDOW_CLAMP
 _Address = tuple[str, int]
-_USUAL = repair.Terms()
+_USUAL = tcp_repair.Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class End:
     closed: bool = False
     deaf: bool = False
     left: float = 0.0
-    terms: repair.Terms = _USUAL
+    terms: tcp_repair.Terms = _USUAL
     timestamp: int = 0
     window: int = 0
     reuse: bool = False
@@ -94,7 +95,7 @@ class End:
                 "address": tuple(about["address"]),
                 "peer": tuple(about["peer"]),
                 "holder": holder and tuple(holder),
-                "terms": repair.Terms(**about["terms"]),
+                "terms": tcp_repair.Terms(**about["terms"]),
             }
         )
 
@@ -207,7 +208,7 @@ class _Notes:
             raise NotCheckpointable(f"{one}, and no process of the sandbox is known to have it open")
         pid, number = self._holders[one.inode]
         descriptor = stack.enter_context(borrowed(pid, number))
-        self._held[one.inode] = _Held(pid, number, stack.enter_context(repair.duplicate(descriptor)))
+        self._held[one.inode] = _Held(pid, number, stack.enter_context(tcp_repair.duplicate(descriptor)))
 
     def _name(self, one: Connection) -> str:
         """Returns a name of a connection for a sentence: by the process that has it, or its other end, open."""
@@ -259,8 +260,8 @@ class _Notes:
             (inner_pid(held.pid), held.number),
             closed=one.state in _HAS_CLOSED,
             deaf=bool(events & select.POLLRDHUP) and one.state in (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2),
-            terms=repair.Terms.of(its),
-            timestamp=repair.timestamp(its),
+            terms=tcp_repair.Terms.of(its),
+            timestamp=tcp_repair.timestamp(its),
             window=its.getsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP),
             reuse=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
             reuse_port=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
@@ -268,7 +269,7 @@ class _Notes:
         )
 
     @staticmethod
-    def _unheld(one: Connection, terms: repair.Terms = _USUAL) -> End:
+    def _unheld(one: Connection, terms: tcp_repair.Terms = _USUAL) -> End:
         closed = one.state == FIN_WAIT_2
         return End(one.family, one.local, one.remote, closed=closed, left=one.left if closed else 0.0, terms=terms)
 
@@ -282,9 +283,10 @@ class _Notes:
         if size > self._room:
             raise NotCheckpointable(f"more than {_MOST_DATA >> 20} MiB wait in TCP connections")
         with _repaired(sender), _repaired(receiver):
-            data = repair.unacknowledged(sender, size + 1)
+            data = tcp_repair.unacknowledged(sender, size + 1)
             closing = size - len(data)  # the FIN counts as one byte
-            missing = repair.next_number(sender, repair.SENDING) - repair.next_number(receiver, repair.RECEIVING)
+            missing = tcp_repair.next_number(sender, tcp_repair.SENDING)
+            missing -= tcp_repair.next_number(receiver, tcp_repair.RECEIVING)
         missing &= 0xFFFFFFFF
         missing = max(0, missing - closing)
         if closing not in (0, 1) or missing > len(data):
@@ -328,11 +330,11 @@ def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]
 def _repaired(its: socket.socket) -> Any:
     """Puts a socket in use into repair mode temporarily, without the other end noticing."""
     reuse = its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
-    repair.begin(its)
+    tcp_repair.begin(its)
     try:
         yield
     finally:
-        repair.end(its, silently=True)
+        tcp_repair.end(its, silently=True)
         its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
 
 

@@ -1,6 +1,6 @@
 """The library that inspects a sandbox from outside, within this process; see native/look/look.h.
 
-It runs in the calling thread, so that its processor time counts for the look's limit (`tvsnap.sandboxes.looks`). Other
+It runs in the calling thread, so that its processor time counts for the look's limit (`kernel/allowance.py`). Other
 threads run meanwhile.
 """
 
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from tvsnap.host import native
 from tvsnap.model.errors import InfrastructureError
-from tvsnap.sandboxes import looks
+from tvsnap.sandboxes.kernel import allowance
 
 _LONGEST_REASON = 512
 _DONE, _TOO_LONG, _TOO_MUCH = 0, 2, 3
@@ -52,7 +52,7 @@ class FilesMemory:
         path of each deleted file, with a zero byte after it. Raises TooMuch, InfrastructureError if not all files can
         be inspected, and NotSeen after the time limit.
         """
-        return _look(_library().look_files, self._handle, directory, looks.left())
+        return _look(_library().look_files, self._handle, directory, allowance.left())
 
     def __del__(self) -> None:
         try:  # noqa: SIM105  # contextlib may be gone, too
@@ -68,7 +68,7 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
     """
     numbers = ctypes.c_int * len(processes)
     pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
-    found, _ = _look(_library().look_holds, pids, kinds, len(processes), looks.left())
+    found, _ = _look(_library().look_holds, pids, kinds, len(processes), allowance.left())
     lines = (line.split() for line in found.decode().splitlines())
     return {int(pid): (held, locks) for pid, held, locks in lines}
 
@@ -149,7 +149,7 @@ def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
 
 def _failure(result: int, told: _Told) -> Exception:
     if result == _TOO_LONG:
-        return looks.too_long()
+        return allowance.too_long()
     why = told.why.decode(errors="replace")
     if result == _TOO_MUCH:
         return TooMuch(f"there is more in a sandbox than is looked at: {why}")

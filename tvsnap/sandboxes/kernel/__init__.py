@@ -1,0 +1,1 @@
+"""What the kernel tells of processes and files, and lends of them."""

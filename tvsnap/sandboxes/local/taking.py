@@ -1,0 +1,148 @@
+"""Takes snapshots of sandboxes, with their processes or with an idle shell, so that all parts are of one moment."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvsnap.host import attempts, native
+from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
+from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
+from tvsnap.model.images import UID_BASE, UID_COUNT
+from tvsnap.model.observations import Captures, SnapshotInfo
+from tvsnap.sandboxes.criu import cut_short, fidelity, pages
+from tvsnap.sandboxes.criu.client import Criu
+from tvsnap.sandboxes.criu.excess import refuse_excess
+from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.local.sandbox import LocalSandbox
+from tvsnap.sandboxes.local.snapshot_store import SHELL, Noted, Snapshots
+from tvsnap.sandboxes.local.storage.layers import CopyStorage
+from tvsnap.sandboxes.looks import observe, timers
+from tvsnap.sandboxes.repairs import directory_times, processors, settings, socket_options, tcp, watches
+from tvsnap.sandboxes.shell.image import capture
+
+PAUSES = (0.05, 0.2)
+"""Seconds between the attempts at a checkpoint: few, since the next call in the sandbox waits for the last one."""
+_STARTUP_FILE = ("etc", "bash.bashrc")
+"""A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Takes snapshots of the sandboxes of one backend. Thread-safe."""
+
+    storage: CopyStorage
+    snapshots: Snapshots
+    criu: Criu | None  # None if this machine has none: idle shells only
+
+    def take(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        """See `Sandbox.checkpoint`; `ProcessesDisturbed` means that the sandbox must not go on."""
+        room = self.storage.room()
+        room.require(room.reserve, "a snapshot")
+        return attempts.repeat(lambda: self._take(sandbox), PAUSES, lasting=NotCheckpointable, passing=CheckpointFailed)
+
+    def _take(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        return self._take_processes(sandbox, self.criu) if self.criu else self._take_shell(sandbox)
+
+    def _take_processes(self, sandbox: LocalSandbox, criu: Criu) -> SnapshotInfo:
+        """Dumps the processes, and copies the files while the processes are frozen."""
+        sandbox.guest()  # raises SandboxDied
+        with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
+            (unfinished / "criu").mkdir()
+            (unfinished / "criu").chmod(0o755)
+            processes = tuple(sandbox.other_processes())
+            noted = Noted()
+            keeps_watches = "watches" in criu.additions
+
+            def cut_nothing_short() -> None:
+                if waits := cut_short.find(sandbox.cgroup.pids()):
+                    raise AttemptFailed(waits)
+                timers.prepare_for_dump(sandbox.cgroup.pids())
+
+            def refuse_loss() -> list[socket_options.Options]:
+                upper = sandbox.layer / "upper"
+                added = {name: name in criu.additions for name in ("terminals", "queues", "roots", "locks", "timers")}
+                options: list[socket_options.Options] = []
+                keeps = fidelity.Keeps(**added, settings=True, options=options)
+                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, upper, keeps))
+                return options
+
+            def copy_files() -> None:
+                noted.clock = sandbox.clock.stop() if sandbox.clock else None
+                pids = sandbox.cgroup.pids()
+                kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
+                noted.connections = tcp.FILE.write(kept, images)
+                noted.closed = tuple(sandbox.time_waits.note(pids, others))
+                if keeps_watches:
+                    noted.watches = watches.FILE.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
+                noted.bound = tuple(processors.note(pids, sandbox.init))
+                noted.settings = tuple(settings.note(pids, sandbox.init))
+                noted.directories = tuple(directory_times.note(pids, sandbox.init))
+                noted.options = socket_options.FILE.write(refuse_loss(), images)
+                with allowance.uncounted():
+                    self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+
+            with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
+                lent = (
+                    self.snapshots.lend(sandbox.dumped, unfinished / "criu") if pages.ADDITION in criu.additions else {}
+                )
+                refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
+                fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
+                if keeps_watches:
+                    watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
+                if sandbox.is_connected():
+                    refuse_loss()  # so that connections are not ended for a snapshot that cannot be taken
+                sandbox.end_connections()
+                sandbox.disconnect()
+                resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
+                begin = time.perf_counter()
+                with sandbox.cgroup.beside(sandbox.limits) as group:
+                    enter = [str(native.LAUNCH), "dump", str(sandbox.init), *criu.directories]
+                    enter += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
+                    criu.dump(
+                        sandbox.init,
+                        images,
+                        [f"mnt[/dev/{name}]:{name}" for name in native.DEVICES],
+                        [*enter, *(item for path in group.paths for item in ("--cgroup", path)), "--"],
+                        cut_nothing_short,
+                        copy_files,
+                        without_watches=keeps_watches,
+                    )
+                frozen = time.perf_counter() - begin
+                observe.wait_for_rest(resting)
+            names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
+            info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted, lent)
+            sandbox.dumped = info.id
+            return info
+
+    def _take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
+        """Copies the files and the idle shell.
+
+        Nothing else lives in the sandbox, before or after, so the files are consistent without freezing it.
+        """
+        with self.snapshots.unfinished(sandbox.origin, sandbox.changes_settled) as (unfinished, finish):
+            image = capture(sandbox.guest(), others=sandbox.other_processes(), hold=sandbox.shell_hold)
+            sandbox.end_connections()
+            with allowance.uncounted():
+                self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+            info = sandbox.guest().info()
+            if sandbox.other_processes() or (info.inner, info.idle) != (image.inner, True):
+                raise AttemptFailed("the sandbox changes while its files are copied")
+            if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
+                raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
+            (unfinished / SHELL).write_bytes(image.to_bytes())
+            noted = Noted(closed=tuple(sandbox.time_waits.note(sandbox.cgroup.pids())))
+            noted.clock = sandbox.clock.stop() if sandbox.clock else None
+            return finish([SHELL], Captures(shell=True), 0.0, (), noted)
+
+
+def _holds(upper: Path, path: tuple[str, ...]) -> bool:
+    """Whether a writable layer has an entry for a path or one of its parents; follows no links."""
+    for name in path:
+        upper /= name
+        if not upper.is_dir() or upper.is_symlink():
+            return os.path.lexists(upper)
+    return True
