@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines page browser harbor harnesses openhands training constraints twins native demo train-demo unit test test-all budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines page browser harbor harnesses openhands training constraints twins native demo train-demo unit test short test-all budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -117,12 +117,14 @@ lint: setup ## ruff, mypy, and the floors that imports keep to
 unit: setup ## the tests that need neither root nor images nor an engine
 	@$(PY) -m pytest -n 2 -p no:cacheprovider tests/unit tests/fakes tests/priors
 
-test: lint ## lint, type-check, and run the tests that need nothing else than make setup installs: before each merge
-	@rm -f .pytest_cache/v/cache/lastfailed; \
-	$(PY) -m pytest --short -q -rfEs -n 4 || { [ $$? = 1 ] && $(PY) -m tests.second_attempt; }
+test: setup ## lint, type-check, and run the tests that need nothing else than make setup installs: before each merge
+	@$(MAKE) --no-print-directory --jobs 2 lint short
+
+short: setup
+	@$(PY) -m pytest --short -q -rfEs -n auto
 
 test-all: lint engines browser harbor harnesses openhands training ## the same, and all other tests: before it is said that something works
-	@$(PY) -m pytest -q -rfEs -n 4
+	@$(PY) -m pytest -q -rfEs -n auto
 
 budgets: setup ## count what calls, forks and the like cost, and record it as what they may cost (tests/counts)
 	@$(PY) -m tests.counts

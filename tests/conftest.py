@@ -61,6 +61,9 @@ WITHOUT_ROOT = ("fakes", "priors", "unit")
 WITH_IMAGES = ("tests/conformance/test_fixed_chance.py",)
 """Files of the conformance suite with images of their own, which come into an engine slowly."""
 
+MOST_WORKERS = 12
+"""However many processors there are: each worker makes fixtures of its own."""
+
 # Workers and the hundreds of programs that tests start read what was compiled once, whatever the environment says.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -145,6 +148,11 @@ class FilesWhole(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         file = nodeid.partition("::")[0]
         one_by_one = file.startswith("tests/conformance/") and file not in WITH_IMAGES
         return nodeid if one_by_one else file
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three workers a processor: most tests wait for programs and disks a good part of their time."""
+    return min(3 * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesWhole:

@@ -90,8 +90,9 @@ def test_a_planted_fault_is_found_and_made_small(make: Callable[[], Backend], tm
         pytest.fail("it was not found")
 
     def shows(candidate: Case) -> bool:
-        seen = execute_case(world, tmp_path, candidate, str(next(salts)))
-        return any(violation.kind == "other answer" for violation in seen.violations)
+        # Twice: a smaller case that shows it once, as the machine is busy, is none.
+        seen = [execute_case(world, tmp_path, candidate, str(next(salts))).violations for _ in range(2)]
+        return all(any(violation.kind == "other answer" for violation in each) for each in seen)
 
     small = shrink(case, shows, 20.0, found[0].action)
     assert shows(small)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tests.unit.graph_helpers import disorder
 from tvsnap.cache import Cache
 from tvsnap.images import Image, ImageStore
 from tvsnap.model.calls import ToolResult
+from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.local import portability
 
 WORK = (
@@ -31,6 +32,7 @@ WORK = (
     "(trap '' HUP; while :; do sleep 0.2; done) & echo started",
     "rm /etc/group; mkdir -p deep/er; (echo begin; sleep 1000) > out & sleep 0.3",
 )
+PAUSE_S = 2.0  # before each call of two rollouts, so that they wait alike however slow the machine is
 LOOK = "echo $A; sort -n f | cat | seq 1; jobs | cat; cat out; ls /etc; stat -c %h f"
 
 
@@ -43,10 +45,14 @@ def small(terminal_image: Image, tmp_path: Path) -> Path:
     return home
 
 
-def made(home: Path, *commands: str, task: str = "travels", **options: object) -> list[ToolResult]:
+def made(home: Path, *commands: str, task: str = "travels", after: float = 0.0, **options: object) -> list[ToolResult]:
     """Makes a rollout, whose states are all kept."""
     with Cache(home, policy="eager") as cache, cache.rollout("small", task, **options) as rollout:  # type: ignore[arg-type]
-        return [rollout.call("bash", {"command": command}) for command in commands]
+        return in_turn(rollout, commands, after)
+
+
+def in_turn(rollout: Rollout, commands: Sequence[str], after: float) -> list[ToolResult]:
+    return [rollout.call("bash", {"command": command}, after=after) for command in commands]
 
 
 def tvsnap(*arguments: str, home: Path, status: int = 0) -> str:
@@ -61,7 +67,7 @@ def moved(verb: str, *arguments: str, home: Path) -> Any:
 
 
 def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
-    there = made(small, *WORK, LOOK)
+    there = made(small, *WORK, LOOK, after=PAUSE_S)
     store, here = str(tmp_path / "store"), tmp_path / "here"
     sent = moved("push", "travels", store, home=small)
     kept = sent["snapshots"]  # the last call may have changed the shell's list of jobs, or not
@@ -72,7 +78,7 @@ def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
     brought = moved("pull", "travels", store, home=here)
     assert (brought["calls"], brought["images"], brought["snapshots"], brought["left_out"]) == (4, 1, kept, {})
     with Cache(here, policy="eager") as cache, cache.rollout("small", "travels") as rollout:
-        results = [rollout.call("bash", {"command": command}) for command in (*WORK, LOOK)]
+        results = in_turn(rollout, (*WORK, LOOK), PAUSE_S)
         assert "executed" not in {one.source for one in results}
         assert [one.output for one in results] == [one.output for one in there]
         state = rollout.state
