@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tvsnap.graph import Graph, RootInfo
+from tvsnap.graph import Graph, NewEdge, RootInfo
 from tvsnap.model.calls import ToolCall, ToolResult, next_state, root_state
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -52,7 +52,9 @@ class Growth:
             result = ToolResult.of_text(self._output(), 0, self._random.expovariate(2.0))
             begin = time.perf_counter()
             task = f"task-{self.edges // EDGES_PER_TASK}"
-            self._graph.record(state, call, result, next_state=after, task=task, proven=True)  # else it answers nothing
+            self._graph.record(
+                NewEdge(state, call, result, next_state=after, task=task, proven=True)
+            )  # else it answers nothing
             seconds.append(time.perf_counter() - begin)
             self._keep(state, call)
             self.edges += 1

@@ -154,7 +154,7 @@ def test_closing_the_backend_ends_what_stands_still(local_lab: Lab) -> None:
 
 def files_of(lab: Lab, owner: str) -> list[str]:
     """Returns which sandboxes of an owner have files."""
-    return [name for name in os.listdir(vars(lab.backend)["_live"]) if name.startswith(f"{owner}.")]
+    return [name for name in os.listdir(vars(lab.backend)["_pool"].live) if name.startswith(f"{owner}.")]
 
 
 def threads() -> set[int | None]:

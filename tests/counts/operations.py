@@ -11,7 +11,7 @@ from unittest import mock
 
 from benchmarks.workspace import IMAGE, Workspace
 from tvsnap.cache import Cache
-from tvsnap.graph import StepRow
+from tvsnap.graph import NewEdge, StepRow
 from tvsnap.guest.protocol import Guest
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.limits import Limits
@@ -117,7 +117,7 @@ def record(space: Workspace) -> Iterator[Step]:
             call = ToolCall("bash", {"command": WRITING.format(number)})
             step = StepRow(rollout.id or "", number, None, "executed", 0.0, 0.01, 0.01, None, 0, False, "new", None)
             after = next_state(state, call)
-            recording = partial(graph.record, state, call, result, next_state=after, proven=True, step=step)
+            recording = partial(graph.record, NewEdge(state, call, result, after, proven=True, step=step))
             if number < USUAL:
                 recording()
             else:

@@ -105,7 +105,7 @@ def test_what_does_not_hold_is_found(home: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(LocalSandbox, "run", forget_timeouts)
     monkeypatch.setattr("tvsnap.sandboxes.local.cgroups._limit", lambda *_: None)
-    monkeypatch.setattr("tvsnap.sandboxes.criu.fidelity.find_loss", lambda *_, **__: "")
+    monkeypatch.setattr("tvsnap.sandboxes.criu.fidelity.refuse_loss", lambda *_, **__: [])
     failed = {name for name, result in checks(home).items() if not result.ok}
     assert failed == {
         "timeouts are enforced",

@@ -17,7 +17,7 @@ from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, eventually, open_cache, run, settle, sources, threads
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step
 from tests.unit.test_graph_migration import downgrade
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.graph.rows import DamagedRecord
 from tvsnap.host.database import BUSY_SECONDS
 from tvsnap.model.calls import ToolCall, ToolResult
@@ -39,7 +39,7 @@ def fill(graph: Graph) -> Recorded:
         output = f"line of output {number}\n" * (number if number % 4 else 400)
         for edge in (look(graph, state, f"look {number}", output), step(graph, state, f"step {number}", output)):
             answered.append((state, edge.call, edge.result, edge.next_state))
-        graph.record(state, call("other"), result("private"), next_state=state, shared=False, reason="chance")
+        graph.record(NewEdge(state, call("other"), result("private"), next_state=state, shared=False, reason="chance"))
         odd = step(graph, state, "odd", "once")
         graph.mark_nondeterministic(odd, "differs")
         state = edge.next_state

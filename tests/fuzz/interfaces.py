@@ -30,12 +30,13 @@ from tvsnap.model.observations import TerminalBytes
 from tvsnap.sandboxes import shell_report
 from tvsnap.sandboxes.criu import excess, refusals
 from tvsnap.sandboxes.kernel import process_report, procfs
-from tvsnap.sandboxes.local.snapshot_store import Noted
 from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.repairs import inotify
-from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
-from tvsnap.sandboxes.repairs.processors import Bound
+from tvsnap.sandboxes.repairs.all import Noted
+from tvsnap.sandboxes.repairs.directory_times import Directories, DirectoryTimes
+from tvsnap.sandboxes.repairs.processors import Affinities, Bound
+from tvsnap.sandboxes.repairs.sockets import Sockets
 from tvsnap.sandboxes.sealing import reading
 from tvsnap.sandboxes.shell.dump import NotUnderstood, parse_dump
 
@@ -124,7 +125,9 @@ _QUESTION = (
     b"\xab\xcd\1\0\0\1\0\0\0\0\0\0\0011\0012\0013\0014\7in-addr\4arpa\0\0\14\0\1",
 )
 _MANIFEST = json.dumps(
-    Noted(connections=True, bound=(Bound((1, 2), (0, 1)),), directories=(DirectoryTimes("/tmp", 1, 2),)).to_json()
+    Noted(
+        (Sockets(connections=True), Affinities((Bound((1, 2), (0, 1)),)), Directories((DirectoryTimes("/tmp", 1, 2),)))
+    ).to_json()
 ).encode()
 _MAPS = (
     b"7f0000000000-7f0000400000 rw-s 00000000 00:01 1042                       /dev/zero (deleted)\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, step, walk
-from tvsnap.graph import Graph, root_from_json, root_to_json
+from tvsnap.graph import Graph, NewEdge, root_from_json, root_to_json
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import InfrastructureError
 
@@ -71,7 +71,7 @@ def test_private_branches_stay(graphs: tuple[Graph, Graph]) -> None:
     root = add_root(one)
     made = call("private")
     after = next_state(root, made)
-    one.record(root, made, result(), next_state=after, task="t", shared=False, private="asked for")
+    one.record(NewEdge(root, made, result(), next_state=after, task="t", shared=False, private="asked for"))
     look(one, root, "ls", task="t")
     assert _taken(one, two, task="t") == {"added": 1, "known": 0, "conflicting": 0}
 
@@ -82,10 +82,10 @@ def test_what_led_elsewhere_here_stays_and_what_lies_behind_it_there_is_left_out
     add_root(two)
     made = call("date > f")
     theirs, mine = (next_state(root, made, identity=name) for name in ("theirs", "mine"))
-    one.record(root, made, result("theirs"), next_state=theirs, task="t", proven=True)
+    one.record(NewEdge(root, made, result("theirs"), next_state=theirs, task="t", proven=True))
     step(one, theirs, "cat f", "theirs", task="t")
     step(one, root, "other", task="t")
-    two.record(root, made, result("mine"), next_state=mine, task="t", proven=True)
+    two.record(NewEdge(root, made, result("mine"), next_state=mine, task="t", proven=True))
     assert _taken(one, two, task="t") == {"added": 1, "known": 0, "conflicting": 2}
     assert _answers(two, root, "date > f") == "mine"
     assert two.lookup(mine, call("cat f"), 30.0, "local") is None
@@ -113,7 +113,7 @@ def test_a_proof_travels(graphs: tuple[Graph, Graph]) -> None:
     add_root(two)
     made = call("a")
     after = next_state(root, made)
-    two.record(root, made, result(), next_state=after, task="t")
+    two.record(NewEdge(root, made, result(), next_state=after, task="t"))
     assert two.lookup(root, made, 30.0, "local") is None, "it is neither proven nor kept"
     step(one, root, "a", task="t")
     assert _taken(one, two, task="t")["known"] == 1

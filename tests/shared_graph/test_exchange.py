@@ -19,7 +19,7 @@ import pytest
 
 from tests.shared_graph.server import Server, running
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, step
-from tvsnap.graph import Edge, Lease
+from tvsnap.graph import Edge, Lease, NewEdge
 from tvsnap.graph.shared import SharedGraph
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import InfrastructureError, UsageError
@@ -65,13 +65,15 @@ def digested(graph: SharedGraph, state: str, command: str, digest: str, *, ended
     """Records a call that leaves something with a digest behind."""
     made = call(command)
     return graph.record(
-        state,
-        made,
-        result("done"),
-        next_state=next_state(state, made, identity=digest),
-        digest=digest,
-        comparable=True,
-        ended=ended,
+        NewEdge(
+            state,
+            made,
+            result("done"),
+            next_state=next_state(state, made, identity=digest),
+            digest=digest,
+            comparable=True,
+            ended=ended,
+        )
     )
 
 
@@ -103,9 +105,11 @@ def test_what_is_not_shared_stays_where_it_is(host: Host, database: str) -> None
     add_root(other)
     made = call("date > f")
     private = one.record(
-        root, made, result("x"), next_state=next_state(root, made, identity="1"), shared=False, private="alone"
+        NewEdge(root, made, result("x"), next_state=next_state(root, made, identity="1"), shared=False, private="alone")
     )
-    one.record_later(private.next_state, call("cat f"), result("noon"), next_state=private.next_state, reason="alone")
+    one.record_later(
+        NewEdge(private.next_state, call("cat f"), result("noon"), next_state=private.next_state, reason="alone")
+    )
     look(one, root, "last")
     given(one)
     assert isinstance(asked(other, root, "last"), Edge)
@@ -273,7 +277,9 @@ def test_what_depends_on_the_network_is_replaced_by_what_it_says_later(host: Hos
     root = [add_root(graph) for graph in (one, other, third)].pop()
 
     def fetched(graph: SharedGraph, said: str, ended: float) -> Edge:
-        return graph.record(root, call("curl"), result(said), next_state=root, asked=("example.org:80",), ended=ended)
+        return graph.record(
+            NewEdge(root, call("curl"), result(said), next_state=root, asked=("example.org:80",), ended=ended)
+        )
 
     fetched(one, "old", time.time() - 600)
     given(one)
@@ -293,8 +299,8 @@ def test_what_is_known_of_waits_and_timeouts_travels_too(host: Host) -> None:
     one, other = host("one"), host("other")
     root = add_root(one)
     add_root(other)
-    one.record(root, call("cat"), result("x", 0.5, None, timed_out=True), next_state=root, timeout=0.5)
-    one.record(root, call("cat log"), result("line"), next_state=root, waited=5.0, quiet_s=math.inf)
+    one.record(NewEdge(root, call("cat"), result("x", 0.5, None, timed_out=True), next_state=root, timeout=0.5))
+    one.record(NewEdge(root, call("cat log"), result("line"), next_state=root, waited=5.0, quiet_s=math.inf))
     given(one)
     assert isinstance(asked(other, root, "cat", timeout=0.5), Edge)
     assert isinstance(asked(other, root, "cat", timeout=0.7), Lease)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tvsnap.graph import Edge, Graph, Lease, RootInfo, Snapshot
+from tvsnap.graph import Edge, Graph, Lease, NewEdge, RootInfo, Snapshot
 from tvsnap.model.calls import ToolCall, ToolResult, next_state, root_state
 from tvsnap.model.observations import Captures
 
@@ -46,12 +46,12 @@ def step(graph: Graph, state: str, command: str, output: str = "", *, task: str 
     """Records a shared call that changes the state, and does the same each time."""
     made = call(command)
     after = next_state(state, made)
-    return graph.record(state, made, result(output, duration), next_state=after, task=task, proven=True)
+    return graph.record(NewEdge(state, made, result(output, duration), next_state=after, task=task, proven=True))
 
 
 def look(graph: Graph, state: str, command: str, output: str = "", *, task: str = "") -> Edge:
     """Records a shared call that changes nothing."""
-    return graph.record(state, call(command), result(output), next_state=state, task=task)
+    return graph.record(NewEdge(state, call(command), result(output), next_state=state, task=task))
 
 
 def walk(graph: Graph, state: str, *commands: str, task: str = "") -> list[str]:

@@ -25,7 +25,7 @@ from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tests.unit.graph_helpers import add_root, call, look, result, step, walk
 from tvsnap import UsageError
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.model.calls import next_state
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ def drive(function: Callable[[], Awaitable[T]]) -> T:
 def fail(graph: Graph, state: str, command: str, output: str = "") -> str:
     made = call(command)
     after = next_state(state, made)
-    graph.record(state, made, result(output, 0.1, 2), next_state=after)
+    graph.record(NewEdge(state, made, result(output, 0.1, 2), next_state=after))
     return after
 
 

@@ -13,7 +13,7 @@ from tests.unit.graph_helpers import add_root, call, result, snapshot_of, step, 
 from tvsnap.engine.keeping.budgets import Ledger
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.policy.eviction import UNPROVEN_S, Kept, SnapshotLimits, choose_evicted
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.host.owners import Owner
 from tvsnap.model.calls import next_state
 
@@ -147,7 +147,7 @@ def test_a_way_is_proven_if_all_calls_on_it_are(tmp_path: Path) -> None:
     with Graph(tmp_path / "graph.db") as graph:
         root = add_root(graph)
         first = next_state(root, call("a"), identity="what a left behind")
-        edge = graph.record(root, call("a"), result(), next_state=first)
+        edge = graph.record(NewEdge(root, call("a"), result(), next_state=first))
         second, third, fourth = walk(graph, first, "b", "c", "d")[1:]
         for state in (second, third):
             graph.add_snapshot(snapshot_of(state))

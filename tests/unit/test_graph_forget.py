@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, claim, disorder, look, result, snapshot_of, step, walk
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.model.errors import NotFound
 
 
@@ -133,6 +133,6 @@ def test_a_large_subtree(graph: Graph) -> None:
     state = step(graph, root, "start", task="t").next_state
     for chain in range(30):
         below = walk(graph, state, *(f"{chain} {number}" for number in range(50)), task="t")
-        graph.record(below[-1], call("private"), result(), next_state=below[-1], shared=False, task="t")
+        graph.record(NewEdge(below[-1], call("private"), result(), next_state=below[-1], shared=False, task="t"))
     assert graph.forget_task("t", dry_run=True).states == 1501
     assert graph.forget(state).edges == 1531

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import NotFound, UsageError
 
@@ -89,7 +89,9 @@ def test_the_seconds_ahead_are_those_of_what_usually_follows(graph: Graph) -> No
 
 def test_the_seconds_ahead_of_a_circle_of_calls_that_answer_nobody(graph: Graph) -> None:
     root = add_root(graph)
-    graph.record(root, call("a"), result("a"), next_state=next_state(root, call("a"), identity="x"), shared=False)
+    graph.record(
+        NewEdge(root, call("a"), result("a"), next_state=next_state(root, call("a"), identity="x"), shared=False)
+    )
     assert graph.seconds_ahead(root, 10.0) == 0.0
 
 
@@ -126,7 +128,7 @@ def test_nearest_snapshot(graph: Graph) -> None:
 def test_replay_knows_timeouts_and_what_is_not_deterministic(graph: Graph) -> None:
     root = add_root(graph)
     after = next_state(root, call("vim"), timeout=5.0)
-    graph.record(root, call("vim"), result("", 5.0, None, timed_out=True), next_state=after, timeout=5.0)
+    graph.record(NewEdge(root, call("vim"), result("", 5.0, None, timed_out=True), next_state=after, timeout=5.0))
     unsure = step(graph, after, "ps")
     graph.mark_nondeterministic(unsure, "differs")
     _, edges = graph.nearest_snapshot(unsure.next_state, "fake")
@@ -178,7 +180,7 @@ def test_resolve_names_the_candidates(graph: Graph) -> None:
     names = []
     for number in range(8):
         name = "abcd" + hashlib.sha256(b"%d" % number).hexdigest()[4:]
-        graph.record(root, call(str(number)), result(), next_state=name)
+        graph.record(NewEdge(root, call(str(number)), result(), next_state=name))
         names.append(name)
     with pytest.raises(NotFound) as caught:
         graph.resolve("abcd")
@@ -192,7 +194,7 @@ def test_resolve_names_the_candidates(graph: Graph) -> None:
 def test_resolve_tells_long_twins_apart(graph: Graph) -> None:
     root = add_root(graph)
     for last in "01":
-        graph.record(root, call(last), result(), next_state="ab" * 31 + "c" + last)
+        graph.record(NewEdge(root, call(last), result(), next_state="ab" * 31 + "c" + last))
     with pytest.raises(NotFound, match=r"c0, abab.*c1; give more digits"):
         graph.resolve("abab")
 

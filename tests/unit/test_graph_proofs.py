@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, snapshot_of, step, walk
-from tvsnap.graph import PROOF_APART, Edge, Graph
+from tvsnap.graph import PROOF_APART, Edge, Graph, NewEdge
 from tvsnap.host.waiting import SLACK, SLACK_S
 from tvsnap.model.calls import next_state
 
@@ -44,14 +44,16 @@ def execute(graph: Graph, state: str, left: str, output: str = "", *, backend: s
     """Records an execution of `make` that left `left` behind; its digest is known, unless `left` begins with `?`."""
     known = not left.startswith("?")
     return graph.record(
-        state,
-        MAKE,
-        result(output),
-        next_state=next_state(state, MAKE, identity=left),
-        digest=left if known else None,
-        comparable=known,
-        backend=backend,
-        **options,  # type: ignore[arg-type]
+        NewEdge(
+            state,
+            MAKE,
+            result(output),
+            next_state=next_state(state, MAKE, identity=left),
+            digest=left if known else None,
+            comparable=known,
+            backend=backend,
+            **options,  # type: ignore[arg-type]
+        )
     )
 
 
@@ -258,7 +260,7 @@ class TestWaiting:
     """Lookups where something runs by itself."""
 
     def poll(self, graph: Graph, state: str, waited: float, output: str, duration: float = 0.1) -> Edge:
-        return graph.record(state, call("cat f"), result(output, duration), next_state=state, waited=waited)
+        return graph.record(NewEdge(state, call("cat f"), result(output, duration), next_state=state, waited=waited))
 
     def ask(self, graph: Graph, state: str, waited: float, quiet_s: float = 0.0, timeout: float = 30.0) -> str | None:
         edge = graph.lookup(state, call("cat f"), timeout, "fake", waited=waited, quiet_s=quiet_s)
@@ -331,7 +333,9 @@ class TestWaiting:
     def test_what_was_waited_is_kept_with_an_edge(self, graph: Graph) -> None:
         root = add_root(graph)
         state = next_state(root, MAKE, identity="a after 2.5 s")
-        edge = graph.record(root, MAKE, result(), next_state=state, waited=2.5, quiet_s=0.5, active="process 7 runs")
+        edge = graph.record(
+            NewEdge(root, MAKE, result(), next_state=state, waited=2.5, quiet_s=0.5, active="process 7 runs")
+        )
         assert (edge.waited, edge.quiet_s, edge.active) == (2.5, 0.5, "process 7 runs")
         assert graph.edge(edge.id) == graph.edge_to(state) == edge
         (_, node) = graph.tree()

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.unit.graph_helpers import add_root, call, disorder, snapshot_of
-from tvsnap.graph import Edge, Graph
+from tvsnap.graph import Edge, Graph, NewEdge
 from tvsnap.model.calls import ToolResult, next_state
 from tvsnap.model.errors import NotFound
 
@@ -110,16 +110,18 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         after = state if left is None else next_state(state, call(command), timeout=timeout, identity=identity)
         given = ToolResult.of_text(f"{command} {self.nonce}", 0, duration, timed_out=blocked, blocked=blocked)
         edge = self.graph.record(
-            state,
-            call(command),
-            given,
-            next_state=after,
-            task=task,
-            timeout=timeout,
-            digest=left or None,
-            comparable=bool(left),
-            proven=by_nature,
-            backend="fake",
+            NewEdge(
+                state,
+                call(command),
+                given,
+                next_state=after,
+                task=task,
+                timeout=timeout,
+                digest=left or None,
+                comparable=bool(left),
+                proven=by_nature,
+                backend="fake",
+            )
         )
         self.expect(edge, given, after, left or "", by_nature=by_nature)
         self.visit(edge, task)
@@ -166,7 +168,9 @@ class GraphAgainstDictionary(RuleBasedStateMachine):
         after = next_state(state, call(command), identity=str(self.nonce)) if changed else state
         given = ToolResult.of_text(str(self.nonce), 0, 0.5)
         edge = self.graph.record(
-            state, call(command), given, next_state=after, task=task, shared=False, reason="by chance", private="so"
+            NewEdge(
+                state, call(command), given, next_state=after, task=task, shared=False, reason="by chance", private="so"
+            )
         )
         self.known[state].unshared.append(edge)
         self.learn(edge)

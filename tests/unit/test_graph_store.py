@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes.caches import eventually
 from tests.unit.graph_helpers import add_root, call, claim, disorder, look, result, snapshot_of, step, walk
-from tvsnap.graph import Graph, pending
+from tvsnap.graph import Graph, NewEdge, pending
 from tvsnap.model.calls import Part, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 
@@ -28,7 +28,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 def test_a_recorded_call_is_found_with_all_it_returned(graph: Graph) -> None:
     root = add_root(graph)
     returned = ToolResult.of_text("out\n", 3, 1.5, truncated=True)
-    edge = graph.record(root, call("make"), returned, next_state=root, digest="d", active="x")
+    edge = graph.record(NewEdge(root, call("make"), returned, next_state=root, digest="d", active="x"))
     found = graph.lookup(root, call("make"), 30.0)
     assert found == edge
     assert found is not None
@@ -70,7 +70,7 @@ def test_a_blocked_call_answers_exactly_its_timeout(graph: Graph) -> None:
     for timeout in (5.0, 20.0):
         after = next_state(root, vim, timeout=timeout)
         waited = result("", timeout, None, timed_out=True)
-        graph.record(root, vim, waited, next_state=after, timeout=timeout, proven=True)
+        graph.record(NewEdge(root, vim, waited, next_state=after, timeout=timeout, proven=True))
     for timeout in (5.0, 20.0):
         found = graph.lookup(root, vim, timeout)
         assert found is not None
@@ -84,8 +84,8 @@ def test_a_blocked_call_answers_exactly_its_timeout(graph: Graph) -> None:
 def test_a_complete_result_and_a_blocked_one_of_the_same_call(graph: Graph) -> None:
     root = add_root(graph)
     slow = call("sleep 8")
-    graph.record(root, slow, result("", 5.0, None, timed_out=True), next_state=root, timeout=5.0)
-    graph.record(root, slow, result("done", 8.0), next_state=root)
+    graph.record(NewEdge(root, slow, result("", 5.0, None, timed_out=True), next_state=root, timeout=5.0))
+    graph.record(NewEdge(root, slow, result("done", 8.0), next_state=root))
     answers = {timeout: graph.lookup(root, slow, timeout) for timeout in (4.0, 5.0, 6.0, 8.0, 9.0)}
     outputs = {timeout: found and found.result.output for timeout, found in answers.items()}
     assert outputs == {4.0: None, 5.0: "", 6.0: None, 8.0: "done", 9.0: "done"}
@@ -94,9 +94,9 @@ def test_a_complete_result_and_a_blocked_one_of_the_same_call(graph: Graph) -> N
 def test_a_timeout_is_not_shared_without_being_part_of_the_key(graph: Graph) -> None:
     root = add_root(graph)
     with pytest.raises(UsageError, match="only with its timeout"):
-        graph.record(root, call("make"), result("", 5.0, None, timed_out=True), next_state=root)
+        graph.record(NewEdge(root, call("make"), result("", 5.0, None, timed_out=True), next_state=root))
     with pytest.raises(UsageError, match="more than 0"):
-        graph.record(root, call("make"), result("", 5.0, None, timed_out=True), next_state=root, timeout=0.0)
+        graph.record(NewEdge(root, call("make"), result("", 5.0, None, timed_out=True), next_state=root, timeout=0.0))
 
 
 def test_what_is_not_shared_is_kept_but_never_found(graph: Graph) -> None:
@@ -106,7 +106,15 @@ def test_what_is_not_shared_is_kept_but_never_found(graph: Graph) -> None:
         after = next_state(root, call("date"), identity=str(number))
         states.append(after)
         edge = graph.record(
-            root, call("date"), result(str(number)), next_state=after, shared=False, reason="stochastic", private="date"
+            NewEdge(
+                root,
+                call("date"),
+                result(str(number)),
+                next_state=after,
+                shared=False,
+                reason="stochastic",
+                private="date",
+            )
         )
         assert (edge.shared, edge.reason, edge.result.output) == (False, "stochastic", str(number))
     assert graph.lookup(root, call("date"), 30.0) is None
@@ -119,7 +127,7 @@ def test_below_a_private_state_all_is_private(graph: Graph) -> None:
     root = add_root(graph)
     private = next_state(root, call("make"), identity="n")
     late = result("", 5.0, None, timed_out=True)
-    graph.record(root, call("make"), late, next_state=private, shared=False, private="timed out")
+    graph.record(NewEdge(root, call("make"), late, next_state=private, shared=False, private="timed out"))
     assert graph.state(walk(graph, private, "a", "b")[-1]).private == "timed out"
 
 
@@ -150,15 +158,15 @@ def test_a_state_has_one_origin(graph: Graph) -> None:
     root = add_root(graph)
     after = step(graph, root, "make").next_state
     with pytest.raises(UsageError, match="another origin"):
-        graph.record(root, call("other"), result(), next_state=after)
+        graph.record(NewEdge(root, call("other"), result(), next_state=after))
     with pytest.raises(UsageError, match="another origin"):
-        graph.record(root, call("make"), result("late"), next_state=after, shared=False)
+        graph.record(NewEdge(root, call("make"), result("late"), next_state=after, shared=False))
     assert len(graph.out_edges(root)) == 1
 
 
 def test_nothing_is_recorded_from_an_unknown_state(graph: Graph) -> None:
     with pytest.raises(NotFound, match="abababababab is not in the graph"):
-        graph.record("ab" * 32, call("ls"), result(), next_state="cd" * 32)
+        graph.record(NewEdge("ab" * 32, call("ls"), result(), next_state="cd" * 32))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +176,7 @@ def test_nothing_is_recorded_from_an_unknown_state(graph: Graph) -> None:
 )
 def test_any_text_survives(graph: Graph, text: str) -> None:
     root = add_root(graph)
-    graph.record(root, call(f"echo {text}"), result(text), next_state=root)
+    graph.record(NewEdge(root, call(f"echo {text}"), result(text), next_state=root))
     found = graph.lookup(root, call(f"echo {text}"), 30.0)
     assert found is not None
     assert found.result.output == text
@@ -195,7 +203,9 @@ def test_what_is_kept_in_memory_is_written_after_a_while(
             before = other.edge(edge.id)
             graph.touch_hit(edge, "task")
             eventually(partial(lambda before: other.edge(edge.id) != before, before))
-        graph.record_later(edge.next_state, call("ls"), result("f"), next_state=edge.next_state, reason="private")
+        graph.record_later(
+            NewEdge(edge.next_state, call("ls"), result("f"), next_state=edge.next_state, reason="private")
+        )
         eventually(lambda: [found.reason for found in other.out_edges(edge.next_state)] == ["private"])
 
 
@@ -267,9 +277,9 @@ def test_after_close_there_is_a_clear_error(graph: Graph) -> None:
 def test_a_failed_record_leaves_nothing_and_the_graph_usable(graph: Graph) -> None:
     root = add_root(graph)
     with pytest.raises(UsageError, match="plain JSON"):
-        graph.record(root, call("a"), replace(result(), cost={"usd": math.nan}), next_state=root)
+        graph.record(NewEdge(root, call("a"), replace(result(), cost={"usd": math.nan}), next_state=root))
     with pytest.raises(InfrastructureError):
-        graph.record(root, call("a"), result(), next_state=root, deterministic=None)  # type: ignore[arg-type]
+        graph.record(NewEdge(root, call("a"), result(), next_state=root, deterministic=None))  # type: ignore[arg-type]
     assert graph.out_edges(root) == []
     step(graph, root, "a")
 
@@ -278,7 +288,7 @@ def test_recording_leaves_the_lease_to_its_holder(graph: Graph) -> None:
     """Who waits for the call is to be answered only once what it led to is kept."""
     root = add_root(graph)
     assert claim(graph, root, "make", "me")
-    graph.record(root, call("make"), result(), next_state=root)
+    graph.record(NewEdge(root, call("make"), result(), next_state=root))
     assert graph.release(root, call("make").key, "me")
     assert graph.holder(root, call("make").key) is None
 
@@ -295,7 +305,7 @@ def test_parts_come_back_as_they_were(graph: Graph) -> None:
         [parts, parts[1:2], (), (Part("text/html", "<p>"),), (Part.text("x" * 9000), parts[1])]
     ):
         made = ToolResult(kept, 0, 0.5, cost={"usd": 0.25, "tokens": 12.0})
-        graph.record(root, call(str(number)), made, next_state=root)
+        graph.record(NewEdge(root, call(str(number)), made, next_state=root))
         found = graph.lookup(root, call(str(number)), 30.0)
         assert found is not None
         assert found.result == made.from_source("hit")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.graph_helpers import add_root, call, look, result, snapshot_of, step, walk
 from tvsnap import ToolCall, UsageError
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.model.calls import next_state
 
 LONG = "x" * 10_000
@@ -28,7 +28,7 @@ def test_an_outline_has_what_the_tree_has(graph: Graph) -> None:
     look(graph, states[1], "ls")
     failing = call("false")
     private = next_state(root, failing)
-    graph.record(root, failing, result("", 0.1, 3), next_state=private, private="it failed", shared=False)
+    graph.record(NewEdge(root, failing, result("", 0.1, 3), next_state=private, private="it failed", shared=False))
     graph.add_snapshot(snapshot_of(states[2]))
     found = graph.outline()
     nodes = {node.state.hash: node for node in graph.tree()}
@@ -99,7 +99,9 @@ def test_texts_are_searched_in_calls_and_outputs(graph: Graph, padding: str) -> 
     root = add_root(graph)
     one = step(graph, root, f"grep 'Needle' {padding}", "nothing", task="a")
     two = step(graph, one.next_state, "cat file", f'a "NEEDLE"\\ and\nmore {padding}', task="b")
-    other = graph.record(root, ToolCall("python", {"code": "1"}), result(f"1{padding}"), next_state=root, task="a")
+    other = graph.record(
+        NewEdge(root, ToolCall("python", {"code": "1"}), result(f"1{padding}"), next_state=root, task="a")
+    )
     both = {one.id, two.id}
     assert graph.matching(text="needle") == both
     assert graph.matching(text='"needle"\\ and') == {two.id}

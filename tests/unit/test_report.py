@@ -14,7 +14,7 @@ from cli import report_view
 from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tests.unit.graph_helpers import add_root, call, result
-from tvsnap.graph import Graph, Tally
+from tvsnap.graph import Graph, NewEdge, Tally
 from tvsnap.model.calls import next_state
 
 HOSTILE = "</style></title><script>alert(1)</script>\x1b[31m \"'&lt;"
@@ -104,7 +104,9 @@ def test_why_calls_were_not_shared_is_counted(tmp_path: Path) -> None:
         for number, reason in enumerate([HOSTILE, HOSTILE, "it asked the network"]):
             made = call(f"echo {number}")
             after = next_state(root, made)
-            graph.record(root, made, result("", 10.0 ** (number - 9)), next_state=after, reason=reason, shared=False)
+            graph.record(
+                NewEdge(root, made, result("", 10.0 ** (number - 9)), next_state=after, reason=reason, shared=False)
+            )
         nodes = graph.tree()
     page = report_view.report(FIGURES, [], [replace(TALLY, key=HOSTILE)], nodes, [])
     found = texts(page)

@@ -19,7 +19,7 @@ from cli.tree_picture import Picture
 from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tests.unit.graph_helpers import add_root, call, look, result, step, walk
-from tvsnap.graph import Edge, Graph
+from tvsnap.graph import Edge, Graph, NewEdge
 from tvsnap.model.calls import ToolCall, next_state
 
 HOSTILE = (
@@ -65,7 +65,7 @@ def end_rollout(graph: Graph, root: str, state: str, reward: float | None = None
 
 def fail(graph: Graph, state: str, command: str, code: int) -> Edge:
     made = call(command)
-    return graph.record(state, made, result("", 0.1, code), next_state=next_state(state, made))
+    return graph.record(NewEdge(state, made, result("", 0.1, code), next_state=next_state(state, made)))
 
 
 class Found(NamedTuple):
@@ -183,7 +183,7 @@ class TestWhatIsDrawn:
         root = add_root(graph)
         after = fail(graph, root, "make broken", 2).next_state
         look(graph, after, "cat x")
-        graph.record(after, call("test -e y"), result("", 0.1, 1), next_state=after)
+        graph.record(NewEdge(after, call("test -e y"), result("", 0.1, 1), next_state=after))
         mark = picture_of(graph).marks[1]
         assert (mark.label, mark.failure, mark.note) == ("make broken", "✗ 2", "+ 2 calls, 1 ✗")
         assert "exit status 2" in mark.title
@@ -222,10 +222,10 @@ class TestHostileText:
             made = ToolCall("bash", {"command": text})
             reason = text.encode(errors="replace").decode()
             after = next_state(root, made)
-            edge = graph.record(root, made, result("", 0.1, 1), next_state=after, reason=reason, shared=False)
+            edge = graph.record(NewEdge(root, made, result("", 0.1, 1), next_state=after, reason=reason, shared=False))
             look(graph, edge.next_state, text)
             made = ToolCall("tool" + text[:5].replace("\x00", ""), {text: text})
-            graph.record(edge.next_state, made, result(), next_state=next_state(edge.next_state, made))
+            graph.record(NewEdge(edge.next_state, made, result(), next_state=next_state(edge.next_state, made)))
         return picture_of(graph, everything=True)
 
     def test_svg(self, picture: Picture) -> None:

@@ -13,7 +13,7 @@ from cli import watch, watch_view
 from tests.fakes.caches import Gate, bash, eventually, open_cache, settle, threads
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tests.unit.graph_helpers import add_root, call, result
-from tvsnap.graph import Graph
+from tvsnap.graph import Graph, NewEdge
 from tvsnap.model.calls import next_state
 
 
@@ -78,7 +78,9 @@ def test_refusals_are_told_as_they_come(line: CommandLine) -> None:
             made = call(f"date {n}")
             after = next_state(root, made)
             graph.record(
-                root, made, result(), next_state=after, private="why", shared=False, reason=f"by\x1b[31m chance {n}"
+                NewEdge(
+                    root, made, result(), next_state=after, private="why", shared=False, reason=f"by\x1b[31m chance {n}"
+                )
             )
         graph.note_refusal(after, "local", "it watches files")
         sample = next(samples)

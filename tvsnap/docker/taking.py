@@ -103,7 +103,7 @@ class Taker:
             with self.containers.paused(sandbox.container):
                 init, pids = self.containers.processes(sandbox.container)
                 refuse_excess(pids, init, sandbox.limits)
-                fidelity.refuse(fidelity.find_loss(pids, init))
+                fidelity.refuse_loss(pids, init)
                 directories = tuple(directory_times.note(pids, init))
                 closed = sandbox.note_closed()
                 clock = sandbox.clock.stop() if sandbox.clock else None

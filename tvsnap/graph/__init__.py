@@ -1,6 +1,6 @@
 """The durable tool-call graph: states, the calls that lead from one to another, snapshots and leases."""
 
-from tvsnap.graph.edges import PROOF_APART
+from tvsnap.graph.edges import PROOF_APART, NewEdge
 from tvsnap.graph.model import (
     Distance,
     Edge,
@@ -34,6 +34,7 @@ __all__ = [
     "Graph",
     "Lease",
     "Listing",
+    "NewEdge",
     "Outlined",
     "RolloutRecord",
     "RolloutSummary",

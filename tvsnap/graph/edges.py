@@ -6,7 +6,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tvsnap.graph.answers import KEPT
 from tvsnap.graph.insertion import insert_call, insert_state, insert_steps, state_above, task_number
@@ -73,6 +73,60 @@ _RETIRE = "UPDATE edges SET slot = NULL, checksum = NULL, reason = ? WHERE id = 
 _REINSTATE = f"UPDATE edges SET {_assigned(EdgeRow._fields[_AFTER_CALL:])} WHERE id = ?"
 
 
+@dataclass(frozen=True)
+class NewEdge:
+    """A call that was made, with what it returned and where it led.
+
+    Attributes:
+        state: where the call was made.
+        call: the call.
+        result: what it returned.
+        next_state: where it led; `state` itself if nothing changed.
+        task: the task whose rollout made it; empty for none.
+        timeout: seconds; only where the result depends on it, as that of a blocked call does.
+        shared: whether it may answer calls; otherwise it is only shown to people.
+        deterministic: whether the call can be expected to return the same again.
+        reason: why it is not shared or not deterministic; None if it is both.
+        private: why the branch from `next_state` on is not shared; below a private state, that state's reason counts.
+        digest, active: see `Edge`.
+        times: the modification times of the files that it changed, by path, nanoseconds since the epoch; None if it
+            changed none, or they are not known.
+        proven: whether the call leads to the same state whenever it is made, by its nature.
+        comparable: whether equal names of `next_state` mean that the same was left behind.
+        waited: seconds that the rollout had waited in the state; only where that counts.
+        quiet_s: seconds during which `next_state` does not change by itself.
+        backend: the backend whose snapshots keep states.
+        on_host: whether it was made in no sandbox.
+        asked, grade: see `Edge`.
+        ended: when it ended, seconds since the epoch; by default, when it is recorded.
+        step: the rollout's call that it is, to be recorded with it.
+    """
+
+    state: str
+    call: ToolCall
+    result: ToolResult
+    next_state: str
+    task: str = ""
+    timeout: float | None = None
+    shared: bool = True
+    deterministic: bool = True
+    reason: str | None = None
+    private: str | None = None
+    digest: str | None = None
+    active: str | None = None
+    times: Mapping[str, int] | None = None
+    proven: bool = False
+    comparable: bool = False
+    waited: float = 0.0
+    quiet_s: float = math.inf
+    backend: str = ""
+    on_host: bool = False
+    asked: Sequence[str] = ()
+    grade: str | None = None
+    ended: float | None = None
+    step: StepRow | None = None
+
+
 class Edges(Lineage):
     """The part of `Graph` that records calls."""
 
@@ -106,33 +160,7 @@ class Edges(Lineage):
         rows = self._rows(_TIMES, (edge.id,))
         return unpack_times(rows[0][0]) if rows else None
 
-    def record(
-        self,
-        state: str,
-        call: ToolCall,
-        result: ToolResult,
-        *,
-        next_state: str,
-        task: str = "",
-        timeout: float | None = None,
-        shared: bool = True,
-        deterministic: bool = True,
-        reason: str | None = None,
-        private: str | None = None,
-        digest: str | None = None,
-        times: Mapping[str, int] | None = None,
-        active: str | None = None,
-        proven: bool = False,
-        comparable: bool = False,
-        waited: float = 0.0,
-        quiet_s: float = math.inf,
-        backend: str = "",
-        on_host: bool = False,
-        asked: Sequence[str] = (),
-        grade: str | None = None,
-        ended: float | None = None,
-        step: StepRow | None = None,
-    ) -> Edge:
+    def record(self, new: NewEdge) -> Edge:
         """Records what a call returned and where it led, all or nothing.
 
         Of a shared call the first record counts for as long as it can answer (see `lookup`). A record whose state could
@@ -140,129 +168,52 @@ class Edges(Lineage):
         reproducible.
 
         Args:
-            state: where the call was made.
-            call: the call.
-            result: what it returned.
-            next_state: where it led; `state` itself if nothing changed.
-            task: the task whose rollout made it; empty for none.
-            timeout: seconds; only where the result depends on it, as that of a blocked call does.
-            shared: whether it may answer calls; otherwise it is only shown to people.
-            deterministic: whether the call can be expected to return the same again.
-            reason: why it is not shared or not deterministic; None if it is both.
-            private: why the branch from `next_state` on is not shared; below a private state, that state's reason
-                counts.
-            digest, active: see `Edge`.
-            times: the modification times of the files that it changed, by path, nanoseconds since the epoch; None if it
-                changed none, or they are not known.
-            proven: whether the call leads to the same state whenever it is made, by its nature.
-            comparable: whether equal names of `next_state` mean that the same was left behind.
-            waited: seconds that the rollout had waited in the state; only where that counts.
-            quiet_s: seconds during which `next_state` does not change by itself.
-            backend: the backend whose snapshots keep states.
-            on_host: whether it was made in no sandbox.
-            asked, grade: see `Edge`.
-            ended: when it ended, seconds since the epoch; by default, now.
-            step: the rollout's call that it is, to be recorded with it.
+            new: the call.
 
         Returns:
             The edge. If the call was recorded before and that record still counts, that edge: its result, its
-            `next_state` and whether it is deterministic may then differ from the arguments.
+            `next_state` and whether it is deterministic may then differ from those of `new`.
 
         Raises:
-            NotFound: `state` is not in the graph; it may have been forgotten.
-            UsageError: a timed-out result is to be shared without its timeout, or `next_state` has another origin.
+            NotFound: `new.state` is not in the graph; it may have been forgotten.
+            UsageError: a timed-out result is to be shared without its timeout, or `new.next_state` has another origin.
         """
-        if shared and result.timed_out and timeout is None:
+        if new.shared and new.result.timed_out and new.timeout is None:
             raise UsageError("a call that timed out can be shared only with its timeout")
         self._write_calls()
-        row = _row(
-            state,
-            call,
-            result,
-            next_state,
-            _slot(timeout, shared=shared),
-            timeout=timeout,
-            waited=waited,
-            quiet_s=quiet_s,
-            deterministic=deterministic,
-            reason=reason,
-            digest=digest,
-            active=active,
-            proven=proven,
-            on_host=on_host,
-            asked=asked,
-            grade=grade,
-            ended=ended,
-            times=times,
-        )
-        if shared and deterministic:
+        row = _row(new, _slot(new.timeout, shared=new.shared))
+        if new.shared and new.deterministic:
             row = row._replace(checksum=checksum(*row[:CHECKED]))
         with self._database.write() as cursor:
             edge, proves = None, False
-            if shared:
-                edge, proves = _earlier(cursor, row, call, backend, comparable=comparable)
+            if new.shared:
+                edge, proves = _earlier(cursor, row, new.call, new.backend, comparable=new.comparable)
             if edge is None:
-                id = insert_call(cursor, row, private)
+                id = insert_call(cursor, row, new.private)
                 if proves:
                     cursor.execute(PROVE, (id,))
                     row = row._replace(proven=cursor.rowcount == 1)
-                edge = as_edge((id, *row[:-UNREAD], 0, None), call)
+                edge = as_edge((id, *row[:-UNREAD], 0, None), new.call)
             elif row.times is not None:
                 edge = replace(edge, times=unpack_times(*cursor.execute(_TIMES, (edge.id,)).fetchone()))
             cursor.execute(
-                "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, task))
+                "INSERT OR IGNORE INTO visits (edge, task) VALUES (?, ?)", (edge.id, task_number(cursor, new.task))
             )
-            if step is not None:
-                insert_steps(cursor, (step._replace(edge=edge.id),))
+            if new.step is not None:
+                insert_steps(cursor, (new.step._replace(edge=edge.id),))
         if self._pending.due():
             self.flush()
         return edge
 
-    def record_later(
-        self,
-        state: str,
-        call: ToolCall,
-        result: ToolResult,
-        *,
-        next_state: str,
-        task: str = "",
-        timeout: float | None = None,
-        reason: str | None = None,
-        digest: str | None = None,
-        active: str | None = None,
-        quiet_s: float = math.inf,
-        on_host: bool = False,
-        asked: Sequence[str] = (),
-        grade: str | None = None,
-        ended: float | None = None,
-        step: StepRow | None = None,
-    ) -> None:
+    def record_later(self, new: NewEdge) -> None:
         """Keeps a call that answers nobody in memory, to show it to people, until `flush`, or until its state is read.
 
         If the process is killed before, or the disk is full, it is lost.
 
         Args:
-            reason: why it is not shared, nor what follows in the branch from `next_state` on.
-            state, call, result, next_state, task, timeout, digest, active, quiet_s, on_host, asked, grade, ended, step:
-                see `record`.
+            new: the call, in a private branch: neither it nor what follows is shared, for its `reason`.
         """
-        row = _row(
-            state,
-            call,
-            result,
-            next_state,
-            None,
-            timeout=timeout,
-            quiet_s=quiet_s,
-            reason=reason,
-            digest=digest,
-            active=active,
-            on_host=on_host,
-            asked=asked,
-            grade=grade,
-            ended=ended,
-        )
-        self._pending.call(row, reason, task, step)
+        self._pending.call(_row(new, None), new.reason, new.task, new.step)
         if self._pending.due():
             self.flush()
 
@@ -317,59 +268,40 @@ class Edges(Lineage):
         self._change("UPDATE edges SET refusals = ? WHERE id = ?", (refusals, edge.id))
 
 
-def _row(
-    state: str,
-    call: ToolCall,
-    result: ToolResult,
-    next_state: str,
-    slot: float | None,
-    *,
-    timeout: float | None,
-    quiet_s: float,
-    reason: str | None,
-    on_host: bool,
-    asked: Sequence[str],
-    grade: str | None,
-    ended: float | None,
-    waited: float = 0.0,
-    deterministic: bool = True,
-    digest: str | None = None,
-    active: str | None = None,
-    proven: bool = False,
-    times: Mapping[str, int] | None = None,
-) -> EdgeRow:
-    """Returns the row of a call, without a checksum; see `Edges.record`."""
+def _row(new: NewEdge, slot: float | None) -> EdgeRow:
+    """Returns the row of a call, without a checksum."""
+    call, result = new.call, new.result
     output, parts = pack_parts(result.parts)
     return EdgeRow(
-        bytes.fromhex(state),
+        bytes.fromhex(new.state),
         bytes.fromhex(call.key),
         slot,
-        waited,
-        None if next_state == state else bytes.fromhex(next_state),
-        timeout,
+        new.waited,
+        None if new.next_state == new.state else bytes.fromhex(new.next_state),
+        new.timeout,
         result.exit_code,
         result.duration,
         result.timed_out,
         result.blocked,
         result.truncated,
-        None if quiet_s == math.inf else quiet_s,
+        None if new.quiet_s == math.inf else new.quiet_s,
         output,
         pack(call.canonical),
         parts,
-        deterministic,
-        time.time() if ended is None else ended,
-        reason or "",
-        digest,
-        active,
+        new.deterministic,
+        time.time() if new.ended is None else new.ended,
+        new.reason or "",
+        new.digest,
+        new.active,
         None,
         from_mapping(result.cost),
-        proven,
-        on_host,
-        "\n".join(asked) or None,
+        new.proven,
+        new.on_host,
+        "\n".join(new.asked) or None,
         result.strain,
-        grade,
+        new.grade,
         result.processor_s,
-        None if times is None else pack_times(times),
+        None if new.times is None else pack_times(new.times),
     )
 
 

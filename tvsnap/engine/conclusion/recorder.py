@@ -7,11 +7,10 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvsnap.engine.execution.executed import Executed
 from tvsnap.engine.position import Position
-from tvsnap.graph import Edge, Graph, StepRow
+from tvsnap.graph import Edge, Graph, NewEdge, StepRow
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import TvsnapError
 
@@ -143,25 +142,27 @@ class Recorder:
             identity = f"{identity} after {executed.waited!r} s"
         after = at.state if left.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
         edge = self._graph.record(
-            at.state,
-            call,
-            result,
-            next_state=after,
-            task=self.task,
-            timeout=timeout,
-            digest=None if left.unchanged else left.digest,
-            times=left.times,
-            active=None if left.unchanged else left.active,
-            proven=by_nature and not executed.asked,
-            comparable=bool(left.digest) and not executed.asked,
-            asked=executed.asked,
-            grade=executed.grade,
-            waited=executed.waited,
-            on_host=executed.tool.on_host,
-            quiet_s=math.inf if left.unchanged else left.quiet_s,
-            backend=self._backend,
-            ended=_wall_clock(executed.ended),
-            step=step,
+            NewEdge(
+                at.state,
+                call,
+                result,
+                next_state=after,
+                task=self.task,
+                timeout=timeout,
+                digest=None if left.unchanged else left.digest,
+                times=left.times,
+                active=None if left.unchanged else left.active,
+                proven=by_nature and not executed.asked,
+                comparable=bool(left.digest) and not executed.asked,
+                asked=executed.asked,
+                grade=executed.grade,
+                waited=executed.waited,
+                on_host=executed.tool.on_host,
+                quiet_s=math.inf if left.unchanged else left.quiet_s,
+                backend=self._backend,
+                ended=_wall_clock(executed.ended),
+                step=step,
+            )
         )
         if left.unchanged:
             if edge.deterministic and (edge.changed or edge.result.same_value(result)):
@@ -195,25 +196,29 @@ class Recorder:
         if not at.recorded:
             return self._unrecorded(at, call, reason, left, ended, step)
         after = _private_state(at, left)
-        facts: dict[str, Any] = {
-            "next_state": after,
-            "task": self.task,
-            "timeout": timeout,
-            "reason": reason,
-            "digest": None if left.unchanged else left.digest,
-            "active": None if left.unchanged else left.active,
-            "quiet_s": math.inf if left.unchanged else left.quiet_s,
-            "on_host": on_host,
-            "asked": asked,
-            "grade": grade,
-            "ended": _wall_clock(ended),
-            "step": step,
-        }
+        new = NewEdge(
+            at.state,
+            call,
+            result,
+            after,
+            task=self.task,
+            timeout=timeout,
+            shared=False,
+            reason=reason,
+            private=None if left.unchanged else reason,
+            digest=None if left.unchanged else left.digest,
+            active=None if left.unchanged else left.active,
+            quiet_s=math.inf if left.unchanged else left.quiet_s,
+            on_host=on_host,
+            asked=asked,
+            grade=grade,
+            ended=_wall_clock(ended),
+            step=step,
+        )
         if at.private:
-            self._graph.record_later(at.state, call, result, **facts)
+            self._graph.record_later(new)
         else:
-            private = None if left.unchanged else reason
-            self._graph.record(at.state, call, result, shared=False, private=private, **facts)
+            self._graph.record(new)
         if left.unchanged:
             return replace(at, unshared=reason)
         private, course = at.private or reason, at.course_after(call)

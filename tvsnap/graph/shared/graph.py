@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tvsnap.graph.edges import PROVE
+from tvsnap.graph.edges import PROVE, NewEdge
 from tvsnap.graph.insertion import task_number
 from tvsnap.graph.model import Edge, Lease
 from tvsnap.graph.portable import DISTRUST, adopt_call
 from tvsnap.graph.rows import EdgeRow
 from tvsnap.graph.shared.postgres import RETRY_S, Change, Exchanged, Found, Held, Postgres, Refused, Unreachable
 from tvsnap.graph.store import Graph
-from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 
 _LOG = logging.getLogger("tvsnap.graph")
@@ -150,10 +150,10 @@ class SharedGraph(Graph):
             pass
         return None
 
-    def record(self, state: str, call: ToolCall, result: ToolResult, **facts: Any) -> Edge:
+    def record(self, new: NewEdge) -> Edge:
         """See `Graph.record`; where it is shared, other hosts are told of it."""
-        edge = super().record(state, call, result, **facts)
-        if facts.get("shared", True):
+        edge = super().record(new)
+        if new.shared:
             self._tell(edge)
         return edge
 

@@ -93,7 +93,7 @@ class Keeps:
         locks: locks of fcntl on files that are mapped, too.
         timers: the exact time of a timerfd that was set with TFD_TIMER_ABSTIME.
         settings: CPU affinity of threads, and what `repairs/settings.py` saves.
-        options: a list to which the socket options to restore are added; None if they are not restored.
+        options: those socket options that `repairs/socket_options.py` notes.
     """
 
     terminals: bool = True
@@ -102,16 +102,16 @@ class Keeps:
     locks: bool = False
     timers: bool = False
     settings: bool = False
-    options: list[socket_options.Options] | None = None
+    options: bool = False
 
 
-def find_loss(
+def refuse_loss(
     pids: Iterable[int],
     init: int,
     upper: Path | None = None,
     keeps: Keeps = Keeps(),
-) -> str:
-    """Returns, in words, what a fork would lose or change of frozen processes; empty if nothing.
+) -> list[socket_options.Options]:
+    """Raises NotCheckpointable if a fork would lose or change anything of frozen processes.
 
     Raises AttemptFailed or OSError if they cannot be inspected, for example because one has ended.
 
@@ -120,7 +120,19 @@ def find_loss(
         init: its PID 1.
         upper: the writable layer of its overlay; None if it is out of reach.
         keeps: what is restored nevertheless.
+
+    Returns:
+        What to note of its sockets, if `keeps.options`: each is looked at only once.
     """
+    options: list[socket_options.Options] = []
+    refuse(_find_loss(pids, init, upper, keeps, options))
+    return options
+
+
+def _find_loss(
+    pids: Iterable[int], init: int, upper: Path | None, keeps: Keeps, options: list[socket_options.Options]
+) -> str:
+    """Returns, in words, what is lost; empty if nothing. Adds what to note of sockets to `options`."""
     if _semaphores_were_used(init):
         # Nothing shows what SEM_UNDO would undo.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
@@ -136,7 +148,7 @@ def find_loss(
                 return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
             for look in (
                 _losses_of_process(pid, usual, scheduling, root),
-                _losses_of_descriptors(pid, root, seen, keeps),
+                _losses_of_descriptors(pid, root, seen, keeps, options),
             ):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
@@ -251,7 +263,9 @@ def _has_io_priority(thread: int) -> bool:
     return kind > 0 and (kind, level) != (_BEST_EFFORT, (os.getpriority(os.PRIO_PROCESS, thread) + 20) // 5)
 
 
-def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) -> Iterator[str]:
+def _losses_of_descriptors(
+    pid: int, root: int, seen: set[str], keeps: Keeps, options: list[socket_options.Options]
+) -> Iterator[str]:
     mapped: set[str] | None = None
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -261,7 +275,7 @@ def _losses_of_descriptors(pid: int, root: int, seen: set[str], keeps: Keeps) ->
         if target.startswith("socket:"):
             if target not in seen:
                 seen.add(target)
-                loss = _loss_of_socket(pid, int(name), root, keeps)
+                loss = _loss_of_socket(pid, int(name), root, keeps, options)
                 if loss:
                     yield f"has a socket {loss} (descriptor {name})"
         elif target == "anon_inode:[eventfd]":
@@ -344,7 +358,7 @@ def _identity(path: str, root: int) -> tuple[int, int] | None:
 # -- sockets --------------------------------------------------------------------------------------------------------
 
 
-def _loss_of_socket(pid: int, number: int, root: int, keeps: Keeps) -> str:
+def _loss_of_socket(pid: int, number: int, root: int, keeps: Keeps, options: list[socket_options.Options]) -> str:
     with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
         waiting = events(descriptor)
         if waiting & select.POLLERR:
@@ -356,10 +370,10 @@ def _loss_of_socket(pid: int, number: int, root: int, keeps: Keeps) -> str:
             return f"whose file was renamed ({its.getsockname()})"
         unusual = list(socket_options.unusual(its))
         for option, _ in unusual:
-            if keeps.options is None or option.fate == "refused":
+            if not keeps.options or option.fate == "refused":
                 return f"with {option.name} set"
-        if unusual and keeps.options is not None:
-            keeps.options.append(socket_options.note(its, pid, number, unusual))
+        if unusual:
+            options.append(socket_options.note(its, pid, number, unusual))
         if its.family in _INTERNET and its.type in _DATAGRAM and not all(map(_USUAL_GROUPS.fullmatch, _groups(pid))):
             return "that is a member of a multicast group"
     return ""

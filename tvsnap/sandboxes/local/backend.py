@@ -43,7 +43,7 @@ from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.places import Places
 from tvsnap.sandboxes.local.pool import Pool, Resources
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
-from tvsnap.sandboxes.local.snapshot_store import NODES, Noted, Snapshots, size_of
+from tvsnap.sandboxes.local.snapshot_store import NODES, Snapshots, size_of
 from tvsnap.sandboxes.local.staging import Gate, LocalStaged
 from tvsnap.sandboxes.local.storage.layers import open_storage
 from tvsnap.sandboxes.local.taking import Taker
@@ -51,7 +51,7 @@ from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.looks.seen_files import SnapshotFiles
 from tvsnap.sandboxes.network.gateway import Gateway
 from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.repairs import directory_times, processors, settings, socket_options, tcp, tcp_ends, watches
+from tvsnap.sandboxes.repairs.repair import Fork
 from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 from tvsnap.sandboxes.shell.image import restore
 
@@ -174,7 +174,7 @@ class LocalBackend:
         sandbox = self._start(image, limits, files, noted.clock, bare=True)
         sandbox.changes_settled = changes
         try:
-            sandbox.time_waits.bring_back(noted.closed)
+            noted.bring_back(Fork(sandbox.init, sandbox.cgroup.pids, -1, sandbox.time_waits))  # none is beside a shell
             if noted.clock:
                 shell = replace(shell, origin=shell.origin + noted.clock.gap_s)
             restore(sandbox.guest(), shell, sandbox.number_after)
@@ -220,9 +220,8 @@ class LocalBackend:
         if self._criu is None:
             raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
         noted = self._snapshots.noted(snapshot)
-        time_waits: list[TimeWaits] = []
+        forks: list[Fork] = []
         clocks: list[fixed.Clock] = []
-        watched: dict[int, str] = {}
 
         with (
             self._pool.set_aside(image, limits, self._snapshots.files(snapshot)) as resources,
@@ -231,23 +230,8 @@ class LocalBackend:
 
             def bring_back(init: int) -> None:
                 self._pool.open_network(resources, init)
-                directory_times.set_again(f"/proc/{init}/root", noted.directories)
-                if noted.bound:
-                    processors.bind(noted.bound, init, resources.cgroup.pids())
-                if noted.settings:
-                    settings.set_again(noted.settings, init, resources.cgroup.pids())
-                options = socket_options.FILE.read(images) if noted.options else []
-                if options:
-                    socket_options.bring_back(init, resources.cgroup.pids(), options, late=False)
-                if noted.connections:
-                    tcp_ends.bring_back(init, resources.cgroup.pids(), tcp.FILE.read(images))
-                if options:
-                    socket_options.bring_back(init, resources.cgroup.pids(), options, late=True)
-                if noted.watches:
-                    watched.update(watches.bring_back(init, resources.cgroup.pids(), watches.FILE.read(images)))
-                if noted.closed:
-                    time_waits.append(TimeWaits(init))
-                    time_waits[0].bring_back(noted.closed)
+                forks.append(Fork(init, resources.cgroup.pids, images, TimeWaits(init)))
+                noted.bring_back(forks[0])
                 if not gate.is_open:
                     self._refuse_deleted(snapshot)
                     gate.stand(resources.cgroup)
@@ -260,20 +244,19 @@ class LocalBackend:
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
                 [str(native.LAUNCH), "restore", *self._criu.directories, *self._pool.options(resources), "--"],
-                bring_back if noted != Noted() or image.network.attached or not gate.is_open else None,
+                bring_back if noted.repairs or noted.clock or image.network.attached or not gate.is_open else None,
             )
-            return self._adopt(resources, init, *time_waits, clock=clocks[0] if clocks else None, watched=watched)
+            return self._adopt(resources, init, *forks, clock=clocks[0] if clocks else None)
 
     def _adopt(
         self,
         resources: Resources,
         init: int,
-        time_waits: TimeWaits | None = None,
+        fork: Fork | None = None,
         *,
         clock: fixed.Clock | None,
-        watched: Mapping[int, str] = {},
     ) -> LocalSandbox:
-        """Returns the sandbox whose PID 1 has started."""
+        """Returns the sandbox whose PID 1 has started; `fork` is what was brought back in it, if anything was."""
         contents, look = self._files.of(resources.origin)
         sandbox = LocalSandbox(
             resources,
@@ -284,9 +267,9 @@ class LocalBackend:
             tree=self._tree(resources.image),
             contents=contents,
             look=look,
-            time_waits=time_waits or TimeWaits(init),
+            time_waits=fork.time_waits if fork else TimeWaits(init),
             clock=clock,
-            places=Places(init, self._pool.layers(resources), watched),
+            places=Places(init, self._pool.layers(resources), fork.watched if fork else {}),
         )
         with self._lock:
             self._sandboxes[sandbox.id] = sandbox

@@ -30,13 +30,9 @@ from tvsnap.host.owners import sweep
 from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotUnusable
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes.criu import pages
-from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
-from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
-from tvsnap.sandboxes.repairs.processors import Bound
-from tvsnap.sandboxes.repairs.settings import Setting
-from tvsnap.sandboxes.repairs.time_wait import Closed
+from tvsnap.sandboxes.repairs.all import Noted
 from tvsnap.sandboxes.sealing import (
     DISK_ERRORS,
     Stamp,
@@ -61,49 +57,6 @@ _MANIFEST = "manifest.json"
 SHELL = "shell.json"
 _ALWAYS = (_MANIFEST, "files", "files/upper")
 """Files that every snapshot has."""
-
-
-@dataclass(slots=True)
-class Noted:
-    """What a snapshot holds of a sandbox besides its files and its processes, or its idle shell.
-
-    Attributes:
-        closed: the connections that were in TIME_WAIT.
-        connections: whether there were others, which are in a file beside CRIU's.
-        bound: the threads with their own CPU affinity.
-        settings: settings of processes that CRIU does not restore.
-        watches: whether there were inotify instances, which are in another such file.
-        options: whether there were socket options that CRIU does not restore, which are in another such file.
-        clock: its clock, if its image sets one.
-        directories: the times of directories in which CRIU creates something when it restores the processes.
-    """
-
-    closed: tuple[Closed, ...] = ()
-    connections: bool = False
-    bound: tuple[Bound, ...] = ()
-    settings: tuple[Setting, ...] = ()
-    watches: bool = False
-    options: bool = False
-    clock: StoppedClock | None = None
-    directories: tuple[DirectoryTimes, ...] = ()
-
-    @classmethod
-    def from_json(cls, manifest: Mapping[str, Any]) -> Noted:
-        """Raises KeyError, TypeError or ValueError if the manifest has no such data."""
-        return cls(
-            tuple(map(Closed.from_json, manifest["time_wait"])),
-            bool(manifest.get("connections")),
-            tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in manifest.get("bound", ())),
-            tuple(map(Setting.from_json, manifest.get("settings", ()))),
-            bool(manifest.get("watches")),
-            bool(manifest.get("options")),
-            StoppedClock.from_json(manifest.get("clock")),
-            tuple(DirectoryTimes(**one) for one in manifest.get("directories", ())),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        said = asdict(self)
-        return {"time_wait": said.pop("closed"), **said}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +19,20 @@ from tvsnap.sandboxes.criu.client import Criu
 from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.kernel import allowance
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
-from tvsnap.sandboxes.local.snapshot_store import SHELL, Noted, Snapshots
+from tvsnap.sandboxes.local.snapshot_store import SHELL, Snapshots
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.looks import observe, timers
-from tvsnap.sandboxes.repairs import directory_times, processors, settings, socket_options, tcp, watches
+from tvsnap.sandboxes.repairs import watches
+from tvsnap.sandboxes.repairs.all import Noted
+from tvsnap.sandboxes.repairs.repair import Frozen
+from tvsnap.sandboxes.repairs.socket_options import Options
+from tvsnap.sandboxes.repairs.sockets import Sockets
 from tvsnap.sandboxes.shell.image import capture
 
 PAUSES = (0.05, 0.2)
 """Seconds between the attempts at a checkpoint: few, since the next call in the sandbox waits for the last one."""
+_WATCHES = "watches"
+"""What a CRIU is called that dumps instances of inotify without their watches, in `binary.additions`."""
 _STARTUP_FILE = ("etc", "bash.bashrc")
 """A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
 
@@ -54,69 +61,69 @@ class Taker:
             (unfinished / "criu").mkdir()
             (unfinished / "criu").chmod(0o755)
             processes = tuple(sandbox.other_processes())
-            noted = Noted()
-            keeps_watches = "watches" in criu.additions
-
-            def cut_nothing_short() -> None:
-                if waits := cut_short.find(sandbox.cgroup.pids()):
-                    raise AttemptFailed(waits)
-                timers.prepare_for_dump(sandbox.cgroup.pids())
-
-            def refuse_loss() -> list[socket_options.Options]:
-                upper = sandbox.layer / "upper"
-                added = {name: name in criu.additions for name in ("terminals", "queues", "roots", "locks", "timers")}
-                options: list[socket_options.Options] = []
-                keeps = fidelity.Keeps(**added, settings=True, options=options)
-                fidelity.refuse(fidelity.find_loss(sandbox.cgroup.pids(), sandbox.init, upper, keeps))
-                return options
-
-            def copy_files() -> None:
-                noted.clock = sandbox.clock.stop() if sandbox.clock else None
-                pids = sandbox.cgroup.pids()
-                kept, others = tcp.note(sandbox.time_waits.present, sandbox.init, pids)
-                noted.connections = tcp.FILE.write(kept, images)
-                noted.closed = tuple(sandbox.time_waits.note(pids, others))
-                if keeps_watches:
-                    noted.watches = watches.FILE.write(watches.note(sandbox.init, pids, sandbox.places.find), images)
-                noted.bound = tuple(processors.note(pids, sandbox.init))
-                noted.settings = tuple(settings.note(pids, sandbox.init))
-                noted.directories = tuple(directory_times.note(pids, sandbox.init))
-                noted.options = socket_options.FILE.write(refuse_loss(), images)
-                with allowance.uncounted():
-                    self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
-
+            noted: list[Noted] = []
             with closing(os.open(unfinished / "criu", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as images:
-                lent = (
-                    self.snapshots.lend(sandbox.dumped, unfinished / "criu") if pages.ADDITION in criu.additions else {}
-                )
-                refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
-                fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
-                if keeps_watches:
-                    watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
-                if sandbox.is_connected():
-                    refuse_loss()  # so that connections are not ended for a snapshot that cannot be taken
-                sandbox.end_connections()
-                sandbox.disconnect()
+                lends = pages.ADDITION in criu.additions
+                lent = self.snapshots.lend(sandbox.dumped, unfinished / "criu") if lends else {}
+                self._prepare(sandbox, criu)
                 resting = [pid for pid in sandbox.cgroup.pids() if not observe.is_running(pid)]
                 begin = time.perf_counter()
-                with sandbox.cgroup.beside(sandbox.limits) as group:
-                    enter = [str(native.LAUNCH), "dump", str(sandbox.init), *criu.directories]
-                    enter += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
-                    criu.dump(
-                        sandbox.init,
-                        images,
-                        [f"mnt[/dev/{name}]:{name}" for name in native.DEVICES],
-                        [*enter, *(item for path in group.paths for item in ("--cgroup", path)), "--"],
-                        cut_nothing_short,
-                        copy_files,
-                        without_watches=keeps_watches,
-                    )
+
+                def copy() -> None:
+                    noted.append(self._note(sandbox, criu, images))
+                    with allowance.uncounted():
+                        self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
+
+                self._dump(sandbox, criu, images, copy)
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
-            info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted, lent)
+            info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted[0], lent)
             sandbox.dumped = info.id
             return info
+
+    @staticmethod
+    def _prepare(sandbox: LocalSandbox, criu: Criu) -> None:
+        """Refuses what can be refused while processes run, and ends the connections that no snapshot can hold."""
+        refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
+        fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
+        if _WATCHES in criu.additions:
+            watches.look_for(sandbox.init, sandbox.cgroup.pids(), sandbox.places.find)
+        if sandbox.is_connected():
+            _refuse_loss(sandbox, criu)  # so that connections are not ended for a snapshot that cannot be taken
+        sandbox.end_connections()
+        sandbox.disconnect()
+
+    @staticmethod
+    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None]) -> None:
+        """Dumps the processes into the directory `images`; `copy` is called while they are frozen."""
+
+        def cut_nothing_short() -> None:
+            if waits := cut_short.find(sandbox.cgroup.pids()):
+                raise AttemptFailed(waits)
+            timers.prepare_for_dump(sandbox.cgroup.pids())
+
+        with sandbox.cgroup.beside(sandbox.limits) as group:
+            enter = [str(native.LAUNCH), "dump", str(sandbox.init), *criu.directories]
+            enter += [*native.DEVICE_OPTIONS, "--ids", str(UID_BASE), str(UID_COUNT)]
+            criu.dump(
+                sandbox.init,
+                images,
+                [f"mnt[/dev/{name}]:{name}" for name in native.DEVICES],
+                [*enter, *(item for path in group.paths for item in ("--cgroup", path)), "--"],
+                cut_nothing_short,
+                copy,
+                without_watches=_WATCHES in criu.additions,
+            )
+
+    @staticmethod
+    def _note(sandbox: LocalSandbox, criu: Criu, images: int) -> Noted:
+        """Notes what CRIU does not restore of frozen processes, and refuses what nobody does."""
+        clock = sandbox.clock.stop() if sandbox.clock else None
+        options = _refuse_loss(sandbox, criu)
+        find = sandbox.places.find if _WATCHES in criu.additions else None
+        pids = sandbox.cgroup.pids()
+        return Noted.of(Frozen(sandbox.init, pids, images, sandbox.time_waits, options, find), clock)
 
     def _take_shell(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """Copies the files and the idle shell.
@@ -134,9 +141,17 @@ class Taker:
             if _holds(unfinished / "files" / "upper", _STARTUP_FILE):
                 raise NotCheckpointable(f"/{'/'.join(_STARTUP_FILE)} was changed, and would act when a shell is made")
             (unfinished / SHELL).write_bytes(image.to_bytes())
-            noted = Noted(closed=tuple(sandbox.time_waits.note(sandbox.cgroup.pids())))
-            noted.clock = sandbox.clock.stop() if sandbox.clock else None
+            closed = tuple(sandbox.time_waits.note(sandbox.cgroup.pids()))
+            repairs = (Sockets(closed),) if closed else ()
+            noted = Noted(repairs, sandbox.clock.stop() if sandbox.clock else None)
             return finish([SHELL], Captures(shell=True), 0.0, (), noted)
+
+
+def _refuse_loss(sandbox: LocalSandbox, criu: Criu) -> list[Options]:
+    """See `fidelity.refuse_loss`."""
+    added = {name: name in criu.additions for name in ("terminals", "queues", "roots", "locks", "timers")}
+    keeps = fidelity.Keeps(**added, settings=True, options=True)
+    return fidelity.refuse_loss(sandbox.cgroup.pids(), sandbox.init, sandbox.layer / "upper", keeps)
 
 
 def _holds(upper: Path, path: tuple[str, ...]) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
@@ -20,6 +21,7 @@ from tvsnap.model.errors import NotCheckpointable
 from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.kernel.borrowing import borrowed, file_of
 from tvsnap.sandboxes.kernel.procfs import DELETED, deleted_mappings, lines
+from tvsnap.sandboxes.repairs.repair import Fork, Frozen
 
 _MOST = 1000
 """With more directories a state has no snapshot: their number is up to the processes."""
@@ -63,6 +65,33 @@ def set_again(root: str | Path, noted: Iterable[DirectoryTimes]) -> None:
     with paths.directory(root) as descriptor:
         for times in noted:
             _set(descriptor, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """See `Repair`: the times of directories in which CRIU creates something when it restores the processes."""
+
+    times: tuple[DirectoryTimes, ...] = ()
+
+    @classmethod
+    def note(cls, frozen: Frozen) -> Directories | None:
+        """See `Repair.note`."""
+        times = note(frozen.pids, frozen.init)
+        return cls(tuple(times)) if times else None
+
+    @classmethod
+    def from_json(cls, manifest: Mapping[str, Any]) -> Directories | None:
+        """See `Repair.from_json`."""
+        times = tuple(DirectoryTimes(**one) for one in manifest.get("directories", ()))
+        return cls(times) if times else None
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Repair.to_json`."""
+        return {"directories": [asdict(one) for one in self.times]}
+
+    def bring_back(self, fork: Fork) -> None:
+        """See `Repair.bring_back`."""
+        set_again(f"/proc/{fork.init}/root", self.times)
 
 
 def _set(root: int, times: DirectoryTimes) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.sandboxes.kernel.procfs import inner_pid, insiders
+from tvsnap.sandboxes.repairs.repair import Fork, Frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,34 @@ def bind(bound: Iterable[Bound], init: int, pids: Iterable[int]) -> None:
     except (OSError, KeyError) as error:
         told = error.strerror if isinstance(error, OSError) else "one is not there"
         raise AttemptFailed(f"threads could not be bound to processors in a fork: {told}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Affinities:
+    """See `Repair`: the threads with their own CPU affinity."""
+
+    bound: tuple[Bound, ...] = ()
+
+    @classmethod
+    def note(cls, frozen: Frozen) -> Affinities | None:
+        """See `Repair.note`."""
+        bound = note(frozen.pids, frozen.init)
+        return cls(tuple(bound)) if bound else None
+
+    @classmethod
+    def from_json(cls, manifest: Mapping[str, Any]) -> Affinities | None:
+        """See `Repair.from_json`."""
+        said = manifest.get("bound", ())
+        bound = tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in said)
+        return cls(bound) if bound else None
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Repair.to_json`."""
+        return {"bound": [asdict(one) for one in self.bound]}
+
+    def bring_back(self, fork: Fork) -> None:
+        """See `Repair.bring_back`."""
+        bind(self.bound, fork.init, fork.pids())
 
 
 def _threads(pid: int) -> list[int]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.sandboxes.kernel.procfs import head, inner_pid, insiders
+from tvsnap.sandboxes.repairs.repair import Fork, Frozen
 
 _BASES = {"coredump_filter": 16, "timerslack_ns": 10}
 """The files, each with the base of its number; the second one is per thread."""
@@ -65,6 +66,33 @@ def set_again(settings: Iterable[Setting], init: int, pids: Iterable[int]) -> No
     except (OSError, KeyError) as error:
         told = error.strerror if isinstance(error, OSError) else "a thread is not there"
         raise AttemptFailed(f"what processes have set of themselves could not be set in a fork: {told}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """See `Repair`: settings of processes."""
+
+    settings: tuple[Setting, ...] = ()
+
+    @classmethod
+    def note(cls, frozen: Frozen) -> Settings | None:
+        """See `Repair.note`."""
+        settings = note(frozen.pids, frozen.init)
+        return cls(tuple(settings)) if settings else None
+
+    @classmethod
+    def from_json(cls, manifest: Mapping[str, Any]) -> Settings | None:
+        """See `Repair.from_json`."""
+        settings = tuple(map(Setting.from_json, manifest.get("settings", ())))
+        return cls(settings) if settings else None
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Repair.to_json`."""
+        return {"settings": [asdict(one) for one in self.settings]}
+
+    def bring_back(self, fork: Fork) -> None:
+        """See `Repair.bring_back`."""
+        set_again(self.settings, fork.init, fork.pids())
 
 
 def _files(pid: int) -> Iterator[tuple[int, str]]:

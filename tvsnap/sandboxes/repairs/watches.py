@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import groupby, islice
@@ -25,17 +25,12 @@ from tvsnap.sandboxes.kernel.procfs import describe, head, inner_pid, insiders
 from tvsnap.sandboxes.repairs import inotify
 from tvsnap.sandboxes.repairs.inotify import Mark
 from tvsnap.sandboxes.repairs.noted_file import NotedFile
+from tvsnap.sandboxes.repairs.repair import Find, Fork, Frozen
 
 _MOST = 10_000
 _MOST_DESCRIPTORS = 1000
 """Watches of a sandbox, and descriptors of instances; with more a state has no snapshot."""
 _USUAL_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
-
-Find = Callable[[Collection[int], Collection[int]], Mapping[int, str]]
-"""Returns paths in a sandbox, by inode number, for those inodes that it finds.
-
-The second argument, the processes that watch them, may serve as a hint.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +120,34 @@ def bring_back(init: int, pids: Iterable[int], instances: Iterable[Instance]) ->
         told = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
         raise AttemptFailed(f"watches of inotify could not be brought back in a fork: {told}") from None
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """See `Repair`: whether there were inotify instances, which are in a file beside CRIU's."""
+
+    present: bool = False
+
+    @classmethod
+    def note(cls, frozen: Frozen) -> Watches | None:
+        """See `Repair.note`."""
+        if frozen.find is None:
+            return None
+        instances = note(frozen.init, frozen.pids, frozen.find)
+        return cls(True) if FILE.write(instances, frozen.images) else None
+
+    @classmethod
+    def from_json(cls, manifest: Mapping[str, Any]) -> Watches | None:
+        """See `Repair.from_json`."""
+        return cls(True) if manifest.get("watches") else None
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Repair.to_json`."""
+        return {"watches": self.present}
+
+    def bring_back(self, fork: Fork) -> None:
+        """See `Repair.bring_back`."""
+        fork.watched.update(bring_back(fork.init, fork.pids(), FILE.read(fork.images)))
 
 
 def _watch_again(instance: int, noted: Instance, root: int) -> dict[int, str]:

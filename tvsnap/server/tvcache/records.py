@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from tvsnap.graph import Edge, Graph, RootInfo
+from tvsnap.graph import Edge, Graph, NewEdge, RootInfo
 from tvsnap.model.arguments import check_text
 from tvsnap.model.calls import JSON, TEXT, Part, ToolCall, ToolResult, next_state, root_state
 from tvsnap.model.errors import UsageError
@@ -142,7 +142,7 @@ class Records:
             call, result = _call(text), _result(value, duration)
             after = state if text == TEST else path.states[number + 1]
             edge = self._graph.recorded(state, call) or self._graph.record(
-                state, call, result, next_state=after, task=path.task, on_host=True
+                NewEdge(state, call, result, next_state=after, task=path.task, on_host=True)
             )
             if not edge.deterministic:
                 return number
