@@ -133,6 +133,14 @@ def trim(directory: Path, start: int, length: int, least: int) -> None:
     ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", start, length, least)))
 
 
+def compress(path: Path, *, wanted: bool) -> None:
+    """Sets whether the kernel compresses what it writes to the disk of a file, or of files created in a directory.
+
+    Subvolumes that are created in the directory are not affected. Raises OSError if it cannot be set.
+    """
+    os.setxattr(path, "btrfs.compression", b"zstd" if wanted else b"none")
+
+
 def create_subvolume(path: Path) -> None:
     """Makes an empty subvolume."""
     _by_name(path, _SUBVOL_CREATE, struct.pack("q", 0))
