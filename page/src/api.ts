@@ -23,6 +23,8 @@ export interface Rollout {
   id: string; task: string; label: string; image: string; root: string; started: number; finished: number | null; state: string;
   epoch: number | null; reward: number | null; outcome: string | null;
 }
+/** A rollout with how it ended, or that it runs, and what tells its root apart. */
+export interface Summary { rollout: Rollout; ended: string; network: string; salt: string }
 /** A call of a rollout: how it was answered, for how many seconds its caller waited, and how many it took where it was executed. */
 export interface Step {
   place: number; source: string; ended: number; seconds: number; duration: number; exit_code: number | null; timed_out: boolean; note: string | null;

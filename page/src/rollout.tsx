@@ -1,6 +1,6 @@
 // One rollout: its calls in order, how each was answered, how long it took, and why it was executed.
 import { useState } from "preact/hooks";
-import { get, type Rollout, type Step } from "./api.ts";
+import { get, type Rollout, type Step, type Summary } from "./api.ts";
 import { encode } from "./names.ts";
 import { callText, count, cut, failure, moment, Output, percent, seconds, unserved } from "./text.tsx";
 import { useLoaded } from "./use.ts";
@@ -18,10 +18,14 @@ export function rolloutAddress(id: string): string { return `#/rollout/${encode(
 
 /** The view of a rollout, named by its id, a prefix of it or its label. */
 export function RolloutPage({ name }: { name: string }) {
-  const { data, error } = useLoaded((signal) => get<{ rollout: Rollout | null; steps: Step[] }>(`/v1/transcripts/${encode(name)}`, signal), [name], 10_000);
+  const { data, error } = useLoaded(async (signal) => {
+    const told = await get<{ rollout: Rollout | null; steps: Step[] }>(`/v1/transcripts/${encode(name)}`, signal);
+    const found = told.rollout && (await get<{ rollouts: Summary[] }>(`/v1/transcripts?id=${encode(told.rollout.id)}`, signal)).rollouts;
+    return { ...told, summary: found?.[0] };
+  }, [name], 10_000);
   if (error && !data) return <><h1>Rollout {cut(name, 40)}</h1><p role="alert" class="error">{error}</p></>;
   if (!data) return <><h1>Rollout {cut(name, 40)}</h1><p>Loading…</p></>;
-  const { rollout, steps } = data;
+  const { rollout, steps, summary } = data;
   if (!rollout) return <><h1>Rollout {cut(name, 40)}</h1><p role="alert" class="error">No such rollout is known: it may have been forgotten.</p><p><a href="#/tasks">Tasks</a></p></>;
   const answered = steps.filter(({ source }) => ANSWERED.includes(source)).length;
   const sum = (of: (step: Step) => number) => steps.reduce((total, step) => total + of(step), 0);
@@ -31,8 +35,9 @@ export function RolloutPage({ name }: { name: string }) {
       <h1>Rollout {rollout.label || <code>{rollout.id.slice(0, 12)}</code>}</h1>
       <p class="note">
         {[
-          rollout.label ? rollout.id.slice(0, 12) : "", rollout.epoch === null ? "" : `epoch ${rollout.epoch}`, `image ${rollout.image}`, `began ${moment(rollout.started)} UTC`,
-          rollout.finished === null ? "has not ended" : `ended ${seconds(rollout.finished - rollout.started)} later`, rollout.outcome ?? "",
+          rollout.label ? rollout.id.slice(0, 12) : "", rollout.epoch === null ? "" : `epoch ${rollout.epoch}`, `image ${rollout.image}`,
+          summary?.salt ? `salt ${summary.salt}` : "", summary && summary.network !== "none" ? `network ${summary.network}` : "", `began ${moment(rollout.started)} UTC`,
+          rollout.finished === null ? summary?.ended ?? "has not ended" : `ended ${seconds(rollout.finished - rollout.started)} later`, rollout.outcome ?? "",
           rollout.reward === null ? "no reward" : `reward ${rollout.reward.toPrecision(3)}`,
         ].filter(Boolean).join("; ")}
       </p>

@@ -60,6 +60,10 @@ def test_roots_and_siblings_are_told_apart(page: Page, site: Site) -> None:
     expect(page.get_by_role("treeitem", name="terminal \u00d71 salt run-8")).to_be_visible()
     expect(page.get_by_role("treeitem", name="first", exact=False)).to_be_visible()
     expect(page.get_by_role("treeitem", name="second", exact=False)).to_be_visible()
+    page.get_by_label("Timeline of rollouts").locator(".lane a").first.click()
+    expect(page.get_by_text("image terminal; salt run-8")).to_be_visible()
+    page.get_by_role("link", name="Its last state").click()
+    expect(page.get_by_text("image terminal; salt run-8; 1 call from its root")).to_be_visible()
 
 
 def test_a_rollout_is_read_call_by_call(page: Page, site: Site) -> None:
@@ -256,6 +260,7 @@ def test_what_is_not_what_it_looks_like_is_shown(page: Page, site: Site) -> None
         ("task/no-such-task", "no such task is known"),
         ("task/100%", "no such task is known"),
         ("state/" + "0" * 64, "no state"),
+        ("rollout/no-such-rollout", "No such rollout is known"),
         ("state/{0}/nosuch", "A state has no part nosuch."),
     ],
 )
