@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tvsnap.upkeep.maintenance import GcPlan, GcReport
 
 
+SHARED = "(each with what it shares with others)"
+
+
 @options.verb("0125", backend=True)
 def gc(
     keep_bytes: str | None = Option(
@@ -32,7 +35,8 @@ def gc(
     It also returns to the disk the space of what was deleted before, such as snapshots that a budget had deleted: a
     dry run cannot tell how much that is.
 
-    With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others fit. Where
+    With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others take no
+    more than that on the disk, what they share counted once. Where
     nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was
     kept by hand, and what running rollouts stand on, stays.
 
@@ -79,10 +83,10 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
             (report.leases, "lease of a dead process", "leases of dead processes"),
         ]
     lines = [count(number, one, many) for number, one, many in freed if number]
-    if plan.evicted:
-        evicted = sum(snapshot.size for snapshot in plan.evicted)
-        shared = "each with what it shares with others"
-        lines.append(f"{count(len(plan.evicted), 'snapshot')} to keep within the limit, {size(evicted)} ({shared})")
+    evicted = plan.evicted if report is None else report.evicted
+    if evicted:
+        held = size(sum(snapshot.size for snapshot in evicted))
+        lines.append(f"{count(len(evicted), 'snapshot')} to keep within the limit, which held {held} {SHARED}")
     if plan.contents:
         lines.append(f"{count(plan.contents, 'content')} that no recorded call names, {size(plan.contents_bytes)}")
     if plan.packages and plan.packages_bytes:
@@ -93,15 +97,22 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
     elif returned:
         lines.append(f"{size(returned)} went back to the disk")
     if not lines:
-        console.print(f"nothing to free; snapshots take {size(plan.kept_bytes)}")
+        console.print(f"nothing to free; {_left(plan, report)}")
         _print_rest(plan)
         return
     console.print("would free:" if report is None else "freed:", style="bold")
     for line in lines:
         console.print(f"  {line}")
-    left = size(plan.kept_bytes)
-    console.print(f"snapshots would then take {left}" if report is None else f"snapshots now take {left}")
+    console.print(_left(plan, report))
     _print_rest(plan)
+
+
+def _left(plan: GcPlan, report: GcReport | None) -> str:
+    """Returns what the remaining snapshots hold, and what they take where that was measured."""
+    if report is None:
+        return f"snapshots would then hold {size(plan.kept_bytes)} {SHARED}"
+    taken = "" if report.taken_bytes is None else f"; with sandboxes they take {size(report.taken_bytes)} on the disk"
+    return f"snapshots now hold {size(report.kept_bytes)} {SHARED}{taken}"
 
 
 def _print_rest(plan: GcPlan) -> None:
@@ -118,14 +129,16 @@ def _print_rest(plan: GcPlan) -> None:
 def _data(plan: GcPlan, report: GcReport | None) -> dict[str, Any]:
     from dataclasses import asdict
 
+    evicted = plan.evicted if report is None else report.evicted
     return {
         "dry_run": report is None,
         "dead_owners": list(plan.dead_owners),
         "rows_without_files": [snapshot.id for snapshot in plan.rows_without_files],
         "files_without_row": list(plan.files_without_row),
-        "evicted": [snapshot.id for snapshot in plan.evicted],
-        "evicted_bytes": sum(snapshot.size for snapshot in plan.evicted),
-        "kept_bytes": plan.kept_bytes,
+        "evicted": [snapshot.id for snapshot in evicted],
+        "evicted_bytes": sum(snapshot.size for snapshot in evicted),
+        "kept_bytes": plan.kept_bytes if report is None else report.kept_bytes,
+        "taken_bytes": None if report is None else report.taken_bytes,
         "contents": plan.contents,
         "contents_bytes": plan.contents_bytes,
         "images_bytes": plan.images_bytes,

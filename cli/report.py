@@ -24,9 +24,9 @@ def report(
 ) -> None:
     """Write a page with charts: hit rates, times, and what was not shared.
 
-    It has hit rate and seconds a call by epoch, hit rate by a call's place in its rollout, how long rollouts wait
-    for calls and how long these take, what was saved, what was not shared and why, and the tasks. It is complete by
-    itself, and can be sent to others. With --task, all is of that task's rollouts.
+    It has hit rate, mean reward and seconds a call by epoch, hit rate by a call's place in its rollout, how long
+    rollouts wait for calls and how long these take, what was saved, what was not shared and why, and the tasks. It is
+    complete by itself, and can be sent to others. With --task, all is of that task's rollouts.
 
     \b
     Examples:

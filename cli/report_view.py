@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from tvsnap.graph import Edge, Step, Tally, TreeNode
 
 WIDTH, HEIGHT = 820, 190
-LEFT, BOTTOM, TOP = 60, 20, 22
+LEFT, BOTTOM, TOP = 78, 24, 22
 """The margins of a chart's bars, in pixels."""
 LABELS = 16
 """How many bars of a chart have a label at most."""
+FEW = 6
+"""So many labels have room on a narrow screen, too."""
+PROSE = 30
+"""A column of a table with more characters in a cell is set as running text."""
 ROWS = 30
 """How many rows a table has at most."""
 LATEST = 200
@@ -164,9 +168,16 @@ def _by_epoch(epochs: Sequence[Tally]) -> list[str]:
     names = [one.key or "none" for one in epochs]
     rates = [100 * one.hit_rate for one in epochs]
     means = [[one.waited_s / one.calls for one in epochs], [one.took_s / one.calls for one in epochs]]
+    rewards = [one.reward for one in epochs]
+    reward = (
+        ["<h2>Mean reward by epoch</h2>", _chart(names, [rewards], _reward)]
+        if any(one is not None for one in rewards)
+        else []
+    )
     return [
         "<h2>Hit rate by epoch</h2>",
         _chart(names, [rates], _percent, most=100),
+        *reward,
         "<h2>Seconds a call, by epoch</h2>",
         "<p>Blue: how long a rollout waited. Orange: how long its call takes where it is executed.</p>",
         _chart(names, means, seconds),
@@ -255,36 +266,70 @@ def _more(number: int) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a table as HTML, with all texts escaped; an empty `head` is left out."""
-    lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
-    top = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>" if any(head) else ""
-    return f'<div class="scroll"><table>{top}{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+    rows = list(rows)
+    prose = {place for row in rows for place, cell in enumerate(row) if len(cell) > PROSE}
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        kinds = (' class="prose"' if place in prose else "" for place in range(len(cells)))
+        parts = (f"<{tag}{kind}>{_text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(parts)}</tr>"
+
+    top = line("th", head) if any(head) else ""
+    return f'<div class="scroll"><table>{top}{"".join(line("td", row) for row in rows)}</table></div>'
 
 
 def _chart(
-    names: Sequence[str], series: Sequence[Sequence[float]], words: Callable[[float], str], most: float = 0.0
+    names: Sequence[str],
+    series: Sequence[Sequence[float | None]],
+    words: Callable[[float], str],
+    most: float = 0.0,
 ) -> str:
-    """Returns a chart with a bar for each name and series; `words` tells a value, and `most` is the top of the axis."""
-    top = most or max((value for values in series for value in values), default=0.0) or 1.0
+    """Returns a chart with a bar for each name and series; None has no bar.
+
+    Args:
+        names: of the bars.
+        series: their values.
+        words: tells a value.
+        most: the top of the axis; 0 for the greatest value.
+    """
+    known = [value for values in series for value in values if value is not None]
+    low = min(0.0, *known)
+    top = most or max(0.0, *known) or (0.0 if low else 1.0)
     high, step = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT) / len(names)
     width = min(60.0, 0.8 * step / len(series))
+
+    def place_of(value: float) -> float:
+        return TOP + high * (top - value) / (top - low)
+
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="group">']
-    for part in (0.0, 0.5, 1.0):
-        y = TOP + high * (1 - part)
+    for value in dict.fromkeys((low, 0.0 if low else top / 2, top)):
+        y = place_of(value)
         parts.append(f'<path class="line" d="M{LEFT} {y:g}H{WIDTH}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:g}" text-anchor="end">{_text(words(part * top))}</text>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:g}" text-anchor="end">{_text(words(value))}</text>')
+    every = math.ceil(len(names) / LABELS)
     for place, name in enumerate(names):
         middle = LEFT + step * (place + 0.5)
         for number, values in enumerate(series):
-            tall = high * min(1.0, max(0.0, values[place]) / top)
-            x, y = middle + width * (number - len(series) / 2), TOP + high - tall
-            parts.append(
-                f'<rect class="bar{number}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{tall:.2f}">'
-                f"<title>{_text(f'{name}: {words(values[place])}')}</title></rect>"
+            shown = values[place]
+            if shown is None:
+                continue
+            x, (upper, lower) = (
+                middle + width * (number - len(series) / 2),
+                sorted(map(place_of, (0.0, min(top, shown)))),
             )
-        if place % math.ceil(len(names) / LABELS) == 0:
+            parts.append(
+                f'<rect class="bar{number}" x="{x:.2f}" y="{upper:.2f}" width="{width:.2f}"'
+                f' height="{lower - upper:.2f}"><title>{_text(f"{name}: {words(shown)}")}</title></rect>'
+            )
+        if place % every == 0:
             label = _text(cut(one_line(name), 12))
-            parts.append(f'<text x="{middle:.2f}" y="{HEIGHT - 5}" text-anchor="middle">{label}</text>')
+            also = ' class="also"' if len(names) > FEW and place // every % 2 else ""
+            parts.append(f'<text{also} x="{middle:.2f}" y="{HEIGHT - 5}" text-anchor="middle">{label}</text>')
     return "\n".join([*parts, "</svg>"])
+
+
+def _reward(value: float) -> str:
+    return f"{value:.2g}"
 
 
 def _percent(value: float) -> str:

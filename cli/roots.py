@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .text import one_line, size
+
+if TYPE_CHECKING:
+    from tvsnap.graph import RootInfo
 
 _BYTES = ("memory", "disk", "output")
 
@@ -24,15 +27,23 @@ class Root(NamedTuple):
     environment: str = ""
 
 
+def told_apart(roots: Iterable[RootInfo]) -> dict[str, str]:
+    """Returns the same as `distinctions`, of roots whose image and environment are known, too."""
+    return distinctions(
+        Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
+        for root in roots
+    )
+
+
 def distinctions(roots: Iterable[Root]) -> dict[str, str]:
     """Returns, by root, in what it differs from others of its image; empty where it differs from none of them."""
     of_image: dict[str, dict[str, Root]] = defaultdict(dict)
     for root in roots:
         of_image[root.image][root.hash] = root
-    return {hash: words for group in of_image.values() for hash, words in _told_apart(group).items()}
+    return {hash: words for group in of_image.values() for hash, words in _differences(group).items()}
 
 
-def _told_apart(group: Mapping[str, Root]) -> dict[str, str]:
+def _differences(group: Mapping[str, Root]) -> dict[str, str]:
     limits = {hash: _read(root.limits) for hash, root in group.items()}
     names = sorted({name for said in limits.values() for name in said})
     differing = [name for name in names if len({json.dumps(said.get(name)) for said in limits.values()}) > 1]
@@ -42,7 +53,7 @@ def _told_apart(group: Mapping[str, Root]) -> dict[str, str]:
     )
     told = {}
     for hash, root in group.items():
-        words = [f"{name.removesuffix('_mb')} {_shown(name, limits[hash].get(name))}" for name in differing]
+        words = [f"{name} {_shown(name, limits[hash].get(name))}" for name in differing]
         words += [f"network {one_line(root.network)}"] if networks else []
         words += [f"salt {one_line(root.salt)}" if root.salt else "no salt"] if salts else []
         words += [f"image {root.digest[:12]}"] if digests and root.digest else []

@@ -148,13 +148,19 @@ def _print(data: dict[str, Any]) -> None:
     kept = [
         ("states", f"{data['states']:,}", f"{data['private_states']:,} in private branches"),
         ("calls", f"{data['recorded_calls']:,}", unserved),
-        ("snapshots", f"{data['snapshots']:,}", size(data["snapshot_bytes"])),
+        (
+            "snapshots",
+            f"{data['snapshots']:,}",
+            f"{size(data['snapshot_bytes'])}, each with what it shares with others",
+        ),
         ("images", size(data["image_bytes"])),
         ("database", size(data["database_bytes"])),
         ("disk", size(data["disk_bytes"]), one_line(data["home"])),
         ("free", size(data["free_bytes"]), f"no snapshots are taken below {size(data['reserve_bytes'])}"),
         ("sandboxes", f"{data['sandboxes']:,}", alive if data["processes"] else "none is alive"),
     ]
+    if data.get("pool_bytes"):  # unknown to earlier servers, and where the disk itself is a btrfs
+        kept.insert(3, ("pool", size(data["pool_bytes"]), "what snapshots and sandboxes take on the disk"))
     console.print(context.grid(kept))
 
 

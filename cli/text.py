@@ -75,9 +75,13 @@ def cut_apart(text: str, others: Iterable[str], width: int) -> str:
         return shown
     first = cut(text.partition(" ")[0], width // 3)
     together = zip(text, *alike, strict=False)
-    common = next((place for place, letters in enumerate(together) if len(set(letters)) > 1), min(map(len, alike)))
+    common = next(
+        (place for place, letters in enumerate(together) if len(set(letters)) > 1), min(map(len, (text, *alike)))
+    )
     blank = text.rfind(" ", 0, common) + 1
-    begin = blank if common - blank <= width // 3 else common - width // 6
+    near = max(0, common - width // 3)
+    word = re.compile(r"(?<=\W)\w").search(text, near, common)
+    begin = blank if blank >= near else word.start() if word else common - width // 6
     return cut(f"{first} {ELLIPSIS}{text[begin:]}", width)
 
 

@@ -49,7 +49,8 @@ def tree(
 
     At a terminal, a tree of more lines than it has goes through $PAGER, or less.
 
-    Long chains, rarely used branches and calls that changed nothing are folded; --all shows everything.
+    Long chains, rarely used branches and calls that changed nothing are folded; so are the least used branches of a
+    tree of more than 200 lines. --all shows everything.
 
     --svg, --html and --dot draw the tree instead. Each file is complete by itself. The more often a call was made, the
     wider is its line; the whole call is shown where the mouse rests.

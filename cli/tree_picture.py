@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode, served, unserved_as
 
-from .roots import Root, distinctions
-from .text import TIMES, call_line, call_text, count, cut, one_line, seconds, size, visible
-from .tree_view import FAILED, HASH_DIGITS, Branch, build, choose, failure_of
+from .roots import told_apart
+from .text import TIMES, call_line, call_text, count, cut, cut_apart, one_line, seconds, size, visible
+from .tree_view import FAILED, HASH_DIGITS, Branch, build, choose, failure_of, fitting
 
 Colour = Literal["source", "reward"]
 Kind = Literal["root", "kept", "bare", "private", "folded"]
@@ -61,7 +61,7 @@ class Mark:
         kind: its form: the root, a state with a snapshot, without one, or of a private branch; or several states.
         label: its call, cut.
         failure: how the call failed; empty if it did not.
-        note: what was called there and changed nothing, in words; empty if nothing was.
+        note: of a root, in what it differs from others of its image; what was called there and changed nothing.
         title: all that is told of it, of several lines.
         visits: how often it was come to, at least.
         shade: which of `SHADES` colours it has, from 0 on; None for no colour.
@@ -149,11 +149,12 @@ def draw(
     """
     drawing = _Drawing(roots, rollouts, rewards, colour, everything=everything)
     tops = build(nodes)
-    drawing.fold(tops)
-    least = 2
-    while not everything and sum(not mark.children for mark in drawing.marks) > max(ROWS, 2 * len(tops)):
-        drawing.fold(tops, least)
-        least *= 2
+
+    def fits(most: int | None) -> bool:
+        drawing.fold(tops, most)
+        return everything or sum(not mark.children for mark in drawing.marks) <= max(ROWS, 2 * len(tops))
+
+    drawing.fold(tops, fitting(fits, len(nodes)))
     drawing.place()
     return Picture(drawing.marks, drawing.shades(), len(nodes))
 
@@ -186,10 +187,7 @@ class _Drawing:
         values = [one.reward for one in rollouts if one.reward is not None and one.state in rewards]
         values = [value for value in values if math.isfinite(value)]
         self._lowest, self._highest = min(values, default=0.0), max(values, default=0.0)
-        self._apart = distinctions(
-            Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
-            for root in roots.values()
-        )
+        self._apart = told_apart(roots.values())
 
     def shades(self) -> list[str]:
         """Returns what the shades mean."""
@@ -202,11 +200,8 @@ class _Drawing:
             return [f"reward {low:.3g}"]
         return [f"{'reward ' if n == 0 else ''}{low + (high - low) * n / (SHADES - 1):.3g}" for n in range(SHADES)]
 
-    def fold(self, tops: Sequence[Branch], least: int = 0) -> None:
-        """Makes all marks, without recursion: trees may be deeper than Python's stack.
-
-        Of several branches, those with fewer than `least` calls and answers are folded.
-        """
+    def fold(self, tops: Sequence[Branch], most: int | None) -> None:
+        """Makes all marks, without recursion: trees may be deeper than Python's stack. `most` is that of `choose`."""
         self.marks = []
         pending = [_Pending([top], None) for top in reversed(tops)]
         while pending:
@@ -223,7 +218,7 @@ class _Drawing:
             else:
                 (branch,) = item.branches
                 self._add(self._state(branch), item)
-                pending += reversed(self._below(branch, place, least, top=item.parent is None))
+                pending += reversed(self._below(branch, place, most, top=item.parent is None))
 
     def place(self) -> None:
         """Gives each leaf the next row, and each parent the middle of its first and its last child."""
@@ -242,7 +237,7 @@ class _Drawing:
             self.marks[item.parent].children.append(len(self.marks))
         self.marks.append(mark)
 
-    def _below(self, branch: Branch, place: int, least: int, *, top: bool) -> list[_Pending]:
+    def _below(self, branch: Branch, place: int, most: int | None, *, top: bool) -> list[_Pending]:
         """Returns what follows a state, whose mark stands at `place`."""
         children = branch.children
         if len(children) == 1 and not (top or self._everything):
@@ -251,11 +246,7 @@ class _Drawing:
                 chain.append(chain[-1].children[0])
             if len(chain) > CHAIN:
                 return [_Pending(chain[:-1], place, "chain")]
-        shown = children if self._everything else choose(children)[0]
-        if len(children) > 1:
-            shown = [child for child in shown if sum(child.weight) + 1 >= least]
-        kept = {id(child) for child in shown}
-        rest = [child for child in children if id(child) not in kept]
+        shown, rest = (children, []) if self._everything else choose(children, most)
         return [*(_Pending([child], place) for child in shown), *([_Pending(rest, place, "branches")] if rest else [])]
 
     def _state(self, branch: Branch) -> Mark:
@@ -270,7 +261,9 @@ class _Drawing:
         if call is None:
             info = self._roots.get(node.state.hash)
             words = self._root_words(info) if info else ["(root)"]
-            mark = Mark("root", " ".join(words), "\n".join([*words, ", ".join(facts)]))
+            apart = self._apart.get(node.state.hash, "")
+            mark = Mark("root", " ".join(words), "\n".join([*words, *filter(None, [apart]), ", ".join(facts)]))
+            mark.note = cut(apart, LABEL)
             mark.visits = max(1, len(self._begun[node.state.hash]))
         else:
             lines = [_whole(call), "", ", ".join(facts)]
@@ -278,11 +271,13 @@ class _Drawing:
             lines += [] if served(call) else [visible(unserved_as(call))]
             mark = Mark(kind, call_line(call.call), "\n".join(lines), failure_of(call), shared=served(call))
             mark.visits = 1 + call.hits
-        mark.label = cut(mark.label[: 4 * LABEL], LABEL - (len(mark.failure) + 1 if mark.failure else 0))
+        width = LABEL - (len(mark.failure) + 1 if mark.failure else 0)
+        mark.label = cut_apart(mark.label, branch.beside, width)
         mark.shade = self._shade([call] if call else [], ended)
         if node.unchanging:
             failing = sum(bool(failure_of(one)) for one in node.unchanging)
-            mark.note = f"+ {count(len(node.unchanging), 'call')}" + (f", {failing} {FAILED}" if failing else "")
+            unchanging = f"+ {count(len(node.unchanging), 'call')}" + (f", {failing} {FAILED}" if failing else "")
+            mark.note = ", ".join(filter(None, [mark.note, unchanging]))
             mark.title += "\n\n" + "\n".join(
                 [f"{count(len(node.unchanging), 'call')} that changed nothing:", *_list(node.unchanging)]
             )
@@ -326,7 +321,6 @@ class _Drawing:
         words = [one_line(info.image_name)]
         words += [one_line(task) for task in tasks] if len(tasks) < 2 else [count(len(tasks), "task")]
         words += [f"{TIMES}{len(begun)}"] if begun else []
-        words += [apart] if (apart := self._apart.get(info.hash)) else []
         return words
 
 

@@ -6,15 +6,17 @@ Only the children of a state with several children are indented; a chain of sing
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 
 from rich.console import Console
 from rich.text import Text
 
 from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, TreeNode, served, unserved_as
 
-from .roots import Root, distinctions
+from .roots import told_apart
 from .text import TIMES, ago, call_line, count, cut, cut_apart, one_line, seconds, size
 
 HASH_DIGITS = 8
@@ -22,6 +24,8 @@ CHAIN_HEAD, CHAIN_TAIL = 3, 2
 """How many states of a long chain are shown at its beginning and at its end."""
 BRANCHES = 8
 """How many branches of one state are shown at most."""
+LINES = 200
+"""How many lines a listing has at most; of more, further branches are folded, the least used ones."""
 NARROWEST_TEXT = 16
 """The minimal width of a call's text, in cells; where the tree would leave less, its branches are folded."""
 TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 12
@@ -47,6 +51,7 @@ class Branch:
         children: the branches of its children, oldest first.
         calls: how many calls are recorded in the state and below.
         hits: how many calls those answered.
+        rank: its place among all branches, the most used one first, from 0 on.
     """
 
     node: TreeNode
@@ -54,6 +59,7 @@ class Branch:
     children: list[Branch] = field(default_factory=list)
     calls: int = 0
     hits: int = 0
+    rank: int = 0
 
     @property
     def hash(self) -> str:
@@ -64,6 +70,16 @@ class Branch:
     def weight(self) -> tuple[int, int]:
         """How much the branch is worth showing: how many calls it answered, then how many it holds."""
         return self.hits + (self.node.made_by.hits if self.node.made_by else 0), self.calls
+
+    @cached_property
+    def calls_to_children(self) -> list[str]:
+        """The calls that lead to its children, each as one line."""
+        return [call_line(child.node.made_by.call) for child in self.children if child.node.made_by]
+
+    @property
+    def beside(self) -> list[str]:
+        """The calls that lead to it and to its siblings, each as one line."""
+        return self.above.calls_to_children if self.above is not None else []
 
     @property
     def above_private(self) -> bool:
@@ -94,16 +110,42 @@ def build(nodes: Iterable[TreeNode]) -> list[Branch]:
         made = [*branch.node.unchanging, *(child.node.made_by for child in branch.children if child.node.made_by)]
         branch.calls = len(made) + sum(child.calls for child in branch.children)
         branch.hits = sum(call.hits for call in made) + sum(child.hits for child in branch.children)
+    for rank, branch in enumerate(sorted(branches.values(), key=lambda one: sum(one.weight), reverse=True)):
+        branch.rank = rank
     return [branch for branch in branches.values() if branch.above is None]
 
 
-def choose(children: list[Branch]) -> tuple[list[Branch], list[Branch]]:
-    """Returns the branches to show and those to fold, each oldest first."""
-    if len(children) <= BRANCHES + 1:
+def choose(children: list[Branch], most: int | None = None) -> tuple[list[Branch], list[Branch]]:
+    """Returns the branches to show and those to fold, each oldest first.
+
+    Args:
+        children: those of one state.
+        most: of several, only those are shown whose rank is lower; None for those of any rank.
+    """
+    kept = {id(child) for child in children}
+    if len(children) > BRANCHES + 1:
+        kept = {id(child) for child in sorted(children, key=lambda child: child.weight, reverse=True)[:BRANCHES]}
+    if most is not None and len(children) > 1:
+        kept -= {id(child) for child in children if child.rank >= most}
+    if len(kept) + 1 == len(children):  # a fold of one would take as much room
         return children, []
-    heaviest = sorted(children, key=lambda child: child.weight, reverse=True)[:BRANCHES]
-    kept = {id(child) for child in heaviest}
     return [c for c in children if id(c) in kept], [c for c in children if id(c) not in kept]
+
+
+def fitting(fits: Callable[[int | None], bool], states: int) -> int | None:
+    """Returns of how many branches, the most used ones, a tree may consist; None for all of them.
+
+    Args:
+        fits: whether there is room for so many.
+        states: how many there are.
+    """
+    if fits(None):
+        return None
+    low, high = 0, states
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def print_trees(
@@ -127,28 +169,45 @@ def print_trees(
     for rollout in rollouts:
         begun[rollout.root].append(rollout)
     tops = build(nodes)
-    apart = distinctions(
-        Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
-        for root in (roots.get(top.node.state.hash) for top in tops)
-        if root is not None
-    )
-    view = _TreeView(console.width, apart, everything=everything)
-    console.print(view.header(), soft_wrap=True)
-    for top in tops:
-        for line in view.tree(top, roots.get(top.node.state.hash), begun[top.node.state.hash]):
-            console.print(line, soft_wrap=True)
+    known = (roots.get(top.node.state.hash) for top in tops)
+    apart = told_apart(root for root in known if root is not None)
+
+    def lines(most: int | None) -> Iterator[Text]:
+        view = _TreeView(console.width, apart, everything=everything, most=most)
+        yield view.header()
+        for top in tops:
+            yield from view.tree(top, roots.get(top.node.state.hash), begun[top.node.state.hash])
+
+    def fits(most: int | None) -> bool:
+        return everything or len(list(islice(lines(most), LINES + 1))) <= LINES
+
+    most = fitting(fits, 1 + max((branch.rank for branch in _all(tops)), default=0))
+    for line in lines(most):
+        console.print(line, soft_wrap=True)
     console.print()
+    if most is not None:
+        words = f"folded to about {LINES} lines, the least used branches first; --all shows everything"
+        console.print(words, style="dim")
     for sentence in LEGEND:
         console.print(sentence, style="dim")
+
+
+def _all(tops: Iterable[Branch]) -> Iterator[Branch]:
+    pending = list(tops)
+    while pending:
+        branch = pending.pop()
+        yield branch
+        pending += branch.children
 
 
 class _TreeView:
     """Renders trees as lines of `width` cells; with `everything`, nothing is folded."""
 
-    def __init__(self, width: int, apart: Mapping[str, str], *, everything: bool) -> None:
-        """`apart` says in what a root differs from others of its image."""
+    def __init__(self, width: int, apart: Mapping[str, str], *, everything: bool, most: int | None) -> None:
+        """`apart` says in what a root differs from others of its image; `most` is that of `choose`."""
         self._apart = apart
-        self._texts: dict[str, list[str]] = {}  # of calls that lead to the children of states
+        self._most = most
+        self._head, self._tail = (CHAIN_HEAD, CHAIN_TAIL) if most is None else (1, 1)
         self._width = max(width, COLUMNS + HASH_DIGITS + NARROWEST_TEXT + 8)
         self._everything = everything
 
@@ -183,7 +242,7 @@ class _TreeView:
 
     def _children(self, prefix: str, branch: Branch) -> Iterator[Text]:
         """Yields the lines of all descendants of a state; its own line precedes them."""
-        shown, rest = (branch.children, []) if self._everything else choose(branch.children)
+        shown, rest = (branch.children, []) if self._everything else choose(branch.children, self._most)
         if len(branch.children) == 1:
             yield from self._chain(prefix, shown[0])
             return
@@ -211,11 +270,12 @@ class _TreeView:
         chain = [first]
         while len(chain[-1].children) == 1:
             chain.append(chain[-1].children[0])
-        fold = not self._everything and len(chain) > CHAIN_HEAD + CHAIN_TAIL + 2
+        head, tail = self._head, self._tail
+        fold = not self._everything and len(chain) > head + tail + (2 if self._most is None else 1)
         for number, link in enumerate(chain):
-            if fold and CHAIN_HEAD <= number < len(chain) - CHAIN_TAIL:
-                if number == CHAIN_HEAD:
-                    yield self._folded_links(prefix, chain[CHAIN_HEAD:-CHAIN_TAIL])
+            if fold and head <= number < len(chain) - tail:
+                if number == head:
+                    yield self._folded_links(prefix, chain[head:-tail])
                 continue
             yield self._line(prefix, link)
             yield from self._notes(prefix, link)
@@ -243,19 +303,9 @@ class _TreeView:
         failure = failure_of(node.made_by) if node.made_by else ""
         tail = f" {failure}" if failure else ""
         width = self._width - COLUMNS - line.cell_len - len(tail)
-        line.append(cut_apart(text, self._beside(branch), width), "bold" if branch.weight[0] else "")
+        line.append(cut_apart(text, branch.beside, width), "bold" if branch.weight[0] else "")
         line.append(tail, "red")
         return self._columns(line, [node.made_by] if node.made_by else [], node.snapshots)
-
-    def _beside(self, branch: Branch) -> list[str]:
-        """Returns the texts of the calls that lead to the children of a state's parent."""
-        if branch.above is None:
-            return []
-        above = branch.above.node.state.hash
-        if above not in self._texts:
-            calls = [child.node.made_by for child in branch.above.children]
-            self._texts[above] = [call_line(made.call) for made in calls if made]
-        return self._texts[above]
 
     def _notes(self, prefix: str, branch: Branch) -> Iterator[Text]:
         """Yields the remarks about a state, which stand below its line."""

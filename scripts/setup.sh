@@ -44,7 +44,8 @@ install_system_packages() {
     install_packages "${wanted[@]}"
 }
 
-pip_install() { .venv/bin/python -m pip install --disable-pip-version-check -c "$CONSTRAINTS" "$@"; }
+# What is imported is compiled then: most of what is installed never is.
+pip_install() { .venv/bin/python -m pip install --disable-pip-version-check --no-compile -c "$CONSTRAINTS" "$@"; }
 
 # What .venv was made from; when it changes, the package is installed anew.
 venv_stamp() {

@@ -44,6 +44,7 @@ LEFT = (
     "tests/integrations/test_openhands.py",
     "tests/page/test_build.py",
     "tests/page/test_page.py",
+    "tests/page/test_report.py",
     "tests/training/test_appworld.py",
     "tests/training/test_learning.py",
     "tests/training/test_verifiers.py",

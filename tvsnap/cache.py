@@ -18,7 +18,7 @@ from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
 from tvsnap.engine.context import Context
 from tvsnap.engine.hint import Hint
-from tvsnap.engine.keeping.budgets import SnapshotBudget, fitted
+from tvsnap.engine.keeping.budgets import SnapshotBudget, fitted, taken
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.housekeeping import tidy
 from tvsnap.engine.keeping.policy import Costs, Policy
@@ -210,7 +210,7 @@ class Cache:
             self._holds = Holds(self.home, self.owner)
             undo.callback(self._holds.close)
             tidy(self.home, self.graph, self.backend)
-            self.budget = fitted(self.budget, self.home, self.graph.snapshot_usage(self.backend.name)[1])
+            self.budget = fitted(self.budget, self.home, taken(self.backend, self.graph))
             self._totals: Mapping[str, float] = self.graph.counters()
             undo.pop_all()
         processors = Processors()
@@ -586,9 +586,11 @@ class Cache:
         if not self._closed:
             self._save_counters()
             self._totals = self.graph.counters()
-            snapshots, size = self.graph.snapshot_usage(self.backend.name)
             self._used = self.budget.compare(
-                disk=size, snapshots=snapshots, memory=self.pool.memory, sandboxes=self.pool.live
+                disk=taken(self.backend, self.graph),
+                snapshots=self.graph.snapshot_usage(self.backend.name)[0],
+                memory=self.pool.memory,
+                sandboxes=self.pool.live,
             )
         return self._meter.stats(
             sandboxes=self.pool.live,

@@ -127,11 +127,12 @@ class Browser(App[None]):
     ]
 
     def __init__(self, graph: AnyGraph, work: Work, task: str | None = None, *, at: str | None = None) -> None:
-        """`at` is the state that is chosen first, by its hash."""
+        """`task` is the only one shown, unless a filter names another; `at` is the state that is chosen first."""
         super().__init__()
         self._graph = graph
         self._work = work
-        self._query = Query(task=task)
+        self._only_task = task
+        self._query = Query()
         self._forest: Forest | None = None
         self._visible: list[Row] = []
         self._places: dict[str, int] = {}
@@ -172,8 +173,6 @@ class Browser(App[None]):
     def on_mount(self) -> None:
         """Begins to read the tree."""
         self._tree.focus()
-        if self._query:
-            self.query_one("#filter", Input).value = f'task:"{self._query.task}"'
         self._read()
         self._say()
 
@@ -195,7 +194,7 @@ class Browser(App[None]):
         try:
             # Many small objects are made at once, and none of them is garbage.
             gc.disable()
-            forest = Forest(read(self._graph, self._query.task))
+            forest = Forest(read(self._graph, self._query.task or self._only_task))
             matching = self._select(forest, self._query)
         except TvsnapError as error:
             self._from_thread(self._fail, error)
@@ -411,6 +410,8 @@ class Browser(App[None]):
         self._arrange(row.key if row else None)
 
     def _clear_filter(self) -> None:
+        if self._query.task is not None:
+            self.call_later(self._read)
         self._query, self._matching = Query(), None
         field = self.query_one("#filter", Input)
         with self.prevent(Input.Changed):
@@ -765,7 +766,9 @@ class Browser(App[None]):
             head.update(Text.assemble("rollout ", words, f"  {count(len(self._steps), 'call')}"))
         elif self._forest is not None:
             calls = len(self._forest.reading.calls)
-            parts = [count(calls, "call"), count(len(self._forest.reading.rollouts), "rollout")]
+            task = self._query.task or self._only_task
+            parts = [f"task {one_line(task)}"] if task else []
+            parts += [count(calls, "call"), count(len(self._forest.reading.rollouts), "rollout")]
             parts += [] if self._matching is None else [f"{len(self._matching):,} fit"]
             parts += [] if calls else ["nothing was recorded yet; try: tvsnap run terminal -c 'ls /'"]
             head.update(Text("  ".join(["tvsnap", *parts])))

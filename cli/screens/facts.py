@@ -71,7 +71,9 @@ def row_line(forest: Forest, row: Row, text: str, width: int, *, closed: bool, m
     line = Text(lines_before(row), "dim")
     if call is None:
         info = forest.reading.roots.get(row.state)
+        apart = forest.apart.get(row.state)
         text = f"{one_line(info.image_name) if info else '(root)'}  {count(forest.begun[row.state], 'rollout')}"
+        text += f", {apart}" if apart else ""
     mark = "=" if row.is_look else _mark(call)
     style = "cyan" if call and call.kept else "magenta" if call and call.private else ""
     hidden = closed and bool(row.children or row.looks)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from tvsnap.graph import Outlined, RolloutRecord
 
+from ..roots import told_apart
+
 if TYPE_CHECKING:
     from .source import Reading
 
@@ -69,6 +71,7 @@ class Forest:
         order: all rows in the order in which they are drawn.
         reading: what they were made of.
         begun: how many rollouts began at each root.
+        apart: in what each root differs from others of its image, in words.
         ended: the rollouts that ended at each state.
     """
 
@@ -93,6 +96,7 @@ class Forest:
             if parent_row is not None:
                 alone = row.is_look or len(parent_row.children) == 1
                 row.branch = parent_row.branch if alone else row
+        self.apart = told_apart(reading.roots.values())
         self.begun = Counter(rollout.root for rollout in reading.rollouts)
         self.ended: dict[str, list[RolloutRecord]] = defaultdict(list)
         for rollout in reading.rollouts:

@@ -14,7 +14,7 @@ class Reading(NamedTuple):
     """What was read of a graph at one time.
 
     Attributes:
-        calls: all recorded calls, each after those that led to its state.
+        calls: the recorded calls, each after those that led to its state.
         roots: the roots, by state.
         rollouts: the rollouts, oldest first.
     """
@@ -29,6 +29,9 @@ def read(graph: AnyGraph, task: str | None = None) -> Reading:
 
     Args:
         graph: of a data directory or of a server.
-        task: the task whose rollouts are shown; None for all.
+        task: the task whose rollouts and calls are read; None for all.
     """
-    return Reading(graph.outline(), {root.hash: root for root in graph.roots()}, graph.rollouts(task))
+    calls, rollouts = graph.outline(task=task), graph.rollouts(task)
+    begun = {*(call.state for call in calls), *(rollout.root for rollout in rollouts)}
+    roots = {root.hash: root for root in graph.roots() if task is None or root.hash in begun}
+    return Reading(calls, roots, rollouts)

@@ -17,13 +17,19 @@ export interface Outlined {
   served: boolean; private: boolean; kept: boolean;
 }
 export interface Snapshot { backend: string; size: number; forks: number; created: number; processes: string[] }
-export interface Root { hash: string; image_name: string; image_digest: string; salt: string; network: string }
+export interface Root { hash: string; image_name: string; image_digest: string; environment: string; limits: string; salt: string; network: string }
 export interface Shown { state: State; root: Root; lineage: Edge[]; calls: Edge[]; snapshots: Snapshot[]; refusal: string | null }
 export interface Rollout {
   id: string; task: string; label: string; image: string; root: string; started: number; finished: number | null; state: string;
   epoch: number | null; reward: number | null; outcome: string | null;
 }
-export interface Summary { rollout: Rollout; ended: string; calls: number; hits: number; failing: number; seconds: number }
+/** A rollout with how it ended, or that it runs, and what tells its root apart. */
+export interface Summary { rollout: Rollout; ended: string; network: string; salt: string }
+/** A call of a rollout: how it was answered, for how many seconds its caller waited, and how many it took where it was executed. */
+export interface Step {
+  place: number; source: string; ended: number; seconds: number; duration: number; exit_code: number | null; timed_out: boolean; note: string | null;
+  call: Call | null; edge: Edge | null;
+}
 export interface Tally {
   key: string | null; rollouts: number; reward: number | null; calls: number; hits: number; coalesced: number; failing: number;
   waited_s: number; took_s: number;

@@ -1,5 +1,6 @@
 // What the cache did, and what it uses now: figures and plots, which are loaded again and again.
 import { get, type Tally } from "./api.ts";
+import { Bars, ByEpoch } from "./plots.tsx";
 import { count, percent, seconds, size } from "./text.tsx";
 import { useLoaded } from "./use.ts";
 
@@ -19,7 +20,7 @@ export function Overview() {
       get<{ stats: Stats; figures: Figures }>("/v1/stats", signal),
       get<{ tallies: Tally[] }>("/v1/tallies?by=epoch", signal),
     ]);
-    return { stats, figures, epochs: tallies.filter((one) => one.calls) };
+    return { stats, figures, epochs: tallies };
   }, [], 3000);
   if (error && !data) return <><h1>Overview</h1><p role="alert" class="error">{error}</p><p><a href="#/tasks">Tasks</a></p></>;
   if (!data) return <><h1>Overview</h1><p>Loading…</p></>;
@@ -27,7 +28,8 @@ export function Overview() {
   const disk = stats.budget.disk?.[1];
   const cards: [string, string, string][] = [
     ["hit rate", figures.calls ? percent(figures.hits + figures.coalesced, figures.calls) : "–", `of ${count(figures.calls, "call")} in ${count(figures.rollouts, "rollout")}`],
-    ["time saved", seconds(figures.saved_s), `answered calls had taken ${seconds(figures.answered_s)}`],
+    [figures.saved_s < 0 ? "time not saved" : "time saved", seconds(Math.abs(figures.saved_s)),
+      `answered calls had taken ${seconds(figures.answered_s)}; answers, forks and snapshots, ${seconds(figures.answered_s - figures.saved_s)}`],
     ["states", figures.states.toLocaleString("en"), `of ${count(figures.tasks, "task")}`],
     ["sandboxes", `${figures.sandboxes}`, `${size(figures.sandbox_memory_bytes)}; here ${stats.parked} parked, ${stats.ready} made ahead`],
     ["snapshots", figures.snapshots.toLocaleString("en"), `${size(figures.snapshot_bytes)}${disk ? ` of at most ${size(disk)}` : ""}, ${count(figures.forks, "fork")}`],
@@ -41,10 +43,9 @@ export function Overview() {
       {stats.trouble && <p role="alert" class="error">No snapshots are taken now: {stats.trouble}</p>}
       <dl class="cards">{cards.map(([name, value, words]) => <div class="card"><dt>{name}</dt><dd><strong>{value}</strong><span class="note">{words}</span></dd></div>)}</dl>
       <div class="plots">
-        <Bars title="Hit rate by epoch" names={epochs.map((one) => one.key ?? "none")} values={epochs.map((one) => (100 * (one.hits + one.coalesced)) / one.calls)} words={(value) => `${value.toFixed(0)} %`} most={100} />
+        <ByEpoch epochs={epochs} />
         <Bars title="Hit rate by a call's place in its rollout" names={figures.by_depth.map((one) => (one.from === one.to ? `${one.from}` : `${one.from}-${one.to}`))}
-          values={figures.by_depth.map((one) => (100 * one.answered) / one.calls)} words={(value) => `${value.toFixed(0)} %`} most={100} />
-        <Bars title="Seconds that rollouts waited for a call, by epoch" names={epochs.map((one) => one.key ?? "none")} values={epochs.map((one) => one.waited_s / one.calls)} words={seconds} />
+          series={[{ name: "", values: figures.by_depth.map((one) => (100 * one.answered) / one.calls) }]} words={(value) => `${value.toFixed(0)} %`} most={100} />
       </div>
       <Reasons title="Why calls were executed" reasons={figures.reasons} none="None was." />
       <Reasons title="Calls that are not shared" reasons={figures.unshared} none="All recorded calls answer others." />
@@ -59,43 +60,11 @@ function Reasons({ title, reasons, none }: { title: string; reasons: Reason[]; n
     <>
       <h2>{title}</h2>
       {reasons.length ? (
-        <table><thead><tr><th scope="col">reason</th><th scope="col">number</th>{reasons[0]!.advice && <th scope="col">for more answers</th>}</tr></thead>
-          <tbody>{reasons.map((one) => <tr><th scope="row" class="wraps">{one.reason}</th><td>{one.count.toLocaleString("en")}</td>{one.advice && <td class="wraps">{one.advice}</td>}</tr>)}</tbody></table>
+        <div class="scroll" tabIndex={0} role="region" aria-label={title}>
+          <table><thead><tr><th scope="col">reason</th><th scope="col">number</th>{reasons[0]!.advice && <th scope="col" class="wraps">for more answers</th>}</tr></thead>
+            <tbody>{reasons.map((one) => <tr><th scope="row" class="wraps">{one.reason}</th><td>{one.count.toLocaleString("en")}</td>{one.advice && <td class="wraps">{one.advice}</td>}</tr>)}</tbody></table>
+        </div>
       ) : <p>{none}</p>}
     </>
-  );
-}
-
-interface BarsProps { title: string; names: string[]; values: number[]; words: (value: number) => string; most?: number }
-const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LABELS] = [560, 180, 54, 12, 22, 12];
-
-function Bars({ title, names, values, words, most }: BarsProps) {
-  if (!values.length) return null;
-  const top = most ?? (Math.max(...values) || 1);
-  const step = (WIDTH - LEFT) / values.length;
-  const high = HEIGHT - TOP - BOTTOM;
-  return (
-    <figure class="card">
-      <figcaption>{title}</figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${names.map((name, place) => `${name} ${words(values[place]!)}`).slice(-40).join(", ")}`}>
-        {[0, 0.5, 1].map((part) => (
-          <>
-            <path class="rule" d={`M${LEFT} ${TOP + high * (1 - part)}H${WIDTH}`} />
-            <text x={LEFT - 6} y={TOP + high * (1 - part) + 4} text-anchor="end">{words(part * top)}</text>
-          </>
-        ))}
-        {values.map((value, place) => {
-          const tall = high * Math.min(1, Math.max(0, value) / top);
-          const wide = Math.min(60, 0.8 * step);
-          const middle = LEFT + step * (place + 0.5);
-          return (
-            <>
-              <rect class="bar" x={middle - wide / 2} y={TOP + high - tall} width={wide} height={tall}><title>{`${names[place]}: ${words(value)}`}</title></rect>
-              {place % Math.ceil(values.length / LABELS) === 0 && <text x={middle} y={HEIGHT - 6} text-anchor="middle">{names[place]}</text>}
-            </>
-          );
-        })}
-      </svg>
-    </figure>
   );
 }

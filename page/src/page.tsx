@@ -4,6 +4,7 @@ import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { keepToken, onTokenRefused, takeTokenOfAddress } from "./api.ts";
 import { decode, showVisibly, visibleName } from "./names.ts";
 import { Overview } from "./overview.tsx";
+import { RolloutPage } from "./rollout.tsx";
 import { StatePage } from "./state.tsx";
 import { Task, Tasks } from "./tasks.tsx";
 import { useKeys, usePath } from "./use.ts";
@@ -28,7 +29,7 @@ function Page() {
   const [help, setHelp] = useState(false);
   const [, ...rest] = path.split("?")[0]!.split("/");
   const [view, name = "", ...parts] = rest.map(decode);
-  const title = view === "task" ? name || "All states" : view === "state" ? `${name.slice(0, 12)} ${parts[0] ?? ""}` : view === "tasks" ? "Tasks" : view ? "No such view" : "Overview";
+  const title = view === "task" ? name || "All states" : view === "state" ? `${name.slice(0, 12)} ${parts[0] ?? ""}` : view === "rollout" ? `Rollout ${name.slice(0, 12)}` : view === "tasks" ? "Tasks" : view ? "No such view" : "Overview";
   useEffect(() => { document.title = `${visibleName(title.trim())} · tvsnap`; }, [title]);
   onTokenRefused(() => setRefused(true));
   useKeys({
@@ -45,7 +46,7 @@ function Page() {
         <strong>tvsnap</strong>
         <nav aria-label="Views">
           <a href="#/" aria-current={here(!view)}>Overview</a>
-          <a href="#/tasks" aria-current={here(view === "tasks" || view === "task")}>Tasks</a>
+          <a href="#/tasks" aria-current={here(view === "tasks" || view === "task" || view === "rollout")}>Tasks</a>
         </nav>
         <button type="button" aria-expanded={help} onClick={() => setHelp(!help)}>Keys</button>
       </header>
@@ -55,9 +56,10 @@ function Page() {
           : refused ? <TokenForm done={() => setRefused(false)} />
           : view === "tasks" ? <Tasks />
           : view === "task" ? <Task key={name} task={name} query={path.split("?")[1] ?? ""} />
+          : view === "rollout" ? <RolloutPage key={name} name={name} />
           : view === "state" ? <StatePage key={name} name={name} tab={parts[0] ?? "output"} rest={parts.slice(1)} />
           : !view ? <Overview />
-          : <><h1>No such view</h1><p role="alert" class="error">The page has no view {visibleName(path)}. It has the <a href="#/">overview</a>, <a href="#/tasks">tasks</a>, #/task/NAME and #/state/HASH.</p></>}
+          : <><h1>No such view</h1><p role="alert" class="error">The page has no view {visibleName(path)}. It has the <a href="#/">overview</a>, <a href="#/tasks">tasks</a>, #/task/NAME, #/rollout/ID and #/state/HASH.</p></>}
       </main>
     </>
   );

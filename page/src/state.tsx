@@ -23,7 +23,7 @@ export function StatePage({ name, tab, rest }: { name: string; tab: string; rest
       <h1>State <code>{state.hash.slice(0, 12)}</code></h1>
       <p class="note">
         {[
-          `image ${root.image_name}`, count(state.depth, "call") + " from its root", `first reached ${moment(state.created)} UTC`,
+          `image ${root.image_name}`, root.salt ? `salt ${root.salt}` : "", root.network !== "none" ? `network ${root.network}` : "", count(state.depth, "call") + " from its root", `first reached ${moment(state.created)} UTC`,
           state.private ? `private: ${state.private}` : "", ...snapshots.map((one) => `snapshot of ${size(one.size)}, forked ${count(one.forks, "time")}`),
           refusal ? `no snapshot: ${refusal}` : "", made?.active ? `may change by itself: ${made.active}` : "",
         ].filter(Boolean).join("; ")}

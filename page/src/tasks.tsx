@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { get, outline, type Root, type Rollout, type Tally } from "./api.ts";
 import { encode } from "./names.ts";
+import { ByEpoch } from "./plots.tsx";
 import { count, percent, seconds } from "./text.tsx";
 import { Timeline } from "./timeline.tsx";
 import { TreeView } from "./treeview.tsx";
@@ -55,13 +56,14 @@ export function Task({ task, query }: { task: string; query: string }) {
   const root = asked.get("root") ?? "";
   const chosen: Record<string, string> = task ? { task } : root ? { root } : {};
   const { data, error, again } = useLoaded(async (signal) => {
-    const [calls, { roots }, { rollouts }] = await Promise.all([
+    const [calls, { roots }, { rollouts }, epochs] = await Promise.all([
       outline(chosen, signal),
       get<{ roots: Root[] }>("/v1/roots", signal),
       get<{ rollouts: Rollout[] }>(`/v1/history?${new URLSearchParams(chosen)}`, signal),
+      get<{ tallies: Tally[] }>(`/v1/tallies?${new URLSearchParams({ by: "epoch", ...(task ? { task } : {}) })}`, signal).then(({ tallies }) => tallies, () => []),  // a tenant is told none
     ]);
     const begun = new Set(rollouts.map((one) => one.root));
-    return { calls, rollouts, roots: roots.filter(({ hash }) => (task ? begun.has(hash) : !root || hash === root)) };
+    return { calls, rollouts, epochs, roots: roots.filter(({ hash }) => (task ? begun.has(hash) : !root || hash === root)) };
   }, [task, root], 10_000);
   return (
     <>
@@ -72,6 +74,7 @@ export function Task({ task, query }: { task: string; query: string }) {
           <p class="note">{count(data.roots.length + data.calls.filter(({ next_state }) => next_state !== null).length, "state")}, {count(data.rollouts.length, "rollout")}{" "}
             <button type="button" onClick={again}>Look again</button></p>
           <TreeView calls={data.calls} roots={data.roots} rollouts={data.rollouts} task={task} state={asked.get("state") ?? ""} search={asked.get("search") ?? ""} />
+          {data.epochs.some(({ key }) => key !== null) && <><h2>Epochs</h2><div class="plots"><ByEpoch epochs={data.epochs} /></div></>}
         </>
       )}
       <Timeline task={task} />

@@ -5,6 +5,7 @@ import type { Call, Edge, Part, Result } from "./api.ts";
 /** Returns seconds in words. */
 export function seconds(value: number): string {
   if (value < 0) return `-${seconds(-value)}`;
+  if (!value) return "0 s";
   if (value < 0.0995) return `${(value * 1000).toPrecision(2)} ms`;
   if (value < 99.5) return `${value.toPrecision(3)} s`;
   if (value < 7200) return `${Math.round(value / 60)} min`;
@@ -34,21 +35,25 @@ export function moment(time: number): string {
   return new Date(time * 1000).toISOString().replace("T", " ").slice(0, 19);
 }
 
-const MAIN = ["command", "cmd", "code", "sql", "query", "path", "keystrokes", "keys", "text"];
+// As in tvsnap/model/calls.py.
+const MAIN = ["command", "query", "code", "what", "path", "keys", "sql"];
 
-/** Returns what a call does: its main argument, or all of them. */
-export function callText(call: Call): string {
-  for (const name of MAIN) {
-    const value = call.arguments[name];
-    if (typeof value === "string") return value;
-  }
-  return JSON.stringify(call.arguments);
+const words = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** Returns all of a call: the command of `bash` alone, else the tool's name and a line for each argument. */
+export function callText({ name, arguments: given }: Call): string {
+  if (name === "bash" && typeof given.command === "string" && Object.keys(given).length === 1) return given.command;
+  return [name, ...Object.entries(given).map(([key, value]) => `${key}: ${words(value)}`)].join("\n");
 }
 
-/** Returns a call in one line. */
-export function callLine(call: Call): string {
-  const text = callText(call).split(/\s+/).join(" ").trim();
-  return call.name === "bash" ? text : `${call.name} ${text}`;
+/** Returns a call in one line, as `call_line` of cli/text.py does. */
+export function callLine({ name, arguments: given }: Call): string {
+  const line = (text: string) => text.replace(/^\n+|\n+$/g, "").replace(/[ \t]+/g, " ").replaceAll("\n", "⏎").trim();
+  const main = MAIN.find((key) => typeof given[key] === "string");
+  const others = Object.keys(given).filter((key) => key !== main).sort();
+  return [
+    ...(name === "bash" ? [] : [name]), ...(main ? [line(given[main] as string)] : []), ...others.map((key) => `${key}=${line(words(given[key]))}`),
+  ].join(" ") || name;
 }
 
 /** Returns how a call failed; empty if it did not. */
@@ -66,7 +71,22 @@ export function unserved(edge: Edge): string {
 
 /** Cuts a text in its end, between two characters. */
 export function cut(text: string, length: number): string {
-  return text.length <= length ? text : `${text.slice(0, length - 1).replace(/[\ud800-\udbff]$/, "")}…`;
+  return text.length <= length ? text : `${text.slice(0, Math.max(0, length - 1)).replace(/[\ud800-\udbff]$/, "").trimEnd()}…`;
+}
+
+/** Cuts a text so that it differs from others that begin in the same way, as `cut_apart` of cli/text.py does. */
+export function cutApart(text: string, others: string[], length: number): string {
+  const shown = cut(text, length);
+  const alike = others.filter((other) => other !== text && other.startsWith(shown.replace(/…$/, "")));
+  if (shown === text || !alike.length) return shown;
+  const least = Math.min(text.length, ...alike.map((other) => other.length));
+  let common = 0;
+  while (common < least && alike.every((other) => other[common] === text[common])) common += 1;
+  const blank = text.slice(0, common).lastIndexOf(" ") + 1;
+  const near = Math.max(0, common - Math.floor(length / 3));
+  const word = [...text.slice(0, common).matchAll(/(?<=[^\p{L}\p{N}_])[\p{L}\p{N}_]/gu)].find(({ index }) => index >= near);
+  const begin = blank >= near ? blank : word ? word.index : common - Math.floor(length / 6);
+  return cut(`${cut(text.split(" ", 1)[0]!, Math.floor(length / 3))} …${text.slice(begin)}`, length);
 }
 
 interface Look { front: string; back: string; bold: boolean; faint: boolean; italic: boolean; underlined: boolean; inverse: boolean }

@@ -1,7 +1,8 @@
 // Rollouts in time: what each was thinking, waiting for, executing, or answered at once.
 import { get } from "./api.ts";
 import { encode } from "./names.ts";
-import { moment, seconds } from "./text.tsx";
+import { rolloutAddress } from "./rollout.tsx";
+import { count, moment, seconds } from "./text.tsx";
 import { useLoaded } from "./use.ts";
 
 interface Step { source: string; ended: number; seconds: number; duration: number; exit_code: number | null; timed_out: boolean; call: string; state: string | null }
@@ -17,7 +18,7 @@ const LATEST = 50;
 export function Timeline({ task }: { task: string }) {
   const chosen = task ? `&task=${encode(task)}` : "";
   const { data, error } = useLoaded(async (signal) => (await get<{ rollouts: InTime[] }>(`/v1/timeline?limit=${LATEST}${chosen}`, signal)).rollouts, [task], 5000);
-  const rows = (data ?? []).map((rollout) => ({ rollout, pieces: piecesOf(rollout) }));
+  const rows = (data ?? []).map((rollout) => ({ rollout, pieces: piecesOf(rollout) })).sort((a, b) => (b.rollout.epoch ?? -1) - (a.rollout.epoch ?? -1));
   const longest = rows.reduce((most, { pieces }) => Math.max(most, pieces.at(-1)?.to ?? 0), 0) || 1;
   const x = (time: number) => (WIDTH * time) / longest;
   return (
@@ -27,14 +28,16 @@ export function Timeline({ task }: { task: string }) {
       {data && !rows.length && <p>No rollouts are recorded here yet.</p>}
       {rows.length > 0 && (
         <>
-          <p class="note">{rows.length === 1 ? "The latest rollout, from its" : `The latest ${rows.length} rollouts, each from its`} beginning; the whole width is {seconds(longest)}. A click opens the state that a call led to.</p>
+          <p class="note">{rows.length === 1 ? "The latest rollout, from its" : `The latest ${rows.length} rollouts, each from its`} beginning; the whole width is {seconds(longest)}. A click opens the state that a call led to; a name, the rollout.</p>
           <ul class="legend">
             {Object.entries(KINDS).map(([kind, words]) => <li><svg width="16" height="10" aria-hidden="true"><rect class={`t-${kind}`} width="16" height="10" /></svg> {words}</li>)}
           </ul>
           <div class="timeline">
-            {rows.map(({ rollout, pieces }) => (
+            {rows.map(({ rollout, pieces }, place) => (
+              <>
+              {rollout.epoch !== (place ? rows[place - 1]!.rollout.epoch : null) && <Epoch epoch={rollout.epoch} rollouts={(data ?? []).filter(({ epoch }) => epoch === rollout.epoch)} />}
               <div class="lane">
-                <a href={`#/state/${rollout.state}`} title={`began ${moment(rollout.started)} UTC`}>{rollout.label || rollout.id.slice(0, 8)}</a>
+                <a href={rolloutAddress(rollout.id)} title={`began ${moment(rollout.started)} UTC`}>{rollout.label || rollout.id.slice(0, 8)}</a>
                 <svg viewBox={`0 0 ${WIDTH} ${ROW}`} preserveAspectRatio="none" role="img"
                   aria-label={`${rollout.steps.length} calls in ${seconds(pieces.at(-1)?.to ?? 0)}${rollout.finished ? "" : ", still open"}`}>
                   {pieces.map((piece) => (
@@ -46,12 +49,19 @@ export function Timeline({ task }: { task: string }) {
                 </svg>
                 <span class="note">{rollout.reward === null ? (rollout.finished ? "" : "open") : `reward ${rollout.reward.toPrecision(3)}`}</span>
               </div>
+              </>
             ))}
           </div>
         </>
       )}
     </section>
   );
+}
+
+function Epoch({ epoch, rollouts }: { epoch: number | null; rollouts: InTime[] }) {
+  const rewards = rollouts.flatMap(({ reward }) => (reward === null ? [] : [reward]));
+  const mean = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
+  return <h3>{epoch === null ? "No epoch" : `Epoch ${epoch}`} <span class="note">{count(rollouts.length, "rollout")}{rewards.length ? `, mean reward ${mean.toPrecision(3)}` : ""}</span></h3>;
 }
 
 /** Returns what a rollout did, in seconds from its beginning. */

@@ -6,8 +6,6 @@ import { callLine, failure } from "./text.tsx";
 const CHAIN = 3;
 /** How many branches of a state are shown at most, as long as its fold is not opened. */
 const BRANCHES = 9;
-/** How many rows there are at most where nothing is opened: then the least used branches are folded. */
-const ROWS = 150;
 export const SHADES = 5;
 
 export interface Branch {
@@ -17,6 +15,9 @@ export interface Mark {
   key: string; kind: "root" | "kept" | "bare" | "private" | "folded"; branches: Branch[]; fold: "" | "chain" | "branches";
   parent: Mark | null; children: Mark[]; column: number; row: number; visits: number; shade: number | null; opened: string[];
 }
+
+/** What is folded as long as it is not opened, so that the whole tree is seen: of several branches, those whose rank is `shown` or more, and what has no column. */
+export interface Shape { ranks: Map<Branch, number>; shown: number; columns: number }
 
 /** Returns how often a state was come to. */
 export function visits(branch: Branch): number { return 1 + (branch.made?.hits ?? 0); }
@@ -66,19 +67,28 @@ function words({ hash, made, unchanging }: Branch): string {
   return [hash, ...(made ? [of(made)] : []), ...unchanging.map(of)].join("\n").toLowerCase();
 }
 
-/** Returns the marks in the order of the drawing, parents before their children; folds in `open` are shown whole. */
-export function layout(tops: Branch[], open: Set<string>, colour: "source" | "reward"): Mark[] {
-  let marks = fold(tops, open, 0);
-  for (let least = 2; least < 1e9 && leaves(marks) > Math.max(ROWS, 2 * tops.length) + open.size * ROWS; least *= 2) {
-    const fewer = fold(tops, open, least);
-    if (fewer.length === marks.length && least > 1e6) break;
-    marks = fewer;
+/** Returns the shape by which a tree has as many rows and columns as there is room for, or fewer: the most used branches are shown. */
+export function shapeFor(tops: Branch[], rows: number, columns: number): Shape {
+  const ranked = tops.flatMap(below).sort((a, b) => weight(b) + b.calls - weight(a) - a.calls);
+  const ranks = new Map(ranked.map((branch, rank) => [branch, rank]));
+  const fits = (shown: number) => leaves(fold(tops, new Set(), { ranks, shown, columns })) <= Math.max(rows, 2 * tops.length);
+  let [low, high] = [0, ranked.length];
+  if (fits(high)) low = high;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (fits(middle)) low = middle;
+    else high = middle;
   }
+  return { ranks, shown: low, columns };
+}
+
+/** Returns the marks in the order of the drawing, parents before their children; folds in `open` are shown whole. */
+export function layout(tops: Branch[], open: Set<string>, colour: "source" | "reward", shape: Shape): Mark[] {
+  const marks = fold(tops, open, shape);
   const means = tops.flatMap((top) => below(top)).filter(({ graded }) => graded).map(({ rewards, graded }) => rewards / graded);
   const [lowest, highest] = [means.reduce((a, b) => Math.min(a, b), Infinity), means.reduce((a, b) => Math.max(a, b), -Infinity)];
   let row = 0;
   for (const mark of marks) {
-    mark.column = mark.parent ? mark.parent.column + 1 : 0;
     if (!mark.children.length) mark.row = row++;
     mark.shade = colour === "source" ? shadeOfSource(mark) : shadeOfReward(mark, lowest, highest);
   }
@@ -94,12 +104,12 @@ function below(top: Branch): Branch[] {
   return found;
 }
 
-function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
+function fold(tops: Branch[], open: Set<string>, { ranks, shown: most, columns }: Shape): Mark[] {
   const marks: Mark[] = [];
   const add = (branches: Branch[], parent: Mark | null, folded: Mark["fold"], key: string): Mark => {
     const numbers = branches.map(visits);
     const mark: Mark = {
-      key, branches, fold: folded, parent, children: [], column: 0, row: 0, shade: null, opened: [],
+      key, branches, fold: folded, parent, children: [], column: parent ? parent.column + 1 : 0, row: 0, shade: null, opened: [],
       kind: folded ? "folded" : kindOf(branches[0]!),
       visits: folded === "chain" ? numbers.reduce((a, b) => Math.max(a, b), 0) : numbers.reduce((a, b) => a + b, 0),
     };
@@ -111,7 +121,7 @@ function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
   const pending: (() => void)[] = [];
   const follow = (branch: Branch, mark: Mark, inChain: boolean) => {
     const tasks: (() => void)[] = [];
-    const chain = !inChain && branch.above ? chainBelow(branch) : [];
+    const chain = !inChain && branch.above && (mark.column + 3 <= columns || mark.column + 1 >= columns) ? chainBelow(branch) : [];
     if (chain.length > CHAIN) {
       const key = `chain-${chain[0]!.hash}`;
       if (open.has(key)) {
@@ -123,11 +133,14 @@ function fold(tops: Branch[], open: Set<string>, least: number): Mark[] {
       });
     } else {
       const key = `branches-${branch.hash}`;
-      const shown = open.has(key) ? branch.children : choose(branch.children, least);
+      const last = !inChain && mark.column + 2 >= columns;  // what comes next stands in the last column, and what follows that in none
+      const shown = open.has(key) ? branch.children : choose(branch.children, (child) => ranks.get(child)! < most).filter((child) => !last || !child.children.length);
       if (open.has(key)) mark.opened.push(key);
-      const rest = branch.children.filter((child) => !shown.includes(child));
+      const hidden = branch.children.filter((child) => !shown.includes(child));
+      const alone = hidden.length === 1 && !last;  // a fold of one would take as much room
+      const rest = alone ? [] : hidden;
       // A chain that was opened goes on to its end without being folded anew.
-      for (const child of shown) tasks.push(() => state(child, mark, inChain && branch.children.length === 1));
+      for (const child of alone ? branch.children : shown) tasks.push(() => state(child, mark, inChain && branch.children.length === 1));
       if (rest.length) tasks.push(() => { add(rest, mark, "branches", key); });
     }
     pending.push(...tasks.toReversed());
@@ -145,13 +158,13 @@ function chainBelow(branch: Branch): Branch[] {
   return chain;
 }
 
-function choose(children: Branch[], least: number): Branch[] {
+function choose(children: Branch[], isShown: (child: Branch) => boolean): Branch[] {
   let shown = children;
   if (children.length > BRANCHES) {
     const heaviest = [...children].sort((a, b) => weight(b) - weight(a) || b.calls - a.calls).slice(0, BRANCHES - 1);
     shown = children.filter((child) => heaviest.includes(child));
   }
-  return children.length > 1 ? shown.filter((child) => weight(child) + child.calls + 1 >= least) : shown;
+  return children.length > 1 ? shown.filter(isShown) : shown;
 }
 
 function weight(branch: Branch): number { return branch.hits + (branch.made?.hits ?? 0); }
@@ -181,9 +194,9 @@ function shadeOfReward(mark: Mark, lowest: number, highest: number): number | nu
 }
 
 /** Opens folds until a state has a mark of its own; returns that mark. */
-export function reveal(target: Branch, tops: Branch[], open: Set<string>): Mark | undefined {
+export function reveal(target: Branch, tops: Branch[], open: Set<string>, shape: Shape): Mark | undefined {
   for (;;) {
-    const marks = new Map(layout(tops, open, "source").flatMap((mark) => mark.branches.map((branch) => [branch, mark])));
+    const marks = new Map(layout(tops, open, "source", shape).flatMap((mark) => mark.branches.map((branch) => [branch, mark])));
     let at: Branch | null = target;
     while (at && !marks.has(at)) at = at.above;
     const mark = at ? marks.get(at) : undefined;
@@ -192,12 +205,12 @@ export function reveal(target: Branch, tops: Branch[], open: Set<string>): Mark 
   }
 }
 
-/** Returns the label of a mark; that of a call whose text has not come yet is `…`. */
-export function label(mark: Mark, rootName: (hash: string) => string, texts: Map<number, Edge | null>): string {
+/** Returns the label of a mark, null of a root; that of a call whose text has not come yet is `…`. */
+export function label(mark: Mark, texts: Map<number, Edge | null>): string | null {
   if (mark.fold === "chain") return `⋮ ${mark.branches.length} calls`;
   if (mark.fold) return `… ${mark.branches.length} ${mark.branches.length === 1 ? "branch" : "branches"}`;
-  const { made, hash } = mark.branches[0]!;
-  if (!made) return rootName(hash);
+  const { made } = mark.branches[0]!;
+  if (!made) return null;
   const edge = texts.get(made.id);
   return edge ? callLine(edge.call) : edge === null ? "no record" : "…";
 }

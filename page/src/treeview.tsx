@@ -1,15 +1,28 @@
 // The tree, drawn: width is visits, colour is source or reward; with a search, zoom, a minimap and keys.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Edge, get, type Outlined, type Rollout, type Root, search as searchServer } from "./api.ts";
-import { build, type Branch, hasCall, label, layout, type Mark, reveal, SHADES } from "./tree.ts";
-import { callText, count, cut, failure, seconds, unserved } from "./text.tsx";
+import { toldApart } from "./roots.ts";
+import { build, type Branch, hasCall, label, layout, type Mark, reveal, SHADES, shapeFor } from "./tree.ts";
+import { callText, count, cut, cutApart, failure, seconds, unserved } from "./text.tsx";
 import { useKeys } from "./use.ts";
 
-const COLUMN = 240;
-const ROW = 30;
-const LEFT = 200;
+const within = (value: number, [least, most]: readonly [number, number]) => Math.min(most, Math.max(least, value));
+
+/** The widths that a column may have, and the heights of a row: as wide and high as all of them find room. */
+const COLUMNS = [150, 320] as const;
+const ROWS = [28, 44] as const;
+/** So many columns and rows there are at least before branches are folded for want of room. */
+const FEWEST = [4, 12] as const;
 const TOP = 26;
+/** The height that is left below the tree for what is said of the chosen state. */
+const BELOW = 140;
+/** The width of a character, and of one in a note. */
+const [LETTER, SMALL] = [6.65, 5.75];
 const BEND = 34;
+/** What is right of the last column. */
+const END = 16;
+/** How many characters the text of a root has at most. */
+const LONGEST = 30;
 /** Marks are drawn that stand so many pixels outside of what is seen, or nearer. */
 const MARGIN = 600;
 /** Outputs are searched when nothing was typed for so many milliseconds. */
@@ -32,11 +45,17 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
   const [chosen, setChosen] = useState("");
   const [scale, setScale] = useState(1);
   const [seen, setSeen] = useState({ left: 0, top: 0, width: 1000, height: 600 });
+  const [room, setRoom] = useState({ width: 1000, height: 500 });
   const frame = useRef<HTMLDivElement>(null);
   const input = useRef<HTMLInputElement>(null);
   const wanted = useRef("");
 
-  const marks = useMemo(() => layout(tops, open, colour), [tops, open, colour]);
+  const left = useMemo(() => 24 + roots.reduce((most, { hash }) => Math.max(most, LETTER * cut(names(hash).text, LONGEST).length, SMALL * cut(names(hash).note, LONGEST).length), 0), [roots, names]);
+  const shape = useMemo(() => shapeFor(tops, Math.max(FEWEST[1], Math.floor((room.height - TOP) / ROWS[0])), Math.max(FEWEST[0], 1 + Math.floor((room.width - left - END) / COLUMNS[0]))), [tops, room, left]);
+  const marks = useMemo(() => layout(tops, open, colour, shape), [tops, open, colour, shape]);
+  const columns = useMemo(() => marks.reduce((most, mark) => Math.max(most, mark.column), 1), [marks]);
+  const column = Math.floor(within((room.width - left - END) / columns, COLUMNS));
+  const row = Math.floor(within((room.height - TOP) / rowsOf(marks), ROWS));
   const all = useMemo(() => below(tops), [tops]);
   const text = words.trim().toLowerCase();
   const [answer, setAnswer] = useState({ text: "", ids: new Set<number>(), error: "" });
@@ -55,20 +74,29 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
     return text ? all.filter((branch) => branch.text.includes(text) || hasCall(branch, ids)) : [];
   }, [all, text, answer]);
   const matches = useMemo(() => new Set(found), [found]);
-  const width = LEFT + COLUMN * (1 + marks.reduce((most, mark) => Math.max(most, mark.column), 0));
-  const height = TOP + ROW * marks.reduce((rows, mark) => rows + (mark.children.length ? 0 : 1), 0) + 10;
-  const x = (mark: Mark) => LEFT + COLUMN * mark.column;
-  const y = (mark: Mark) => TOP + ROW * mark.row;
+  const width = left + column * columns + END;
+  const height = TOP + row * rowsOf(marks);
+  const x = (mark: Mark) => left + column * mark.column;
+  const y = (mark: Mark) => TOP + row * mark.row;
   const of = (key: string) => marks.find((mark) => mark.key === key);
 
   const look = () => {
     const at = frame.current;
     if (at) setSeen({ left: at.scrollLeft, top: at.scrollTop, width: at.clientWidth, height: at.clientHeight });
   };
-  useEffect(() => {
-    const watching = new ResizeObserver(look);
+  useLayoutEffect(() => {
+    const measure = () => {
+      const at = frame.current!;
+      const top = at.getBoundingClientRect().top + window.scrollY;
+      const [wide, high] = [at.clientWidth, Math.max(FEWEST[1] * ROWS[0] + TOP, window.innerHeight - top - BELOW)];
+      setRoom((before) => (before.width === wide && before.height === high ? before : { width: wide, height: high }));
+      look();
+    };
+    measure();
+    const watching = new ResizeObserver(measure);
     watching.observe(frame.current!);
-    return () => watching.disconnect();
+    window.addEventListener("resize", measure);
+    return () => { watching.disconnect(); window.removeEventListener("resize", measure); };
   }, []);
   useLayoutEffect(() => {  // after the drawing has what is to be seen
     const mark = of(wanted.current);
@@ -79,14 +107,21 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
   });
   const show = (branch: Branch) => {
     const folds = new Set(open);
-    const mark = reveal(branch, tops, folds);
+    const mark = reveal(branch, tops, folds, shape);
     setOpen(folds);
     if (mark) { setChosen(mark.key); wanted.current = mark.key; }
   };
   useEffect(() => {
     const branch = state && all.find(({ hash }) => hash.startsWith(state));
     if (branch) show(branch);
-  }, [state, all.length === 0]);
+  }, [state, all.length === 0, room]);
+  useEffect(() => {  // what is chosen stays in view when the tree has grown, and is folded anew
+    const branch = chosen && !of(chosen) && all.find(({ hash }) => hash === chosen);
+    if (!branch) return;
+    const folds = new Set(open);
+    reveal(branch, tops, folds, shape);
+    setOpen(folds);
+  }, [marks]);
 
   const go = (step: number) => {
     if (!found.length) return;
@@ -102,7 +137,7 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
     setOpen(folds);
   };
   const zoom = (factor: number, at = { x: seen.width / 2, y: seen.height / 2 }) => {
-    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(seen.width / width, (0.62 * window.innerHeight) / height)));
+    const next = factor ? Math.min(2, Math.max(0.15, scale * factor)) : Math.min(1, Math.max(0.15, Math.min(room.width / width, room.height / height)));
     const part = next / scale;
     setScale(next);
     requestAnimationFrame(() => {
@@ -149,12 +184,15 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
   const inSight = (mark: Mark) => {
     const [px, py] = [x(mark) * scale, y(mark) * scale];
     const above = mark.parent ? y(mark.parent) * scale : py;
-    return px > seen.left - MARGIN && px - COLUMN * scale < seen.left + seen.width + MARGIN
+    return px > seen.left - MARGIN && px - column * scale < seen.left + seen.width + MARGIN
       && Math.max(py, above) > seen.top - MARGIN && Math.min(py, above) < seen.top + seen.height + MARGIN;
   };
   const current = of(chosen);
   const seenMarks = marks.filter(inSight);
-  const texts = useTexts([...seenMarks, ...(current ? [current] : [])].flatMap(({ fold, branches: [branch] }) => (!fold && branch!.made ? [branch!.made.id] : [])));
+  const beside = (mark: Mark) => (mark.parent?.children ?? []).filter((one) => !one.fold);
+  const wantedTexts = new Set([...seenMarks.flatMap((mark) => [mark, ...beside(mark)]), ...(current ? [current] : [])]);
+  const texts = useTexts([...wantedTexts].flatMap(({ fold, branches: [branch] }) => (!fold && branch!.made ? [branch!.made.id] : [])));
+  const textOf = (mark: Mark) => label(mark, texts) ?? names(mark.branches[0]!.hash).text;
   return (
     <section aria-label="Tree of states">
       <div class="tools">
@@ -170,8 +208,9 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
           <button type="button" aria-label="Larger" onClick={() => zoom(1.25)}>+</button>
           <button type="button" onClick={() => zoom(0)}>Whole</button>
         </span>
-        <button type="button" disabled={!open.size} onClick={() => setOpen(new Set())}>Fold all</button>
+        <button type="button" disabled={!open.size} onClick={() => { setOpen(new Set()); setChosen(""); }}>Fold all</button>
       </div>
+      <div class="above">
       <ul class="legend">
         {Array.from({ length: SHADES }, (_, shade) => (
           <li><svg width="22" height="8" aria-hidden="true"><path class={`edge s${shade}`} stroke-width="6" d="M0 4h22" /></svg>{" "}
@@ -179,20 +218,20 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
         ))}
         <li class="note">filled: has a snapshot; dashed: not shared; width: visits</li>
       </ul>
-      <div class="drawing">
-        <div class="frame" ref={frame} tabIndex={0} role="tree" aria-label="States" aria-activedescendant={current && inSight(current) ? `m-${current.key}` : undefined}
+      <Minimap marks={marks} matches={matches} x={x} y={y} column={column} width={width} height={height} scale={scale} seen={seen}
+        go={(left, top) => { frame.current?.scrollTo({ left, top }); look(); }} />
+      </div>
+        <div class="frame" ref={frame} tabIndex={0} style={{ height: `${Math.min(room.height, height)}px` }} role="tree" aria-label="States" aria-activedescendant={current && inSight(current) ? `m-${current.key}` : undefined}
           onScroll={look} onKeyDown={typed}>
-          <svg width={width * scale} height={height * scale} viewBox={`0 0 ${width} ${height}`} role="presentation"
+          <svg width={width * scale} height={height * scale} viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="xMinYMin" role="presentation"
             class={`${text ? "searching" : ""} ${scale < 0.5 ? "small" : ""}`}>
             {seenMarks.map((mark) => (
-              <Drawn key={mark.key} mark={mark} x={x(mark)} y={y(mark)} text={label(mark, names, texts)} isChosen={mark.key === chosen}
+              <Drawn key={mark.key} mark={mark} x={x(mark)} y={y(mark)} column={column} above={mark.parent ? y(mark.parent) - y(mark) : 0} text={textOf(mark)} beside={beside(mark).map(textOf)}
+                note={mark.parent ? "" : names(mark.branches[0]!.hash).note} isChosen={mark.key === chosen}
                 matches={mark.branches.some((branch) => matches.has(branch))} act={() => { setChosen(mark.key); if (mark.fold) toggle(mark); }} />
             ))}
           </svg>
         </div>
-        <Minimap marks={marks} matches={matches} width={width} height={height} scale={scale} seen={seen}
-          go={(left, top) => { frame.current?.scrollTo({ left, top }); look(); }} />
-      </div>
       {current && !current.fold ? <Chosen mark={current} toggle={() => toggle(current)} names={names} texts={texts} /> : <p class="card note">Choose a state: by a click, or by the arrow keys.</p>}
     </section>
   );
@@ -222,32 +261,40 @@ function below(tops: Branch[]): Branch[] {
   return found;
 }
 
-function rootNames(roots: Root[], rollouts: Rollout[]): (hash: string) => string {
+function rowsOf(marks: Mark[]): number { return marks.reduce((rows, mark) => rows + (mark.children.length ? 0 : 1), 0) || 1; }
+
+interface RootName { text: string; note: string }
+
+/** Returns what says of a root its image, how many rollouts began there, and what tells it from others of the image. */
+function rootNames(roots: Root[], rollouts: Rollout[]): (hash: string) => RootName {
   const begun = new Map<string, number>();
   for (const { root } of rollouts) begun.set(root, (begun.get(root) ?? 0) + 1);
   const known = new Map(roots.map((root) => [root.hash, root]));
-  return (hash) => `${known.get(hash)?.image_name ?? hash.slice(0, 8)} ×${begun.get(hash) ?? 0}`;
+  const apart = toldApart(roots);
+  return (hash) => ({ text: `${known.get(hash)?.image_name ?? hash.slice(0, 8)} ×${begun.get(hash) ?? 0}`, note: apart.get(hash) ?? "" });
 }
 
-interface DrawnProps { mark: Mark; x: number; y: number; text: string; isChosen: boolean; matches: boolean; act: () => void }
+interface DrawnProps {
+  mark: Mark; x: number; y: number; column: number; above: number; text: string; beside: string[]; note: string; isChosen: boolean; matches: boolean; act: () => void;
+}
 
-function Drawn({ mark, x, y, text, isChosen, matches, act }: DrawnProps) {
+function Drawn({ mark, x, y, column, above, text, beside, note, isChosen, matches, act }: DrawnProps) {
   const { unchanging } = mark.branches[0]!;
   const made = mark.fold ? null : mark.branches[0]!.made;
-  const above = mark.parent ? ROW * (mark.parent.row - mark.row) : 0;
   const wide = Math.min(12, 1.5 + Math.log2(mark.visits));
   const unshared = made && !made.served ? "unshared" : "";
   const failed = made ? failure(made) : "";
-  const tx = mark.parent ? BEND + 4 - COLUMN : -10;
-  const shown = cut(text, failed ? 22 : 28);
-  const below = !mark.fold && unchanging.length ? `+ ${count(unchanging.length, "call")}` : "";
+  const tx = mark.parent ? BEND + 4 - column : -10;
+  const letters = mark.parent ? Math.floor((column - BEND - 12) / LETTER) - (failed ? failed.length + 1 : 0) : LONGEST;
+  const shown = cutApart(text, beside, letters);
+  const below = [cut(note, LONGEST), !mark.fold && unchanging.length ? `+ ${count(unchanging.length, "call")}` : ""].filter(Boolean).join(", ");
   const filled = mark.kind === "kept" || mark.kind === "root";
   return (
     <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}
       aria-expanded={mark.fold ? false : mark.children.length ? true : undefined} class={`mark ${isChosen ? "chosen" : ""} ${matches ? "match" : ""}`}
       transform={`translate(${x} ${y})`} onClick={act} onDblClick={() => !mark.fold && openState(mark)}>
       {mark.parent && <path class={`edge ${mark.shade === null ? "" : `s${mark.shade}`} ${unshared}`} stroke-width={wide}
-        d={`M${5 - COLUMN} ${above}C${BEND - COLUMN} ${above} ${-COLUMN} 0 ${BEND - COLUMN} 0H0`} />}
+        d={`M${5 - column} ${above}C${BEND - column} ${above} ${-column} 0 ${BEND - column} 0H0`} />}
       <text x={tx} y={mark.parent ? -wide / 2 - 3 : -4} text-anchor={mark.parent ? "start" : "end"}>{shown}{failed && <tspan class="failure"> {failed}</tspan>}</text>
       {below && <text class="note" x={tx} y={mark.parent ? wide / 2 + 10 : 12} text-anchor={mark.parent ? "start" : "end"}>{below}</text>}
       {mark.kind === "folded" || mark.kind === "private"
@@ -257,7 +304,7 @@ function Drawn({ mark, x, y, text, isChosen, matches, act }: DrawnProps) {
   );
 }
 
-interface ChosenProps { mark: Mark; toggle: () => void; names: (hash: string) => string; texts: Map<number, Edge | null> }
+interface ChosenProps { mark: Mark; toggle: () => void; names: (hash: string) => RootName; texts: Map<number, Edge | null> }
 
 function Chosen({ mark, toggle, names, texts }: ChosenProps) {
   const { hash, made, unchanging, rewards, graded } = mark.branches[0]!;
@@ -266,7 +313,7 @@ function Chosen({ mark, toggle, names, texts }: ChosenProps) {
     <aside class="card" aria-label="The chosen state">
       <p><a class="button" href={`#/state/${hash}`}>Open the state {hash.slice(0, 8)}</a>{" "}
         {mark.opened.length > 0 && <button type="button" onClick={toggle}>Close the fold here</button>}</p>
-      <pre class="call" tabIndex={0}>{edge ? cut(callText(edge.call), 2000) : made ? "…" : names(hash)}</pre>
+      <pre class="call" tabIndex={0}>{edge ? cut(callText(edge.call), 2000) : made ? "…" : [names(hash).text, names(hash).note].filter(Boolean).join(", ")}</pre>
       <p class="note">
         {[
           made && seconds(made.duration), made && (made.hits ? `answered ${count(made.hits, "call")}` : "answered no call yet"), made && failure(made), edge && unserved(edge),
@@ -279,13 +326,14 @@ function Chosen({ mark, toggle, names, texts }: ChosenProps) {
 }
 
 interface MinimapProps {
-  marks: Mark[]; matches: Set<Branch>; width: number; height: number; scale: number;
+  marks: Mark[]; matches: Set<Branch>; x: (mark: Mark) => number; y: (mark: Mark) => number; column: number; width: number; height: number; scale: number;
   seen: { left: number; top: number; width: number; height: number }; go: (left: number, top: number) => void;
 }
 
-function Minimap({ marks, matches, width, height, scale, seen, go }: MinimapProps) {
+/** The whole tree in small, where not all of it is in view. */
+function Minimap({ marks, matches, x, y, column, width, height, scale, seen, go }: MinimapProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [w, h] = [150, Math.round(Math.min(300, Math.max(40, (150 * height) / width)))];
+  const [w, h] = [150, 44];
   const needed = width * scale > seen.width * 1.05 || height * scale > seen.height * 1.05;
   useEffect(() => {
     const pen = canvas.current?.getContext("2d");
@@ -293,10 +341,10 @@ function Minimap({ marks, matches, width, height, scale, seen, go }: MinimapProp
     const colours = getComputedStyle(canvas.current!);
     pen.clearRect(0, 0, w, h);
     for (const mark of marks) {
-      const [mx, my] = [((LEFT + COLUMN * mark.column) / width) * w, ((TOP + ROW * mark.row) / height) * h];
+      const [mx, my] = [(x(mark) / width) * w, (y(mark) / height) * h];
       const isMatch = mark.branches.some((branch) => matches.has(branch));
       pen.fillStyle = colours.getPropertyValue(isMatch ? "--accent" : mark.shade === null ? "--line" : `--s${mark.shade}`);
-      const long = mark.parent ? ((COLUMN - BEND) / width) * w : 2;
+      const long = mark.parent ? ((column - BEND) / width) * w : 2;
       pen.fillRect(mx - long, my - 0.5, long, isMatch ? 3 : Math.max(1, Math.min(3, Math.log2(mark.visits))));
     }
     pen.strokeStyle = colours.getPropertyValue("--accent");

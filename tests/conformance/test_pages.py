@@ -1,7 +1,8 @@
-"""A second dump of a large process writes only its new pages, and forks of it have all of them."""
+"""What pages of processes take on the disk: only new ones are written, compressed, and forks have all of them."""
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import pytest
@@ -60,6 +61,31 @@ def sizes(local: LocalBackend, snapshot: str) -> tuple[int, int]:
     images = local._snapshots.path / snapshot / "criu"
     own = sum(file.stat().st_size for file in images.glob("pages-*.img"))
     return own, sum(file.stat().st_size for file in (images / pages.DIRECTORY).glob("pages-*.img"))
+
+
+def occupied(local: LocalBackend) -> int:
+    """Returns the bytes that are used in the pool, once all that was written is on the disk."""
+    os.sync()
+    used = local.occupied()
+    assert used is not None
+    return used
+
+
+@pytest.mark.parametrize("most", [pages.MOST_COMPRESSED, SIZE - 1])
+def test_pages_are_compressed(
+    local_lab: Lab, local: LocalBackend, holder: Sandbox, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Unless that would take a processor for too long; a fork has them as they were either way."""
+    monkeypatch.setattr(pages, "MOST_COMPRESSED", most)
+    digest = do(
+        holder, "data[:] = (random.Random(2).randbytes(999).hex().encode() * (len(data) // 1998 + 1))[:len(data)]"
+    )
+    before = occupied(local)
+    snapshot = local_lab.checkpoint(holder)
+    taken = occupied(local) - before
+    assert sizes(local, snapshot.id)[0] >= SIZE
+    assert (taken < SIZE / 2) == (most > SIZE), taken
+    assert do(local_lab.fork(snapshot)) == digest
 
 
 def test_only_new_pages_are_written(local_lab: Lab, local: LocalBackend, holder: Sandbox) -> None:

@@ -22,7 +22,11 @@ HOSTILE = (
     "printf '<script>window.broken = 1</script><img src=x onerror=window.broken=1>"
     "\\033[31mred\\033[0m\\033]0;title\\007 end'"
 )
+BEGIN = "sleep 1; cd /tmp"
+"""What all rollouts of a task begin with; it takes long enough that its answers save time."""
 NOTES = "printf 'one\\ntwo\\n' > notes.txt"
+TWO_SALTS = "two salts"
+ALIKE = "printf 'a text that is written by both of them\\n' > the-file-of-"
 ODD_TASK = "odd\u202eksat"
 ODD = [
     "mkdir /srv/odd; cd /srv/odd; printf bytes > $'\\xff\\u202ename'; printf lines > $'line\\nbreak'",
@@ -42,12 +46,14 @@ class Site:
     Attributes:
         server: the server.
         states: the state after each call of the first rollout, its root first.
+        rollout: the id of the first rollout.
         other: where another rollout of the task has ended.
         odd: a state with names of files, outputs and calls that are not what they look like.
     """
 
     server: Server
     states: list[str]
+    rollout: str
     other: str
     odd: str
 
@@ -65,7 +71,7 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         states = _rollout(
             client,
             [
-                "cd /tmp",
+                BEGIN,
                 NOTES,
                 HOSTILE,
                 "echo three >> notes.txt",
@@ -74,19 +80,30 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             ],
             reward=1.0,
         )
-        other = _rollout(client, ["cd /tmp", NOTES, "echo four >> notes.txt", "rev notes.txt"], reward=0.0)
+        other = _rollout(client, [BEGIN, NOTES, "echo four >> notes.txt", "rev notes.txt"], reward=0.0)
         for number in range(12):
-            _rollout(client, ["cd /tmp", f"echo {number} > other-{number}.txt"], reward=0.5)
+            epoch, reward = 1 + number // 4, float(number % 4 < number // 4 + 1)
+            _rollout(client, [BEGIN, f"echo {number} > other-{number}.txt"], epoch=epoch, reward=reward)
+        for number, salt in enumerate(("run-7", "run-8")):
+            alike = [f"{ALIKE}{end}" for end in ("first", "second")[number:]]
+            for command in alike:
+                _rollout(client, [command], task=TWO_SALTS, epoch=2, salt=salt)
         _rollout(client, [f"echo {number} > step-{number}" for number in range(7)], task="a chain", epoch=2)
         odd = _rollout(client, ODD, task=ODD_TASK, epoch=2)
-    yield Site(server, states, other[-1], odd[-1])
+        [first] = [one.rollout.id for one in client.graph.summaries(task="notes") if one.rollout.state == states[-1]]
+    yield Site(server, states, first, other[-1], odd[-1])
     assert server.stop() == 0
 
 
 def _rollout(
-    client: tvsnap.Client, commands: list[str], task: str = "notes", reward: float | None = None, epoch: int = 1
+    client: tvsnap.Client,
+    commands: list[str],
+    task: str = "notes",
+    reward: float | None = None,
+    epoch: int = 1,
+    salt: str = "",
 ) -> list[str]:
-    with client.rollout("terminal", task=task, epoch=epoch) as rollout:
+    with client.rollout("terminal", task=task, epoch=epoch, salt=salt) as rollout:
         states = [rollout.state]
         for command in commands:
             rollout.call("bash", {"command": command})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.page.conftest import ODD_TASK, TOKEN, Site, picture
+from tests.page.conftest import ODD_TASK, TOKEN, TWO_SALTS, Site, picture
 
 AXE = Path(__file__).parents[2] / "page" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -29,6 +30,79 @@ def test_the_tree_is_searched_and_a_state_opened(page: Page, site: Site) -> None
     expect(page.get_by_role("heading", level=1)).to_contain_text(site.states[4][:12])
     page.keyboard.press("u")
     expect(page.get_by_role("heading", level=1)).to_contain_text(site.states[2][:12])
+
+
+def test_the_first_view_is_the_whole_tree_in_letters_that_can_be_read(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/task/notes")
+    expect(page.get_by_role("treeitem", name="echo three")).to_be_visible()
+    frame = page.get_by_role("tree")
+    assert frame.evaluate("(at) => at.scrollWidth <= at.clientWidth && at.scrollHeight <= at.clientHeight")
+    assert frame.evaluate("(at) => at.querySelector('text').getBoundingClientRect().height") >= 11
+    high = frame.bounding_box()
+    assert high is not None
+    assert high["height"] > 300
+    expect(page.locator(".minimap")).to_have_count(0)
+    for _ in range(4):
+        page.get_by_role("button", name="Larger").click()
+    small = page.locator(".minimap")
+    expect(small).to_be_visible()
+    box, around = small.bounding_box(), frame.bounding_box()
+    assert box is not None
+    assert around is not None
+    assert box["y"] + box["height"] <= around["y"], "the small map covers the tree"
+    page.get_by_role("button", name="Whole").click()
+    expect(small).to_have_count(0)
+
+
+def test_roots_and_siblings_are_told_apart(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/task/{TWO_SALTS}")
+    expect(page.get_by_role("treeitem", name="terminal \u00d72 salt run-7")).to_be_visible()
+    expect(page.get_by_role("treeitem", name="terminal \u00d71 salt run-8")).to_be_visible()
+    expect(page.get_by_role("treeitem", name="first", exact=False)).to_be_visible()
+    expect(page.get_by_role("treeitem", name="second", exact=False)).to_be_visible()
+    page.get_by_label("Timeline of rollouts").locator(".lane a").first.click()
+    expect(page.get_by_text("image terminal; salt run-8")).to_be_visible()
+    page.get_by_role("link", name="Its last state").click()
+    expect(page.get_by_text("image terminal; salt run-8; 1 call from its root")).to_be_visible()
+
+
+def test_a_rollout_is_read_call_by_call(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/task/notes")
+    timeline = page.get_by_label("Timeline of rollouts")
+    expect(timeline.get_by_role("heading", name="Epoch 3 4 rollouts, mean reward 0.750")).to_be_visible()
+    timeline.locator(".lane a").last.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Rollout")
+    expect(page).to_have_url(re.compile("#/rollout/[0-9a-f]+$"))
+    calls = page.get_by_role("region", name="Calls of the rollout")
+    expect(calls.get_by_role("row")).to_have_count(7)
+    expect(calls.get_by_role("row", name="started")).to_contain_text("executed: it was not made in this state before")
+    expect(calls.get_by_role("row", name="false")).to_contain_text("✗ 1")
+    page.goto(f"{site.server.url}/#/task/notes")
+    timeline.locator(".lane a").nth(-2).click()
+    expect(calls.get_by_role("row")).to_have_count(5)
+    first = calls.get_by_role("row").nth(1)
+    expect(first.locator(".source")).to_have_text("hit")
+    expect(first).not_to_contain_text("executed:")
+    last = calls.get_by_role("row").last
+    last.get_by_text("output").click()
+    expect(last.locator(".output")).to_have_text("eno\nowt\nruof")
+    picture(page.locator("main"), "page-rollout")
+    last.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("State")
+
+
+def test_a_loss_is_said_as_such(page: Page, site: Site) -> None:
+    saved = page.locator(".cards .card", has_text="time saved")
+    expect(saved).to_be_visible()
+
+    def lose(route: Route) -> None:
+        told = route.fetch().json()
+        told["figures"]["saved_s"] = -5.0
+        route.fulfill(json=told)
+
+    page.route("**/v1/stats", lose)
+    expect(page.locator(".cards .card", has_text="time not saved")).to_contain_text("5.00 s")
+    expect(saved).to_have_count(0)
 
 
 def test_outputs_are_searched(page: Page, site: Site) -> None:
@@ -186,6 +260,7 @@ def test_what_is_not_what_it_looks_like_is_shown(page: Page, site: Site) -> None
         ("task/no-such-task", "no such task is known"),
         ("task/100%", "no such task is known"),
         ("state/" + "0" * 64, "no state"),
+        ("rollout/no-such-rollout", "No such rollout is known"),
         ("state/{0}/nosuch", "A state has no part nosuch."),
     ],
 )
@@ -213,6 +288,10 @@ def test_a_command_is_typed_in_a_terminal(page: Page, site: Site) -> None:
     expect(page.get_by_text("Open, in a fork of the state.")).to_be_visible()
     page.keyboard.type("printf '\\033[38;2;200;0;0m%s\\033[0m\\n' $((6*7))-$(tail -n 1 notes.txt)\n")
     expect(page.locator(".xterm-rows")).to_contain_text("42-three")
+    assert page.evaluate(
+        "document.querySelector('.xterm-screen').getBoundingClientRect().bottom"
+        " <= document.querySelector('.shell').getBoundingClientRect().bottom"
+    ), "the last row is cut"
     picture(page, "page-terminal")
     page.keyboard.type("exit\n")
     expect(page.get_by_text("The shell has ended, and the fork with it.")).to_be_visible()
@@ -220,6 +299,7 @@ def test_a_command_is_typed_in_a_terminal(page: Page, site: Site) -> None:
 
 def test_figures_and_rollouts_in_time(page: Page, site: Site) -> None:
     expect(page.get_by_role("img", name="Hit rate by epoch: 1 ")).to_be_visible()
+    expect(page.get_by_role("img", name="Mean reward by epoch: 1 ")).to_be_visible()
     expect(page.get_by_text("hit rate", exact=True)).to_be_visible()
     page.get_by_text("page-home").evaluate("(shown) => { shown.textContent = '/data/run-7'; }")  # in the docs' picture
     picture(page, "page-overview")
@@ -231,7 +311,16 @@ def test_figures_and_rollouts_in_time(page: Page, site: Site) -> None:
     expect(page.get_by_label("Search")).to_have_value("notes.txt")
 
 
-VIEWS = ("", "tasks", "task/notes", "state/{0}", "state/{0}/diff", "state/{0}/files/tmp", "state/{0}/terminal")
+VIEWS = (
+    "",
+    "tasks",
+    "task/notes",
+    "rollout/{1}",
+    "state/{0}",
+    "state/{0}/diff",
+    "state/{0}/files/tmp",
+    "state/{0}/terminal",
+)
 LOOKS = ({"color_scheme": "light"}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 700}})
 
 
@@ -241,7 +330,7 @@ def test_nothing_hinders_those_who_read_otherwise(page: Page, site: Site) -> Non
         pytest.skip("axe-core is not there: install Node.js and npm, then make browser")
     found = {}
     for view in VIEWS:
-        page.goto(f"{site.server.url}/#/{view.format(site.states[4])}")
+        page.goto(f"{site.server.url}/#/{view.format(site.states[4], site.rollout)}")
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_text("…", exact=False).and_(page.get_by_role("status"))).to_have_count(0)
         expect(page.get_by_text("Loading…")).to_have_count(0)

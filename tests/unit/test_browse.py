@@ -211,12 +211,37 @@ def test_a_filter_shows_what_fits_as_it_is_typed(graph: Graph) -> None:
 
 def test_a_task_is_shown_alone(graph: Graph) -> None:
     root = add_root(graph)
-    step(graph, root, "echo hello", task="fix it")
+    first = step(graph, root, "echo hello", task="fix it")
+    step(graph, first.next_state, "pwd", task="fix it")
     step(graph, root, "ls", task="b")
 
     async def see() -> None:
         async with screen_of(graph, task="fix it") as screen:
-            await screen.until("echo hello", "1 fit", gone=" ls ")
+            await screen.until("task fix it  2 calls", "echo hello", "pwd", gone=" ls ")
+            await screen.press("slash")
+            await screen.type("hello")
+            await screen.press("enter")
+            await screen.until("1 fit", gone="pwd")
+            await screen.press("escape")
+            await screen.until("echo hello", "pwd", gone="fit  ")
+            assert " ls " not in screen.text, "the task stays when a filter is left"
+            await screen.press("slash")
+            await screen.type("task:b")
+            await screen.press("enter")
+            await screen.until("task b", " ls ", gone="hello")
+            await screen.press("escape")
+            await screen.until("task fix it", "echo hello", gone=" ls ")
+
+    drive(see)
+
+
+def test_roots_of_one_image_are_told_apart(graph: Graph) -> None:
+    for salt in ("run-7", "run-8"):
+        step(graph, add_root(graph, salt=salt), "ls")
+
+    async def see() -> None:
+        async with screen_of(graph) as screen:
+            await screen.until("salt run-7", "salt run-8")
 
     drive(see)
 

@@ -22,6 +22,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, UsageError
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.sandboxes.protocol import Sandbox
+from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 NOT_PARKED = Budget(parked=0)
 BIG = "printf %01000d 0 > big"  # 1000 bytes
@@ -419,3 +420,25 @@ def test_what_snapshots_share_is_counted_once(tmp_path: Path) -> None:
                 cache.graph._change("UPDATE snapshots SET size = ? WHERE id = ?", (2 * MIB, snapshot.id))
         with open_cache(home, backend, budget=budget) as cache:
             assert (len(cache.graph.snapshots()) == len(commands)) is all_are_kept
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(5 * MIB, 8), (4 * MIB, 4), (MIB, 0)])
+def test_gc_leaves_what_fits_where_snapshots_share(tmp_path: Path, limit: int, kept: int) -> None:
+    """No more is deleted than must be, and so much that the rest fits: what they share does not become less."""
+
+    class Sharing(FakeBackend):
+        def occupied(self) -> int:
+            return 3 * MIB + len(self.snapshots()) * MIB // 4
+
+    backend = Sharing()
+    with open_cache(tmp_path, backend, budget=Budget(parked=0)) as cache:
+        run(cache, *(f"sleep 9; echo {number} > f" for number in range(8)))
+        for snapshot in cache.graph.snapshots():
+            cache.graph._change("UPDATE snapshots SET size = ? WHERE id = ?", (4 * MIB, snapshot.id))
+    with open_cache(tmp_path, backend, budget=Budget(parked=0)) as again:
+        plan = plan_gc(tmp_path, again.graph, backend, keep_bytes=limit)
+        report = run_gc(tmp_path, again.graph, backend, plan)
+        left = again.graph.snapshots()
+        assert (len(left), len(backend.snapshots())) == (kept, kept)
+        assert (len(report.evicted), report.kept_bytes) == (8 - kept, kept * 4 * MIB)
+        assert report.taken_bytes == 3 * MIB + kept * MIB // 4

@@ -511,7 +511,7 @@ class TestGc:
 
     def test_nothing_to_free(self, tvsnap: CommandLine) -> None:
         tvsnap.rollout("echo x > f")
-        assert tvsnap("gc").stdout.startswith("nothing to free; snapshots take ")
+        assert tvsnap("gc").stdout.startswith("nothing to free; snapshots now hold ")
 
     def test_what_the_disk_got_back(self, tvsnap: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         tvsnap.rollout("echo x > f")
@@ -520,7 +520,7 @@ class TestGc:
         assert tvsnap.json("gc")["returned_bytes"] == 5 << 20
         freed, what, left = tvsnap("gc").stdout.splitlines()[:3]
         assert (freed, what) == ("freed:", "  the space of what was deleted before, 5.0 MiB")
-        assert left.startswith("snapshots now take ")
+        assert left.startswith("snapshots now hold ")
         shown = tvsnap("gc", "--keep-bytes", "0").stdout
         assert " to keep within the limit, " in shown
         assert "5.0 MiB went back to the disk" in shown

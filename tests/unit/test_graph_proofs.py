@@ -281,6 +281,17 @@ class TestWaiting:
         ):
             assert self.ask(graph, root, waited) == found, waited
 
+    def test_an_answer_of_a_longer_wait_is_due_before_an_execution_would_end(self, graph: Graph) -> None:
+        root = add_root(graph)
+        self.poll(graph, root, 30.0, "at 30", duration=10.0)
+        for waited, due in ((30.0, None), (26.0, 0.36), (20.0, 6.36), (17.0, 9.36), (16.0, None), (40.0, None)):
+            found = graph.due_in(root, call("cat f"), 30.0, "fake", waited)
+            assert found == (due if due is None else pytest.approx(due, abs=0.01)), waited
+            if found is not None:
+                assert self.ask(graph, root, waited) is None
+                assert self.ask(graph, root, waited + found + 1e-6) == "at 30"
+        assert graph.due_in(root, call("cat f"), 9.0, "fake", 26.0) is None, "it took longer than the timeout is"
+
     def test_the_nearest_wait_counts(self, graph: Graph) -> None:
         root = add_root(graph)
         for waited in (10.0, 10.5, 11.0):

@@ -38,3 +38,15 @@ def test_processes_that_a_snapshot_woke_are_looked_at_once_they_sleep() -> None:
     live.look_again(lambda _: next(looks))
     assert live.observation == AFTER
     backend.close()
+
+
+def test_nothing_is_looked_at_where_something_may_have_happened_by_itself() -> None:
+    backend = FakeBackend()
+    before = replace(BEFORE, active="process 18 (sh) is running", quiet_s=0.0)
+    live = LiveSandbox(backend.start(fake_image(), Limits()), "state", before, disturbed=True)
+    looks = iter([AFTER])
+    live.look_again(lambda _: next(looks))
+    assert [*looks] == [AFTER]
+    assert live.observation == before
+    assert not live.disturbed
+    backend.close()

@@ -91,11 +91,29 @@ def test_mistakes(line: CommandLine, tmp_path: Path) -> None:
 def test_bars_are_as_tall_as_their_values(tmp_path: Path) -> None:
     epochs = [replace(TALLY, key=str(n), hits=n, waited_s=4.0 * n, took_s=8.0) for n in range(4)]
     page = report_view.report({**FIGURES, "by_depth": []}, epochs, [], [], [])
-    rates, waited, took = heights(page)[:4], heights(page)[4:], heights(page, 1)
+    rates, rewards, waited, took = heights(page)[:4], heights(page)[4:8], heights(page)[8:], heights(page, 1)
     full = report_view.HEIGHT - report_view.TOP - report_view.BOTTOM
     assert rates == pytest.approx([full * n / 4 for n in range(4)], abs=0.01)
+    assert rewards == pytest.approx([full] * 4, abs=0.01)
     assert waited == pytest.approx([full * n / 3 for n in range(4)], abs=0.01)
     assert took == pytest.approx([full * 2 / 3] * 4, abs=0.01)
+
+
+def test_rewards_by_epoch_may_be_negative_or_missing() -> None:
+    def bars(*rewards: float | None) -> list[float]:  # where each one begins, and how tall it is
+        epochs = [replace(TALLY, key=str(n), calls=1, hits=1, reward=reward) for n, reward in enumerate(rewards)]
+        page = report_view.report({**FIGURES, "by_depth": []}, epochs, [], [], [])
+        if "Mean reward by epoch" not in page:
+            return []
+        of_chart = page.partition("Mean reward by epoch")[2].partition("</svg>")[0]
+        found = re.findall(r'<rect class="bar0" x="[^"]*" y="([\d.]+)" width="[^"]*" height="([\d.]+)"', of_chart)
+        return [float(number) for bar in found for number in bar]
+
+    top, full = report_view.TOP, report_view.HEIGHT - report_view.TOP - report_view.BOTTOM
+    assert bars(1.0, None, -1.0) == pytest.approx([top, full / 2, top + full / 2, full / 2], abs=0.01)
+    assert bars(-1.0, -2.0) == pytest.approx([top, full / 2, top, full], abs=0.01)
+    assert bars(0.0) == pytest.approx([top + full, 0], abs=0.01)
+    assert bars(None, None) == []
 
 
 def test_why_calls_were_not_shared_is_counted(tmp_path: Path) -> None:
@@ -120,7 +138,7 @@ def test_why_calls_were_not_shared_is_counted(tmp_path: Path) -> None:
 def test_hundreds_of_epochs_and_tasks_stay_readable() -> None:
     many = [replace(TALLY, key=str(n)) for n in range(500)]
     page = report_view.report(FIGURES, many, many, [], [])
-    assert len(re.findall(r'text-anchor="middle"', page)) <= 2 * report_view.LABELS + 2
+    assert len(re.findall(r'text-anchor="middle"', page)) <= 3 * report_view.LABELS + 2
     assert "and 470 more" in texts(page)
 
 

@@ -129,6 +129,21 @@ class TestWhatIsDrawn:
             *(f"branch {n}" for n in range(20)),
         ]
 
+    def test_calls_and_roots_that_are_alike_are_told_apart(self, graph: Graph) -> None:
+        edits = [f"cd /srv/app && sed -i 's/total = price/total = {new}(price)/' shop.py" for new in ("round", "ceil")]
+        for salt in ("run-7", "run-8"):
+            root = add_root(graph, salt=salt)
+            for edit in edits:
+                step(graph, root, edit)
+        marks = picture_of(graph).marks
+        assert {(mark.label, mark.note) for mark in marks if mark.kind == "root"} == {
+            ("terminal", "salt run-7"),
+            ("terminal", "salt run-8"),
+        }
+        labels = [mark.label for mark in marks if mark.kind != "root"]
+        assert ["round" in label for label in labels] == ["ceil" not in label for label in labels] == [True, False] * 2
+        assert all(len(label) <= tree_picture.LABEL for label in labels)
+
     def test_a_thousand_different_rollouts_stay_readable(self, graph: Graph) -> None:
         root = add_root(graph)
         for often in range(6):

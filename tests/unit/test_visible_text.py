@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cli import tree_view
-from cli.text import cut_apart, size, visible
+from cli.roots import told_apart
+from cli.text import call_line, cut_apart, size, visible
+from tests import labels
 from tests.unit.graph_helpers import snapshot_of
+from tvsnap.graph import RootInfo
+from tvsnap.model.calls import ToolCall
 from tvsnap.model.observations import Captures
 
 
@@ -48,18 +53,24 @@ def test_sizes_are_told_in_powers_of_1024() -> None:
     assert [size(value) for value in (812, 4096, 109_628_922, 3 << 40)] == ["812 B", "4.0 KiB", "105 MiB", "3.0 TiB"]
 
 
-def test_texts_that_begin_alike_are_cut_where_they_differ() -> None:
-    edits = [f"sed -i 's/int(apples * PRICE)/{new}(apples * PRICE)/' shop.py" for new in ("round", "ceil", "floor")]
-    assert [cut_apart(edit, edits, 30) for edit in edits] == [
-        "sed …PRICE)/round(apples * PR…",
-        "sed …PRICE)/ceil(apples * PRI…",
-        "sed …PRICE)/floor(apples * PR…",
-    ]
-    assert cut_apart(edits[0], edits, 40) == "sed -i 's/int(apples * PRICE)/round(app…", "it differs in sight"
-    assert cut_apart(edits[0], [], 20) == "sed -i 's/int(apple…", "nothing is alike"
-    assert cut_apart(edits[0], edits, 100) == edits[0]
-    assert cut_apart("make build", ["make test"], 8) == "make bu…"
+@pytest.mark.parametrize(("text", "others", "width", "shown"), labels.CUT_APART)
+def test_texts_that_begin_alike_are_cut_where_they_differ(text: str, others: list[str], width: int, shown: str) -> None:
+    assert cut_apart(text, others, width) == shown
+
+
+def test_wide_characters_are_cut_where_they_differ() -> None:
     wide = [f"echo {'a' * 60}{end}" for end in "bc"]
     shown = [cut_apart(one, wide, 30) for one in wide]
     assert [one[-1] for one in shown] == ["b", "c"]
     assert max(map(len, shown)) <= 30
+
+
+@pytest.mark.parametrize(("name", "arguments", "line"), labels.CALLS)
+def test_a_call_is_one_line(name: str, arguments: dict[str, Any], line: str) -> None:
+    assert call_line(ToolCall(name, arguments)) == line
+
+
+@pytest.mark.parametrize(("roots", "apart"), labels.ROOTS)
+def test_roots_are_told_apart_by_what_differs(roots: list[dict[str, str]], apart: list[str]) -> None:
+    infos = [RootInfo(hash=str(number), created=0.0, **{**labels.ROOT, **root}) for number, root in enumerate(roots)]
+    assert list(told_apart(infos).values()) == apart

@@ -291,6 +291,16 @@ def test_a_resumed_rollout_begins_to_wait_then(tmp_path: Path) -> None:
             assert ask(rollout, LOOK, 30.0) == ("done", "executed")
 
 
+@pytest.mark.parametrize(("duration", "source"), [(5.0, "hit"), (0.001, "executed")])
+def test_an_answer_of_a_longer_wait_is_held_until_it_fits(tmp_path: Path, duration: float, source: str) -> None:
+    """Unless an execution is there sooner."""
+    with open_cache(tmp_path, FakeBackend(command_duration=duration), budget=NOT_PARKED) as cache:
+        for after, expected in ((30.0, "executed"), (26.0, source)):
+            with cache.rollout("terminal") as rollout:
+                ask(rollout, JOB)
+                assert ask(rollout, LOOK, after) == ("done", expected)
+
+
 def test_what_is_made_for_a_rollout_has_waited_as_it_has(cache: Cache) -> None:
     """A grade, a sandbox that is given out, and those of forks are of the moment at which the rollout stands."""
     with cache.rollout("terminal") as first:

@@ -97,8 +97,8 @@ class LiveSandbox:
             InfrastructureError: the sandbox has ended.
         """
         before, self.disturbed = self.observation if self.disturbed else None, False
-        if before is None:
-            return
+        if before is None or self.age() >= before.quiet_s:
+            return  # that saves a look at the memory of all processes
         found, deadline, pause = look(self.sandbox), time.monotonic() + _BACK_TO_SLEEP, _PAUSE
         while found.quiet_s == 0 and self.age() < before.quiet_s and time.monotonic() < deadline:
             time.sleep(pause)

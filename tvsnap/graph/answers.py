@@ -11,7 +11,7 @@ from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import Edge, Lease
 from tvsnap.graph.rows import EDGE_COLUMNS, to_answer, to_mapping
 from tvsnap.host.database import FAILURES, is_undecodable
-from tvsnap.host.waiting import alike
+from tvsnap.host.waiting import SLACK, alike, due_in
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.reasons import Why
@@ -23,14 +23,18 @@ KEPT = """
 """
 # One range of the index edges_by_call: records that are not shared have no slot, and so lie outside of it.
 _CANDIDATES = f"""
-SELECT {EDGE_COLUMNS.format("e")} FROM edges e
+FROM edges e
 WHERE e.state = ? AND e.call_key = ? AND e.slot >= 0 AND e.deterministic
 AND (e.slot = ? OR e.slot = 0 AND e.duration <= ?) AND (? OR NOT e.timed_out OR e.strain IS NULL) AND {KEPT}
 """
-_LOOKUP = f"{_CANDIDATES} AND e.waited = 0 LIMIT 1"
-_LOOKUP_WAITED = f"""{_CANDIDATES}
+_LOOKUP = f"SELECT {EDGE_COLUMNS.format('e')} {_CANDIDATES} AND e.waited = 0 LIMIT 1"
+_LOOKUP_WAITED = f"""SELECT {EDGE_COLUMNS.format("e")} {_CANDIDATES}
 AND CASE e.waited WHEN 0 THEN ? + e.duration <= ? ELSE e.waited BETWEEN ? AND ? END
 ORDER BY abs(e.waited - ?) LIMIT 1
+"""
+# Of the answers of longer waits, the first that serves sooner than an execution would end.
+_DUE = f"""SELECT e.waited {_CANDIDATES}
+AND e.waited > ? AND e.waited < ? + {1.0 + SLACK} * e.duration ORDER BY e.waited LIMIT 1
 """
 # Of the records of a shared call, the latest counts.
 _IS_DETERMINISTIC = """
@@ -102,6 +106,23 @@ class Answers(GraphPart):
             raise database.explained(error) from error
         finally:
             database.give_back(reader)
+
+    def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, waited: float) -> float | None:
+        """Returns when a recorded answer, made after a longer wait, may be used; None if executing the call is quicker.
+
+        Args:
+            state, call, timeout, backend: see `lookup`.
+            waited: seconds that the rollout has waited in the state, in which something runs by itself.
+
+        Returns:
+            Seconds from now on, less than the recorded execution took.
+
+        Raises:
+            TvsnapError: the file cannot be read.
+        """
+        _, most = alike(waited)
+        row = self._row(_DUE, (*self._key(state, call, timeout, backend), most, most))
+        return None if row is None else due_in(row[0], waited)
 
     def claim(
         self,
@@ -232,7 +253,7 @@ class Answers(GraphPart):
 
         Raises errors of SQLite, except for damaged text, which is no answer.
         """
-        key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
+        key = self._key(state, call, timeout, backend)
         try:
             if quiet_s == math.inf:
                 row = reader.execute(_LOOKUP, key).fetchone()
@@ -244,3 +265,7 @@ class Answers(GraphPart):
                 return None
             raise
         return None if row is None else to_answer(row, call)
+
+    def _key(self, state: str, call: ToolCall, timeout: float, backend: str) -> tuple[object, ...]:
+        """Returns the parameters of `_CANDIDATES`."""
+        return bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend

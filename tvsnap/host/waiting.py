@@ -29,3 +29,8 @@ def alike(waited: float) -> tuple[float, float]:
     """
     part = SLACK * waited
     return max(waited - SLACK_S - part, 1e-9), waited + LATE_S + part
+
+
+def due_in(recorded: float, waited: float) -> float:
+    """Returns after how many more seconds an answer of the wait `recorded` serves who has waited `waited` seconds."""
+    return max(0.0, (recorded - LATE_S) / (1.0 + SLACK) - waited)

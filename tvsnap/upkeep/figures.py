@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from tvsnap.graph import Graph, served, unserved_as
 from tvsnap.model.limits import Budget
 from tvsnap.model.reasons import REASONS, Kind, of_counters
 from tvsnap.model.stats import SAVED, WAYS
+from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 from tvsnap.upkeep.maintenance import disk_usage, in_use
 
 DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
@@ -84,6 +86,7 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         },
         "snapshots": len(snapshots),
         "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
+        "pool_bytes": _pool_bytes(path),
         "database_bytes": sum(entry.stat().st_size for entry in path.glob("tvsnap.db*")),
         "image_bytes": _disk_usage(path / "images"),
         "disk_bytes": _disk_usage(path),
@@ -107,6 +110,13 @@ def reasons(counts: Mapping[Kind, int]) -> list[dict[str, Any]]:
         {"kind": kind, "count": count, "reason": REASONS[kind].words, "advice": REASONS[kind].advice}
         for kind, count in ordered
     ]
+
+
+def _pool_bytes(path: Path) -> int | None:
+    """Returns the bytes that the file with all snapshots and sandboxes takes on the disk; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return (path / POOL_FILE).stat().st_blocks * 512
+    return None
 
 
 def _disk_usage(path: Path) -> int:

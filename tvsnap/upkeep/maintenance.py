@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvsnap.engine.keeping.budgets import Ledger
+from tvsnap.engine.keeping.budgets import Ledger, part_taken
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.housekeeping import Mismatch, find_mismatch, make_agree
 from tvsnap.engine.keeping.policy.eviction import SnapshotLimits, choose_evicted
@@ -25,7 +25,7 @@ from tvsnap.host.memory import proportional
 from tvsnap.images import ImageStore
 from tvsnap.model.observations import ReapReport
 from tvsnap.sandboxes.kernel import paths
-from tvsnap.sandboxes.protocol import Backend
+from tvsnap.sandboxes.protocol import Backend, Occupying
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,8 @@ class GcPlan:
     files_without_row: tuple[str, ...]  # snapshots that the graph does not know, and whose owners are dead
     # Snapshots to delete to keep within a number of bytes, least useful first; never those kept by hand
     evicted: tuple[Snapshot, ...]
-    kept_bytes: int  # what the remaining snapshots take
+    keep_bytes: int | None  # that number
+    kept_bytes: int  # what the remaining snapshots hold, each with what it shares with others
     contents: int  # files and folders, put or fetched, that no recorded call names any more
     contents_bytes: int  # what they take
     images_bytes: int  # what images take, which are not deleted
@@ -51,6 +52,9 @@ class GcReport:
     """What was freed."""
 
     plan: GcPlan  # what was planned
+    evicted: tuple[Snapshot, ...]  # more than planned where those share much with the rest
+    kept_bytes: int  # what the remaining snapshots hold, each with what it shares with others
+    taken_bytes: int | None  # what snapshots and sandboxes take on the disk; None if that is not known
     reaped: ReapReport  # what dead processes had left
     leases: int  # leases of dead processes
     returned_bytes: int  # what the disk got back from the pool, also of what was deleted before
@@ -73,7 +77,8 @@ def plan_gc(
         dead_owners=tuple(owners.dead_owners(home)),
         rows_without_files=mismatch.rows,
         files_without_row=mismatch.files,
-        evicted=tuple(evicted),
+        evicted=evicted,
+        keep_bytes=keep_bytes,
         kept_bytes=sum(row.size for row in whole) - sum(row.size for row in evicted),
         contents=contents,
         contents_bytes=contents_bytes,
@@ -92,30 +97,55 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     make_agree(graph, backend, Mismatch(plan.rows_without_files, plan.files_without_row))
     holds = Holds(home)
     holds.sweep()
-    for row in Ledger(graph, backend.name, holds).evict(plan.evicted):
-        backend.delete_snapshot(row.id)
+    evicted, returned = _evict(home, graph, backend, plan, holds)
     Contents(home).sweep(lambda: contents_named(graph))
     ImageStore(home).sweep()
     if plan.packages:
         ImageStore(home).drop_packages()
-    return GcReport(plan, reaped, leases, backend.reclaim())
+    kept_bytes = plan.kept_bytes + sum(row.size for row in plan.evicted) - sum(row.size for row in evicted)
+    taken = backend.occupied() if isinstance(backend, Occupying) else None
+    return GcReport(plan, evicted, kept_bytes, taken, reaped, leases, returned)
+
+
+def _evict(home: Path, graph: Graph, backend: Backend, plan: GcPlan, holds: Holds) -> tuple[tuple[Snapshot, ...], int]:
+    """Deletes the snapshots that a plan names, and further ones while the others turn out to take too much.
+
+    Returns:
+        Those that were deleted, and the bytes that the disk got back.
+    """
+    evicted: list[Snapshot] = []
+    returned, chosen, limit = 0, plan.evicted, plan.keep_bytes
+    while True:
+        gone = Ledger(graph, backend.name, holds).evict(chosen)
+        evicted += gone
+        for row in gone:
+            backend.delete_snapshot(row.id)
+        returned += backend.reclaim()
+        if not gone or limit is None:
+            return tuple(evicted), returned
+        chosen = _choose_evicted(home, graph, backend, graph.snapshots(backend.name), limit)
+        if not chosen:
+            return tuple(evicted), returned
 
 
 def _choose_evicted(
     home: Path, graph: Graph, backend: Backend, whole: Sequence[Snapshot], keep_bytes: int
-) -> list[Snapshot]:
-    """Returns the snapshots to delete so that the others take at most `keep_bytes`, if the pinned ones allow that.
+) -> tuple[Snapshot, ...]:
+    """Returns the snapshots to delete so that the others take about `keep_bytes`, if the pinned ones allow that.
+
+    It is taken for granted that those to delete share as much with others as the rest.
 
     Those that were kept by hand and those that rollouts depend on are pinned; those of states that nothing else leads
     to are deleted last.
     """
     known = Ledger(graph, backend.name, Holds(home)).read()
     there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
-    room, now = SnapshotLimits(keep_bytes), time.time()
+    room = SnapshotLimits(int(keep_bytes / part_taken(backend, sum(kept.size for kept in there))))
+    now = time.time()
     chosen = choose_evicted([kept._replace(pinned=kept.pinned or not kept.proven) for kept in there], room, now)
     gone = {kept.state for kept in chosen}
     chosen += choose_evicted([kept for kept in there if kept.state not in gone], room, now)
-    return [known[kept.state][1] for kept in chosen]
+    return tuple(known[kept.state][1] for kept in chosen)
 
 
 def delete_files(backend: Backend, forgotten: Forgotten) -> int:

@@ -134,7 +134,8 @@ def test_what_swe_agent_does_comes_to_the_same_without_the_cache_and_is_answered
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/show").write_text(TOOL)
     without = swe_agent(made(use_cache=False), tmp_path)
-    first, second = made(policy="default"), made(policy="default")  # however busy the machine is
+    # However busy the machine is, all states are kept, and a timeout is a timeout.
+    first, second = (made(policy="eager", timeouts="shared") for _ in range(2))
     assert swe_agent(first, tmp_path) == without
     assert swe_agent(second, tmp_path) == without
     assert without[-9:] == [
@@ -211,7 +212,7 @@ def test_programs_that_are_awaited_at_once_run_side_by_side(made: Made) -> None:
     """Each waits for the next: one after the other, they would wait for ever."""
     scripts = ["cat < a > b; echo first", "cat < b > c; echo second >&2", "echo all the way > a; cat < c"]
     for way in ("executed", "hit"):
-        deployment = made(policy="default")
+        deployment = made(policy="eager")  # all states are kept however busy the machine is
         asyncio.run(deployment.start())
         runtime = deployment.runtime
 

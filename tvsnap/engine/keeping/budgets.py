@@ -40,6 +40,21 @@ def snapshot_limits(budget: Budget) -> SnapshotLimits:
     return SnapshotLimits(budget.disk, budget.snapshots)
 
 
+def part_taken(backend: Backend, sizes: int) -> float:
+    """Returns the part of the sum of the snapshots' sizes, in bytes, that all of them really take on the disk.
+
+    A size contains what a snapshot shares with others, and is that of data before compression.
+    """
+    occupied = backend.occupied() if isinstance(backend, Occupying) and sizes else None
+    return 1.0 if occupied is None else min(1.0, max(occupied / sizes, LEAST_PART))
+
+
+def taken(backend: Backend, graph: Graph) -> int:
+    """Returns the bytes that all snapshots of a backend take on the disk."""
+    sizes = graph.snapshot_usage(backend.name)[1]
+    return int(sizes * part_taken(backend, sizes))
+
+
 def fitted(budget: Budget, home: Path, used: int) -> Budget:
     """Returns a budget with a limit for snapshots on the disk, half of what is free where it has none.
 
@@ -158,12 +173,11 @@ class SnapshotBudget:
 
         That is as much more than the limit as all of them really take less than the sum of their sizes.
         """
-        if self._limits.size is None or not isinstance(self._backend, Occupying):
+        if self._limits.size is None:
             return self._limits
         if time.monotonic() - self._shared_at > MEASURED_EVERY:
             self._shared_at = time.monotonic()
-            occupied, (_, sizes) = self._backend.occupied(), self._graph.snapshot_usage(self._backend.name)
-            self._shared = 1.0 if occupied is None or not sizes else min(1.0, max(occupied / sizes, LEAST_PART))
+            self._shared = part_taken(self._backend, self._graph.snapshot_usage(self._backend.name)[1])
         return replace(self._limits, size=int(self._limits.size / self._shared))
 
     def evict_excess(self) -> None:

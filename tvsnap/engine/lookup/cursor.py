@@ -156,6 +156,21 @@ class Cursor:
         self.hold.stand(at.state)
         return None
 
+    def await_answer(self, call: ToolCall, timeout: float, pause: Callable[[float], None]) -> Edge | None:
+        """Waits for as long as an answer that was recorded after a longer wait wants, and returns it.
+
+        Does so only where the answer is there sooner than an execution would have ended; returns None otherwise.
+        `pause` does the waiting, and may raise.
+        """
+        at, context = self.at, self._context
+        if at.private or at.quiet_s == math.inf:
+            return None
+        due_s = context.graph.due_in(at.state, call, timeout, context.backend.name, at.waited)
+        if due_s is None:
+            return None
+        pause(due_s)
+        return self.lookup(call, timeout)
+
     def claim(
         self,
         tool: Tool,

@@ -26,6 +26,7 @@ from tvsnap.model.errors import (
     InfrastructureError,
     NotCheckpointable,
     NotRestorable,
+    SandboxDied,
     SnapshotUnusable,
     StateLost,
     TvsnapError,
@@ -161,6 +162,14 @@ class Acquirer:
         try:
             self._rebuild(live, left, recipe, state)
             self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
+        except (SandboxDied, RebuildDiffered):
+            damaged = way != "started" and _has_read_errors(live.sandbox)
+            self._pool.discard(live)
+            if not damaged:
+                raise
+            if snapshot is not None and way != "parked":
+                self.drop(snapshot)
+            return self.acquire(state, recipe)
         except BaseException:
             self._pool.discard(live)
             raise
@@ -370,6 +379,15 @@ class Acquirer:
             # Equal answers of the network do not prove that later ones will be equal.
             if not (edge.proven or edge.asked) and edge.shared and far_apart(edge, time.time()):
                 self._graph.prove(edge)
+
+
+def _has_read_errors(sandbox: Sandbox) -> bool:
+    """Whether the disk has not given back what a sandbox's files hold."""
+    try:
+        sandbox.machine_fault("")
+    except SandboxDied:
+        return True
+    return False
 
 
 def _leaves(sandbox: Sandbox, digest: str) -> tuple[bool, bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from tvsnap.sandboxes.sealing import Stamp
 
@@ -19,6 +20,8 @@ WORTH_COMPARING = 1 << 20
 """Bytes of pages from which on they are compared: more than those of an idle shell."""
 _MOST_NEW = 0.5
 """Once this part of the pages is new, the next dump is a whole one."""
+MOST_COMPRESSED = 128 << 20
+"""Bytes of pages up to which a dump is compressed: the kernel takes about 3 ms of a processor for each MiB."""
 _IMAGE = re.compile(r"criu/(?P<lent>parent/)?(?P<name>pagemap-\d+\.img|(?P<pages>pages)-\d+\.img)")
 
 
@@ -42,3 +45,13 @@ def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
     if found["parent/"]:
         return found["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
     return found[""] if sizes[""] >= WORTH_COMPARING else {}
+
+
+def too_large_to_compress(images: Path) -> list[Path]:
+    """Returns the files with pages in a new dump, if there are so many pages that compressing them is too dear.
+
+    Args:
+        images: the dump's directory.
+    """
+    files = list(images.glob("pages-*.img"))
+    return files if sum(file.stat().st_size for file in files) > MOST_COMPRESSED else []

@@ -2,7 +2,8 @@
 
 A snapshot is a directory with `files`, a copy of the sandbox's writable layer; `criu`, CRIU's dump, or `shell.json`, an
 idle shell; and `manifest.json`, which exists only if all else does. It is written under another name, then renamed.
-`criu/parent` has links to pages of an earlier dump which are the same in this one.
+`criu/parent` has links to pages of an earlier dump which are the same in this one. On btrfs, all but `files` is
+compressed by the kernel in the background.
 
 The manifest holds a checksum of each file except those in `files`, a seal over the latter, and its own checksum. They
 are verified before the first fork in each process, and again if a file's inode, size or time has changed since. `files`
@@ -210,6 +211,7 @@ class Snapshots:
 
         try:
             unfinished.mkdir(mode=0o700)
+            self._storage.compress(unfinished)
             yield unfinished, finish
         except BaseException as error:
             self._remove(unfinished)

@@ -77,6 +77,8 @@ class Taker:
                 self._dump(sandbox, criu, images, copy)
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
+            for file in pages.too_large_to_compress(unfinished / "criu"):
+                self.storage.compress(file, wanted=False)
             names = [f"criu/{name}" for name in os.listdir(unfinished / "criu") if name != pages.DIRECTORY]
             info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted[0], lent)
             sandbox.dumped = info.id

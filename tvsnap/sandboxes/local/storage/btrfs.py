@@ -12,6 +12,7 @@ from pathlib import Path
 from tvsnap.host.libc import checked, closing, libc
 
 _RESIZE, _DEVICE_INFO, _TREE_SEARCH_V2 = 0x50009403, 0xD000941E, 0xC0709411
+_SPACE_INFO, _KINDS, _RESERVED = 0xC0109414, 16, 1 << 49
 _DEVICE_STATS, _COUNTERS = 0xC4089434, 5
 _START_SYNC, _WAIT_SYNC, _TRIM, _BALANCE = 0x80089418, 0x40089416, 0xC0185879, 0xC4009420
 _SUBVOL_CREATE, _SNAP_CREATE_V2, _SNAP_DESTROY = 0x5000940E, 0x50009417, 0x5000940F
@@ -64,6 +65,17 @@ def size(directory: Path) -> int:
     struct.pack_into("Q", about, 0, _DEVICE)
     ioctl(directory, _DEVICE_INFO, about)
     return int(struct.unpack_from("Q", about, 32)[0])
+
+
+def used(directory: Path) -> int:
+    """Returns how many bytes are used by files and trees, on the device; what is only reserved does not count."""
+    about = bytearray(16 + _KINDS * 24)  # struct btrfs_ioctl_space_args, with room for structs btrfs_ioctl_space_info
+    struct.pack_into("Q", about, 0, _KINDS)
+    ioctl(directory, _SPACE_INFO, about)
+    found = [
+        struct.unpack_from("3Q", about, 16 + 24 * number) for number in range(struct.unpack_from("Q", about, 8)[0])
+    ]
+    return sum(used for kind, _, used in found if not kind & _RESERVED)
 
 
 def errors(directory: Path) -> int:
@@ -131,6 +143,14 @@ def trim(directory: Path, start: int, length: int, least: int) -> None:
     Raises OSError if the device cannot discard.
     """
     ioctl(directory, _TRIM, bytearray(struct.pack("QQQ", start, length, least)))
+
+
+def compress(path: Path, *, wanted: bool) -> None:
+    """Sets whether the kernel compresses what it writes to the disk of a file, or of files created in a directory.
+
+    Subvolumes that are created in the directory are not affected. Raises OSError if it cannot be set.
+    """
+    os.setxattr(path, "btrfs.compression", b"zstd" if wanted else b"none")
 
 
 def create_subvolume(path: Path) -> None:

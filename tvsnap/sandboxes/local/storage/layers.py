@@ -81,6 +81,12 @@ class CopyStorage:
         """Returns how many errors of the disk are known for this storage."""
         return 0
 
+    def compress(self, path: Path, *, wanted: bool = True) -> None:
+        """Sets whether a file, or what will be created in a directory, is compressed when it goes to the disk.
+
+        Whoever writes does not wait for that, and reads what was written. Data that is on the disk stays as it is.
+        """
+
     def delete(self, path: Path) -> None:
         """Deletes a result of `create` or `copy`, which may be gone; on failure the next sweep deletes it."""
         # Directories may be nested deeper than Python can recurse.
@@ -168,6 +174,10 @@ class BtrfsStorage(CopyStorage):
         with contextlib.suppress(OSError):  # a host file system without a first device
             return btrfs.errors(self.path)
         return 0
+
+    def compress(self, path: Path, *, wanted: bool = True) -> None:
+        with contextlib.suppress(OSError):  # it then takes more room
+            btrfs.compress(path, wanted=wanted)
 
     def delete(self, path: Path) -> None:
         self._counted.pop(path, None)

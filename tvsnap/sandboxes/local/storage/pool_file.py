@@ -95,8 +95,7 @@ class PoolFile:
 
     def occupied(self) -> int:
         """Returns the bytes that are used in the pool."""
-        inside = os.statvfs(self.path)
-        return (inside.f_blocks - inside.f_bfree) * inside.f_frsize
+        return btrfs.used(self.path)
 
     def deleted(self) -> None:
         """Schedules returning freed space to the disk."""
