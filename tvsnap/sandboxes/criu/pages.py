@@ -6,6 +6,7 @@ complete however many others are deleted. Such a dump's parent is always a whole
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,5 +54,6 @@ def too_large_to_compress(images: Path) -> list[Path]:
     Args:
         images: the dump's directory.
     """
-    files = list(images.glob("pages-*.img"))
-    return files if sum(file.stat().st_size for file in files) > MOST_COMPRESSED else []
+    with os.scandir(images) as entries:
+        sizes = {entry.path: entry.stat().st_size for entry in entries if entry.name.startswith("pages-")}
+    return [*map(Path, sizes)] if sum(sizes.values()) > MOST_COMPRESSED else []
