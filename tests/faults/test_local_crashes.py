@@ -18,7 +18,7 @@ from tvsnap.sandboxes.local import LocalBackend
 
 IMPORTS = """
 from tvsnap.sandboxes.criu import client as criu
-from tvsnap.sandboxes.local import backend, sandbox
+from tvsnap.sandboxes.local import backend, pool, sandbox
 from tvsnap.sandboxes.local.storage import layers as storage
 """
 STEPS = {
@@ -35,7 +35,7 @@ STEPS = {
     "after a dump, unnamed": "after(criu.Criu, 'dump')",
     "after a snapshot, without its row": "before(Graph, 'add_snapshot')",
     "after a snapshot's row": "after(Graph, 'add_snapshot')",
-    "while closing a sandbox": "before(backend.LocalBackend, 'discard')",
+    "while closing a sandbox": "before(pool.Pool, 'take_back')",
 }
 
 

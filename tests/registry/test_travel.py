@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ WORK = (
     "(trap '' HUP; while :; do sleep 0.2; done) & echo started",
     "rm /etc/group; mkdir -p deep/er; (echo begin; sleep 1000) > out & sleep 0.3",
 )
-PAUSE_S = 2.0  # before each call of two rollouts, so that they wait alike however slow the machine is
 LOOK = "echo $A; sort -n f | cat | seq 1; jobs | cat; cat out; ls /etc; stat -c %h f"
 
 
@@ -45,14 +44,16 @@ def small(terminal_image: Image, tmp_path: Path) -> Path:
     return home
 
 
-def made(home: Path, *commands: str, task: str = "travels", after: float = 0.0, **options: object) -> list[ToolResult]:
+def made(home: Path, *commands: str, task: str = "travels", **options: object) -> list[ToolResult]:
     """Makes a rollout, whose states are all kept."""
     with Cache(home, policy="eager") as cache, cache.rollout("small", task, **options) as rollout:  # type: ignore[arg-type]
-        return in_turn(rollout, commands, after)
+        return [rollout.call("bash", {"command": command}) for command in commands]
 
 
-def in_turn(rollout: Rollout, commands: Sequence[str], after: float) -> list[ToolResult]:
-    return [rollout.call("bash", {"command": command}, after=after) for command in commands]
+def made_as_before(cache: Cache, rollout: Rollout, command: str) -> ToolResult:
+    """Makes a call after the wait after which it was made before, which depends on how slow the machine was."""
+    edges = [edge for edge in cache.graph.out_edges(rollout.state) if edge.call.arguments["command"] == command]
+    return rollout.call("bash", {"command": command}, after=max((edge.waited for edge in edges), default=0.0))
 
 
 def tvsnap(*arguments: str, home: Path, status: int = 0) -> str:
@@ -67,7 +68,7 @@ def moved(verb: str, *arguments: str, home: Path) -> Any:
 
 
 def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
-    there = made(small, *WORK, LOOK, after=PAUSE_S)
+    there = made(small, *WORK, LOOK)
     store, here = str(tmp_path / "store"), tmp_path / "here"
     sent = moved("push", "travels", store, home=small)
     kept = sent["snapshots"]  # the last call may have changed the shell's list of jobs, or not
@@ -78,7 +79,7 @@ def test_processes_go_on_elsewhere(small: Path, tmp_path: Path) -> None:
     brought = moved("pull", "travels", store, home=here)
     assert (brought["calls"], brought["images"], brought["snapshots"], brought["left_out"]) == (4, 1, kept, {})
     with Cache(here, policy="eager") as cache, cache.rollout("small", "travels") as rollout:
-        results = in_turn(rollout, (*WORK, LOOK), PAUSE_S)
+        results = [made_as_before(cache, rollout, command) for command in (*WORK, LOOK)]
         assert "executed" not in {one.source for one in results}
         assert [one.output for one in results] == [one.output for one in there]
         state = rollout.state
