@@ -197,6 +197,9 @@ def test_a_single_rollout_is_compared_with_nothing(cache: Cache) -> None:
     id = play(cache, ["echo 1 > f"], 1.0)
     credit = cache.values("t").of(id)
     assert (credit.advantage, credit.advantages, credit.baselines, credit.end) == (0.0, (0.0,), (1.0,), 0.0)
+    assert not credit.compared
+    play(cache, [], 0.0)
+    assert cache.values("t").of(id).compared
 
 
 def test_calls_that_change_nothing_are_made_in_one_state_and_count_there_once(cache: Cache) -> None:

@@ -127,6 +127,7 @@ class Credit:
         advantages: its reward minus the baseline, averaged over the rollouts that made the same call in the state.
         end: the advantage of having ended where it did, likewise. It belongs to what an agent says last, if that makes
             no call, and to nothing where its turns were used up.
+        compared: whether another rollout stood in any of its states, so that there was something to compare it with.
     """
 
     rollout: str
@@ -138,6 +139,7 @@ class Credit:
     baselines: tuple[float, ...]
     advantages: tuple[float, ...]
     end: float
+    compared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,7 @@ def task_values(task: str, epoch: int | None, ways: Sequence[Way]) -> TaskValues
             tuple(float(baseline(passage.state)) for passage in way.passages),
             tuple(advantage(passage.state, passage.key) for passage in way.passages),
             advantage(way.end, _END),
+            any(len(stood[state]) > 1 for state in (way.start, way.end, *(each.state for each in way.passages))),
         )
 
     def call_value(all_: _Rewards, key: str, those: _Rewards) -> CallValue:
