@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.graph import Edge, RolloutRecord, RootInfo, Snapshot, State, Step
+    from tvsnap.model.credit import Credit
     from tvsnap.protocols import AnyGraph
 
 LINES_SHOWN = 20
@@ -54,7 +55,9 @@ def show(
 
     Of a rollout: every call in order, also where it changed nothing, with the state that it led to, where its result
     came from, its exit status, how long the rollout waited and how long it took where it was executed, and why it was
-    executed. A name that fits a state and the beginning of a rollout's id is taken for the state.
+    executed. If it and others of its task and epoch have rewards, the advantage of each call, too: how much more was
+    gained by those that made it than by others that stood in the same state (not with --url). A name that fits a state
+    and the beginning of a rollout's id is taken for the state.
 
     \b
     Examples:
@@ -73,9 +76,15 @@ def show(
         if rollout is not None:
             (summary,) = graph.summaries(id=rollout.id)
             steps = graph.steps(rollout.id)
-            as_data = {"rollout": summary_data(summary), "steps": [step_data(step) for step in steps]}
+            credit = _credit_of(graph, rollout)
+            gained = {} if credit is None else dict(zip(credit.places, credit.advantages, strict=True))
+            as_data = {
+                "rollout": summary_data(summary),
+                "steps": [{**step_data(step), "advantage": gained.get(step.place)} for step in steps],
+                "end_advantage": None if credit is None else credit.end,
+            }
             shown = TranscriptView(context.console(soft_wrap=True), output=output or everything)
-            context.answer(as_data, as_json=as_json, show=lambda: shown.print(summary, steps))
+            context.answer(as_data, as_json=as_json, show=lambda: shown.print(summary, steps, credit))
             return
         found = _state_named(graph, name)
         lineage = graph.lineage(found.hash)
@@ -115,6 +124,16 @@ def _rollout_named(graph: AnyGraph, name: str) -> RolloutRecord | None:
         graph.resolve(name)
         return None
     return found
+
+
+def _credit_of(graph: AnyGraph, rollout: RolloutRecord) -> Credit | None:
+    """Returns what the calls of a rollout were worth; None if there is no reward, or nothing to compare it with."""
+    from tvsnap.graph import Graph
+
+    if rollout.reward is None or not rollout.task or not isinstance(graph, Graph):
+        return None
+    credit = graph.values(rollout.task, epoch=rollout.epoch).of(rollout.id)
+    return credit if credit.compared else None
 
 
 def _state_named(graph: AnyGraph, name: str) -> State:

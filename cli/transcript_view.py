@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tvsnap.graph import RolloutSummary, Step
+    from tvsnap.model.credit import Credit
 
 FAILING_LINES = 5
 """How many lines a failing call's output has at most, where outputs are not asked for."""
 HASH_DIGITS = 8
 STATE, SOURCE, EXIT, TIME = HASH_DIGITS + 2, 10, 9, 8
 COLUMNS = STATE + SOURCE + EXIT + 2 * TIME
+GAIN = 11
 NARROWEST_TEXT = 20
 
 
@@ -29,8 +31,8 @@ class TranscriptView:
         self._console = console
         self._output = output
 
-    def print(self, summary: RolloutSummary, steps: list[Step]) -> None:
-        """Prints what is known of a rollout, and its calls."""
+    def print(self, summary: RolloutSummary, steps: list[Step], credit: Credit | None = None) -> None:
+        """Prints what is known of a rollout, and its calls, with what they were worth if that is known."""
         rollout = summary.rollout
         label = f" {one_line(rollout.label)}" if rollout.label else ""
         self._console.print(f"rollout {rollout.id}{label}", style="bold")
@@ -43,10 +45,11 @@ class TranscriptView:
         self._field("began", f"{ago(rollout.started)}, at {start} {rollout.start[:12]}")
         self._ended(summary)
         if rollout.reward is not None:
-            self._field("reward", f"{rollout.reward:g}")
+            beside = "" if credit is None else f", {credit.advantage:+.3g} beside others that began there"
+            self._field("reward", f"{rollout.reward:g}{beside}")
         self._figures(steps)
         if steps:
-            self._steps(steps)
+            self._steps(steps, credit)
 
     def _field(self, label: str, text: str, style: str = "") -> None:
         self._console.print(Text.assemble((f"{label:<9}", "dim"), (text, style)))
@@ -73,13 +76,18 @@ class TranscriptView:
         for number, (reason, times) in enumerate(reasons.most_common()):
             self._field("" if number else "executed", f"{times}, as {one_line(str(reason))}")
 
-    def _steps(self, steps: list[Step]) -> None:
-        width = max(NARROWEST_TEXT, self._console.width - COLUMNS - 6)
+    def _steps(self, steps: list[Step], credit: Credit | None) -> None:
+        width = max(NARROWEST_TEXT, self._console.width - COLUMNS - 6 - (GAIN if credit else 0))
         heading = f"\n{'':4}  {'state':<{STATE}}{'call':<{width}}{'source':>{SOURCE}}{'exit':>{EXIT}}"
-        self._console.print(f"{heading}{'waited':>{TIME}}{'took':>{TIME}}", style="dim")
+        heading += f"{'waited':>{TIME}}{'took':>{TIME}}"
+        self._console.print(heading + (f"{'advantage':>{GAIN}}" if credit else ""), style="dim")
+        gained = {} if credit is None else dict(zip(credit.places, credit.advantages, strict=True))
         reason = None
         for step in steps:
-            self._console.print(self._line(step, width))
+            line = self._line(step, width)
+            if step.place in gained:
+                line.append(f"{gained[step.place]:+.3g}".rjust(GAIN))
+            self._console.print(line)
             if step.note and (step.note != reason or step.source == "failed"):
                 style = "red" if step.source == "failed" else "dim"
                 self._note(

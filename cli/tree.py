@@ -17,6 +17,8 @@ from .text import count, cut, one_line
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, RolloutRecord, RootInfo, TreeNode
+    from tvsnap.model.credit import StateValue
+    from tvsnap.protocols import AnyGraph
 
 
 @options.verb("0235", url=True)
@@ -55,6 +57,9 @@ def tree(
     --svg, --html and --dot draw the tree instead. Each file is complete by itself. The more often a call was made, the
     wider is its line; the whole call is shown where the mouse rests.
 
+    --json with --task also has the value of each state: the number of rollouts of the task that stood there and have a
+    reward, and the mean and variance of their rewards (not with --url).
+
     \b
     Examples:
       tvsnap tree --task fix-git        what one task's rollouts did
@@ -78,13 +83,27 @@ def tree(
             raise NotFound(f'nothing was run on image "{image}"; have: {some(names)} (tvsnap image ls)')
         roots = {root.hash: root for root in graph.roots()}
         rollouts = graph.rollouts(task)
+        values = _values_of(graph, task) if as_json else {}
     if pictures:
         of = " ".join(filter(None, [f"state {top.hash[:12]}" if top else "", task and f"task {task}", image]))
         _draw(nodes, roots, rollouts, pictures, of, reward=colour == "reward", everything=everything, deepest=deepest)
     elif as_json:
-        context.print_json({"nodes": [node_data(node) for node in nodes]})
+        worth = {
+            state: {"rollouts": each.rollouts, "mean": each.mean, "variance": each.variance}
+            for state, each in values.items()
+        }
+        context.print_json({"nodes": [{**node_data(node), "value": worth.get(node.state.hash)} for node in nodes]})
     else:
         _print(nodes, roots, rollouts, everything=everything)
+
+
+def _values_of(graph: AnyGraph, task: str | None) -> dict[str, StateValue]:
+    """Returns what the states of a task were worth, by their hashes; nothing without a task, or of a server."""
+    from tvsnap.graph import Graph
+
+    if task is None or not isinstance(graph, Graph):
+        return {}
+    return {value.state: value for value in graph.values(task).states}
 
 
 def _print(

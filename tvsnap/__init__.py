@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
     from tvsnap.integrations.tool_schemas import tool_schemas
     from tvsnap.model.calls import Part, ToolCall, ToolResult
+    from tvsnap.model.credit import CallValue, Credit, StateValue, TaskValues
     from tvsnap.model.errors import (
         CallCancelled,
         CheckpointFailed,
@@ -101,6 +102,7 @@ _NAMES = {
     "tvsnap.images": "BuildProgress ImageBuildError ImageNotFound ImageSpecError ImageStore",
     "tvsnap.integrations.tool_schemas": "tool_schemas",
     "tvsnap.model.calls": "Part ToolCall ToolResult",
+    "tvsnap.model.credit": "CallValue Credit StateValue TaskValues",
     "tvsnap.model.errors": (
         "CallCancelled CheckpointFailed DependencyFailed ForkFailed GradingFailed InfrastructureError MachineLacks "
         "NotCheckpointable NotFound NotRestorable SandboxDied SnapshotUnusable StateLost TvsnapError UsageError"
@@ -135,11 +137,13 @@ __all__ = [
     "Cache",
     "CallCancelled",
     "CallContext",
+    "CallValue",
     "Captures",
     "CheckpointFailed",
     "Client",
     "Command",
     "Costs",
+    "Credit",
     "DependencyFailed",
     "Edge",
     "Environment",
@@ -189,10 +193,12 @@ __all__ = [
     "SnapshotInfo",
     "SnapshotUnusable",
     "StateLost",
+    "StateValue",
     "Stats",
     "Task",
     "TaskPhase",
     "TaskStep",
+    "TaskValues",
     "Terminal",
     "TerminalBytes",
     "TerminalEnvironment",

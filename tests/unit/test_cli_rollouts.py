@@ -100,6 +100,35 @@ def test_a_rollout_is_shown_with_all_its_calls(line: CommandLine, cache: Cache) 
     assert "      | 1\n" in line("show", "first", "--output").stdout
 
 
+def test_what_calls_were_worth_is_shown_beside_what_others_did(line: CommandLine, cache: Cache) -> None:
+    ids = []
+    for commands, reward in ((["echo 1 > f", "echo 2 > f"], 1.0), (["echo 1 > f", "echo 3 > f"], 0.5), ([], None)):
+        with cache.rollout("terminal", "t", epoch=0) as rollout:
+            for command in commands:
+                bash(rollout, command)
+                settle(rollout)
+            if reward is not None:
+                rollout.record(reward)
+        ids.append(str(rollout.id))
+    cache.close()
+    first, second, without = ids
+    text = line("show", first).stdout
+    assert "reward   1, +0.5 beside others that began there" in text
+    rows = [row.split() for row in text.splitlines() if row[:4].strip().isdigit()]
+    assert [row[-1] for row in rows] == ["+0", "+0.5"]
+    data = line.json("show", second)
+    assert [step["advantage"] for step in data["steps"]] == [0.0, -0.5]
+    assert data["end_advantage"] == -0.5
+    assert line.json("show", without)["end_advantage"] is None
+    assert "advantage" not in line("show", without).stdout
+    nodes = line.json("tree", "--task", "t")["nodes"]
+    assert [node["value"] for node in nodes] == [
+        *2 * [{"rollouts": 2, "mean": 0.75, "variance": 0.125}],
+        *({"rollouts": 1, "mean": mean, "variance": None} for mean in (1.0, 0.5)),
+    ]
+    assert {node["value"] for node in line.json("tree")["nodes"]} == {None}
+
+
 def test_a_state_is_still_shown(line: CommandLine, cache: Cache) -> None:
     first, _, _ = fill(cache)
     state = line.json("show", first)["rollout"]["state"]

@@ -176,6 +176,8 @@ class AsyncCache(Twin[Cache]):
     """`Cache.warm`, to be awaited."""
     reexecute = awaited(Cache.reexecute)
     """`Cache.reexecute`, to be awaited."""
+    values = awaited(Cache.values)
+    """`Cache.values`, to be awaited."""
 
     @property
     def images(self) -> AsyncImageStore:

@@ -9,15 +9,17 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tvsnap.graph.base import GraphPart
 from tvsnap.graph.model import ANSWERED, STEP_SOURCES, Edge, RolloutRecord, RolloutSummary, Step, StepRow, Tally
-from tvsnap.graph.rows import EDGE_COLUMNS, EDGE_WIDTH, DamagedRecord, Row, to_edge, unpack
+from tvsnap.graph.rows import EDGE_COLUMNS, EDGE_WIDTH, UNREADABLE, DamagedRecord, Row, to_edge, unpack
 from tvsnap.host import owners
-from tvsnap.model.arguments import check_number, check_text, check_whole
+from tvsnap.model.arguments import check_epoch, check_number, check_text, check_whole
 from tvsnap.model.calls import ToolCall
+from tvsnap.model.credit import Passage, TaskValues, Way, task_values
 from tvsnap.model.errors import NotFound, TvsnapError, UsageError
 
 _COLUMNS = ", ".join(field.name for field in fields(RolloutRecord))
@@ -54,6 +56,14 @@ SELECT s.place, s.source, s.ended, s.seconds, s.duration, s.processor_s, s.exit_
     {EDGE_COLUMNS.format("e")}
 FROM steps s LEFT JOIN edges e ON e.id = s.edge
 WHERE s.rollout = (SELECT number FROM rollouts WHERE id = ?) ORDER BY s.place
+"""
+_WAYS = f"""
+SELECT r.id, r.reward, r.start, s.place, e.state, e.next_state, e.on_host, e.call_key, coalesce(e.call, s.call)
+FROM rollouts r
+LEFT JOIN steps s ON s.rollout = r.number AND s.source <> {STEP_SOURCES.index("failed")}
+LEFT JOIN edges e ON e.id = s.edge
+WHERE r.task = :task AND r.reward IS NOT NULL AND (:epoch IS NULL OR r.epoch = :epoch)
+ORDER BY r.number, s.place
 """
 _TALLIED = """
 SELECT {key}, count(*), avg(r.reward) FROM rollouts r
@@ -180,6 +190,23 @@ class Rollouts(GraphPart):
         groups = self._rows(_TALLIED.format(key=key, order=order), chosen)
         return [Tally(*group, *of_calls.get(group[0], _NO_CALLS)) for group in groups]
 
+    def values(self, task: str, *, epoch: int | None = None) -> TaskValues:
+        """Returns what the states and calls of a task's rollouts were worth; see `Cache.values`.
+
+        Args:
+            task: the task.
+            epoch: only rollouts of this epoch; None for all.
+
+        Raises:
+            UsageError: an argument makes no sense.
+        """
+        check_epoch(epoch)
+        chosen = {"task": check_text(task, "task"), "epoch": epoch}
+        self._write_all()
+        calls: dict[bytes, ToolCall | None] = {}
+        by_rollout = groupby(self._rows(_WAYS, chosen), key=lambda row: row[0])
+        return task_values(task, epoch, [_to_way(list(rows), calls) for _, rows in by_rollout])
+
     def find_rollout(self, name: str) -> RolloutRecord | None:
         """Returns the rollout that a person names; None if there is none.
 
@@ -254,6 +281,33 @@ def _to_rollout(row: Row) -> RolloutRecord:
         *(id, task, label, image, root.hex(), owner, started, finished, state.hex()),
         *(epoch, reward, outcome, start.hex()),
     )
+
+
+def _to_way(rows: list[Row], calls: dict[bytes, ToolCall | None]) -> Way:
+    """Converts the rows of `_WAYS` of a rollout; `calls` has the calls that were read before, by their keys."""
+    id, reward, start = rows[0][:3]
+    at, passages = start, []
+    for *_, place, state, reached, on_host, key, text in rows:
+        if place is None:  # it made no call
+            break
+        if key is None:  # nothing but the call is recorded, or not even that
+            call = _to_call(text)
+            passages.append(Passage(place, at.hex(), None if call is None else call.key, call))
+            continue
+        if calls.get(key) is None:
+            calls[key] = _to_call(text)
+        if reached is not None or not on_host:  # a stateless tool on the host is recorded in no state of a sandbox
+            at = state
+        passages.append(Passage(place, at.hex(), key.hex(), calls[key]))
+        at = at if reached is None else reached
+    return Way(id, reward, start.hex(), passages, at.hex())
+
+
+def _to_call(text: str | bytes | None) -> ToolCall | None:
+    """Returns a call that is stored packed; None if it is deleted or damaged."""
+    with contextlib.suppress(*UNREADABLE):
+        return None if text is None else ToolCall.from_canonical(unpack(text))
+    return None
 
 
 def _to_summary(row: Row, dead: set[str]) -> RolloutSummary:
