@@ -63,9 +63,10 @@ class Played:
         tokens: all that was said, as tokens.
         turns: where the model wrote, see `Trajectory`.
         calls: the commands that were run for the model, the task's own (`Task.setup`) not among them.
-        grade: what its last state was worth; None where the verifier failed.
+        grade: what its last state was worth, and 0 if it has failed; None where the verifier failed.
         graded_s: seconds that it waited for that.
         done: whether it ended by itself.
+        failed: whether it has used up its commands and not ended then. Its state is not graded.
         cancelled: whether it was cancelled as a straggler, see `Stragglers`.
     """
 
@@ -77,6 +78,7 @@ class Played:
     grade: Grade | None = None
     graded_s: float = 0.0
     done: bool = False
+    failed: bool = False
     cancelled: bool = False
 
     @property
@@ -129,7 +131,8 @@ class Agents:
         Args:
             generator: what writes the turns.
             tokenizer: the model's tokenizer, with a chat template.
-            turns: the most commands of a rollout.
+            turns: the most commands of a rollout. If it does not end in the turn after the last one, it has failed, and
+                its reward is 0, whatever its state (arXiv 2502.01600).
             shown: the most characters of an output that the model is shown.
             timeout: seconds that a command may take.
 
@@ -206,12 +209,16 @@ class Agents:
             result = await rollout.call(tool, arguments, 60.0)
             if result.timed_out or result.exit_code:
                 raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
-        while not one.done:
+        while not (one.done or one.failed):
             tokens = await self.generator.write(list(one.tokens), _seed(*seed, len(one.turns)))
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
             one.tokens.extend(tokens)
             await self._act(one, rollout)
-        await self._grade(one, rollout)
+        if one.failed:
+            one.grade = Grade(0.0)
+            await rollout.record(0.0)
+        else:
+            await self._grade(one, rollout)
 
     def prompt(self, task: Task) -> list[int]:
         """Returns what a rollout begins with, as tokens.
@@ -244,21 +251,21 @@ class Agents:
         return Trajectory(one.tokens, one.turns, 1.0)
 
     async def _act(self, one: Played, rollout: Any) -> None:
-        """Runs the command that the model has just written."""
+        """Runs the command that the model has just written, if it has one left."""
         first, end = one.turns[-1]
         command = command_in(self.tokenizer.decode(one.tokens[first:end], skip_special_tokens=True))
         if command is None:
             one.done = True
+            return
+        if len(one.calls) == self._turns:
+            one.failed = True
             return
         began = time.perf_counter()
         result = await rollout.call(one.task.tool, one.task.arguments(command), self._timeout)
         seconds = time.perf_counter() - began
         shown = result.output[: self._shown]
         one.calls.append(Call(command, result, shown, seconds))
-        if len(one.turns) == self._turns:
-            one.done = True
-        else:
-            self._append(one, shown)
+        self._append(one, shown)
 
     def _append(self, one: Played, output: str) -> None:
         """Appends a tool's output, in the form that the chat template gives to what the user says."""

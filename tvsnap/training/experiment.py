@@ -80,7 +80,7 @@ class StatelessRollout:
     def __init__(self, cache: StatelessCache, rollout: tvsnap.AsyncRollout) -> None:
         self._cache = cache
         self._rollout = rollout
-        self.grade = rollout.grade
+        self.grade, self.record = rollout.grade, rollout.record
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout: float) -> tvsnap.ToolResult:
         """Makes a call, or answers it; see `tvsnap.AsyncRollout.call`."""
@@ -207,6 +207,7 @@ def figures(played: Sequence[Played]) -> dict[str, Any]:
     """Returns what is reported of the rollouts of an epoch."""
     calls = [call for one in played for call in one.calls]
     hits = [call for call in calls if call.result.source != "executed"]
+    ended = [one for one in played if not one.failed]
     depths: dict[int, list[bool]] = {}
     for one in played:
         for depth, call in enumerate(one.calls):
@@ -219,14 +220,15 @@ def figures(played: Sequence[Played]) -> dict[str, Any]:
         "seconds_a_call": mean([call.seconds for call in calls]),
         "tools_s": sum(call.seconds for call in calls),
         "cancelled": sum(one.cancelled for one in played),
-        "grades_answered": mean([one.grade is not None and one.grade.source != "executed" for one in played]),
-        "seconds_a_grade": mean([one.graded_s for one in played]),
+        "failed": sum(one.failed for one in played),
+        "grades_answered": mean([one.grade is not None and one.grade.source != "executed" for one in ended]),
+        "seconds_a_grade": mean([one.graded_s for one in ended]),
         "not_graded": sum(one.grade is None for one in played),
     }
 
 
 def rewards(played: Sequence[Played]) -> list[float]:
-    """Returns the rewards of those that were graded: where a verifier failed, there is none."""
+    """Returns the rewards of those that have one: where a verifier failed, there is none."""
     return [one.grade.reward for one in played if one.grade is not None]
 
 

@@ -74,6 +74,31 @@ def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(
     assert agents.solved(task, 1).tokens == max(group, key=lambda one: one.trajectory.reward).tokens
 
 
+def test_a_rollout_that_does_not_end_in_its_turns_has_failed(
+    tmp_path: Path, images: ImageStore, tokenizer: Any
+) -> None:
+    """What it did does not count: the first script solves the task, and goes on."""
+    (task,) = tasks(n=1, kinds=["file"])
+    solution = task.solutions[0]
+    scripts = ((*solution, "pwd"), (*solution[:-1], f"{solution[-1]} #"))
+    agents = Agents(Scripted(tokenizer, *scripts), tokenizer, turns=len(solution))
+
+    async def go() -> tuple[list[Played], list[float]]:
+        async with tvsnap.AsyncCache(tmp_path, images=images, policy="default") as cache:
+            (group,) = await agents.play(cache, [task], 8)
+            return group, [credit.reward for credit in (await cache.values(task.name)).rollouts]
+
+    group, recorded = asyncio.run(go())
+    for one in group:
+        commands = tuple(call.command for call in one.calls)
+        assert len(commands) == len(solution)
+        assert len(one.turns) == len(solution) + 1
+        assert (one.failed, one.done) == ((True, False) if commands == scripts[0][:-1] else (False, True))
+        assert one.trajectory.reward == (0.0 if one.failed else 1.0)
+    assert {one.failed for one in group} == {True, False}
+    assert recorded == [one.trajectory.reward for one in group]
+
+
 def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
     scripts = (("echo amber > /app/a; ls /app", "cat /app/a"), ("ls /app", "pwd"), ("ls /app", "cat /app/log.txt"))
     found = {}
