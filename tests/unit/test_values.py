@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import BUSY, FakeImages, bash, open_cache, settle
-from tvsnap import AsyncCache, Cache, StateValue, TaskValues, TerminalEnvironment, tool
+from tvsnap import AsyncCache, Cache, StateValue, TaskValues, TerminalEnvironment, ToolCall, tool
 from tvsnap.graph import Graph
 from tvsnap.host.home import GRAPH_FILE
+from tvsnap.model.credit import Passage, Way, task_values
 from tvsnap.model.errors import ForkFailed, InfrastructureError, NotFound, UsageError
 from tvsnap.rollout import Rollout
 
@@ -30,7 +32,7 @@ PAYS = {
     (FIRST[1], SECOND[2]): (0.1, 0.3),
 }
 """The environment: two choices, of two and three, and a coin that falls at the end: the reward of either side."""
-CHOOSES = {None: (0.7, 0.3), FIRST[0]: (0.2, 0.3, 0.5), FIRST[1]: (0.6, 0.3, 0.1)}
+CHOOSES: dict[str | None, tuple[float, ...]] = {None: (0.7, 0.3), FIRST[0]: (0.2, 0.3, 0.5), FIRST[1]: (0.6, 0.3, 0.1)}
 """The policy: the chances of the second choices, after the first; and of the first."""
 
 
@@ -127,6 +129,58 @@ def test_the_more_rollouts_there_are_the_nearer_are_the_means_to_the_values(cach
             assert after.call is not None
             expected = of_second[first, after.call.arguments["command"]]
             assert after.mean == pytest.approx(expected, abs=3 / 2 / after.rollouts**0.5)
+
+
+@pytest.mark.parametrize("group", [2, 3])
+def test_the_gradient_has_the_expectation_of_the_policy_s_own(group: int) -> None:
+    """Of all groups that there can be, each with its chance."""
+    ends = [
+        (first, second, side, CHOOSES[None][one] * CHOOSES[first][other] / 2)
+        for one, first in enumerate(FIRST)
+        for other, second in enumerate(SECOND)
+        for side in (0, 1)
+    ]
+    means: dict[str, defaultdict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
+    for rollouts in itertools.product(ends, repeat=group):
+        ways = [
+            Way(str(number), PAYS[first, second][side], "root", _passages(first, second), first + second)
+            for number, (first, second, side, _) in enumerate(rollouts)
+        ]
+        chance = math.prod(each for *_, each in rollouts)
+        for way, credit in zip(ways, task_values("t", None, ways).rollouts, strict=True):
+            for each, advantage in zip(way.passages, credit.advantages, strict=True):
+                for kind, gain in (("by state", advantage), ("by rollout", credit.advantage)):
+                    for command, slope in _slopes(each).items():
+                        means[kind][each.state, command] += chance * slope * gain / group
+    of_second = {ways: sum(sides) / 2 for ways, sides in PAYS.items()}
+    of_first = {
+        first: sum(p * of_second[first, second] for p, second in zip(CHOOSES[first], SECOND, strict=True))
+        for first in FIRST
+    }
+    at_root = sum(p * of_first[first] for p, first in zip(CHOOSES[None], FIRST, strict=True))
+    true = {("root", first): p * (of_first[first] - at_root) for p, first in zip(CHOOSES[None], FIRST, strict=True)} | {
+        (first, second): reached * p * (of_second[first, second] - of_first[first])
+        for reached, first in zip(CHOOSES[None], FIRST, strict=True)
+        for p, second in zip(CHOOSES[first], SECOND, strict=True)
+    }
+    assert means.keys() == {"by state", "by rollout"}
+    for gradient in means.values():
+        assert dict(gradient) == pytest.approx(true, abs=1e-12)
+
+
+def _passages(first: str, second: str) -> list[Passage]:
+    at = {"root": first, first: second}
+    return [
+        Passage(place, state, command, ToolCall("bash", {"command": command}))
+        for place, (state, command) in enumerate(at.items(), 1)
+    ]
+
+
+def _slopes(made: Passage) -> dict[str, float]:
+    """Returns the derivatives of the logarithm of a choice's chance with respect to the policy's logits there."""
+    choices = FIRST if made.state == "root" else SECOND
+    chances = CHOOSES[None if made.state == "root" else made.state]
+    return {one: (one == made.key) - chance for one, chance in zip(choices, chances, strict=True)}
 
 
 def test_the_advantages_in_a_state_sum_up_to_nothing(cache: Cache) -> None:

@@ -12,17 +12,20 @@ Not the papers', but ours:
   the same calls changed their sandboxes in the same order, with the same results.
 - The factor n / (n - 1) comes from leaving a rollout out of the mean that it is compared with. Such a mean does not
   depend on what the rollout does there, so the gradient keeps its expectation; with V itself it would be the smaller,
-  the fewer rollouts stood there. The average over those that made the same call has the same expectation and a smaller
-  variance: where all make the same call, its advantage is 0.
+  the fewer rollouts stood there.
+- The average over those that made the same call leaves the gradient as it is if they came to it by the same words. If
+  not, the words are not credited with what came after the call by chance: where all make the same call, it has the
+  advantage 0.
 - Values are plain means, and not drawn towards a prior.
 - Where a rollout stood alone, its advantage is LOOP's: its reward minus the mean of the others that stood where it
   began. Whether it stood alone does not depend on what it does there, so this is no bias, either.
 - To end is a choice like a call: it has a value in each state where rollouts ended.
 - A rollout that began in a state counts there and below, and not in the states above, whose policy did not choose it.
 
-All this is exact where the agent goes by the state alone. Calls that change nothing leave the state as it is, though
-the agent knows more afterwards, and so do its own words: Q then is a mean over all that was known there, which is drawn
-towards what the others made of the call. The means of the others remain free of bias.
+So the gradient has the expectation of LOOP's where the agent goes by the state alone. It varies less in large groups,
+and may vary more in small ones, where the mean of the others is that of one or two. Calls that change nothing leave the
+state as it is, though the agent knows more afterwards, and so do its own words: Q then is a mean over all that was
+known there, which is drawn towards what the others made of the call. The means of the others remain free of bias.
 """
 
 from __future__ import annotations
