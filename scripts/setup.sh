@@ -70,7 +70,7 @@ is_current() { [ "$STAMP" = "$(cat "$1" 2>/dev/null)" ]; }
 ensure_venv() {
     STAMP=$(venv_stamp)
     if is_current .venv/tvsnap.stamp || { [ -z "$EXTRA" ] && is_current .venv/plain.stamp; }; then
-        make --no-print-directory --silent native
+        MAKEFLAGS='' make --no-print-directory --silent native
         return
     fi
     # A .venv of another interpreter or another place holds wrong paths.

@@ -122,11 +122,24 @@ def test_fresh_sandbox_is_at_rest(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("name", AT_REST)
 def test_at_rest(reused: Sandbox, name: str) -> None:
-    sh(reused, "rm -f /tmp/f; kill -9 $(ps -eo pid= | grep -vx -e ' *1' -e \" *$$\") 2> /dev/null; true")
+    sh(reused, f"rm -f /tmp/f; {END_ALL}")
     sh(reused, AT_REST[name])
     eventually(lambda: at_rest(reused))
     time.sleep(0.1)
     assert reused.observe().active is None
+
+
+END_ALL = """
+while :; do
+    left=
+    for pid in /proc/[0-9]*; do
+        case ${pid#/proc/} in 1 | $$) ;; *) left=1; kill -9 ${pid#/proc/} ;; esac
+    done
+    [ "$left" ] || break
+    sleep 0.02
+done 2> /dev/null
+"""
+"""Ends all processes but PID 1 and the shell, and waits until they are gone."""
 
 
 @pytest.mark.parametrize("name", DEVELOPING)

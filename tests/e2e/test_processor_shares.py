@@ -54,8 +54,9 @@ def used(sandboxes: list[LocalSandbox]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize(("weight", "part"), [(1, 1 / 2), (4, 4 / 5)])
-def test_one_sandbox_of_one_owner_has_its_part_beside_many_of_another(home: Path, weight: int, part: float) -> None:
+@pytest.mark.parametrize("weight", [1, 4])
+def test_one_sandbox_of_one_owner_has_its_part_beside_many_of_another(home: Path, weight: int) -> None:
+    """Its part is `weight / (1 + weight)`, of which other work on the machine may take some."""
     shares = [Share("noisy", "noisy: "), Share("quiet", "quiet: ", weight=weight)]
     limits = Limits(memory=64 * MIB)
     with Cache(home, shares=shares, limits=limits) as cache, busy(cache, "noisy", BUSY) as noisy:
@@ -66,8 +67,8 @@ def test_one_sandbox_of_one_owner_has_its_part_beside_many_of_another(home: Path
                 time.sleep(0.1)
                 theirs, its = used(noisy) - before[0], used(quiet) - before[1]
         assert theirs + its >= MEASURED, "the machine is too busy to tell anything"
-        measured = its / (theirs + its)
-        assert part - 0.15 < measured < part + 0.15, f"{its:.2f} s beside {theirs:.2f} s"
+        part, alone = weight / (1 + weight), 1 / (1 + BUSY)
+        assert its / (theirs + its) > (part + alone) / 2, f"{its:.2f} s beside {theirs:.2f} s"
 
 
 def test_groups_of_owners_go_with_their_sandboxes(home: Path) -> None:

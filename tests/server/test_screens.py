@@ -31,7 +31,7 @@ def test_the_tree_of_a_server(server: Server, monkeypatch: pytest.MonkeyPatch) -
 
         async def see() -> None:
             async with screen_of(client.graph, at=ends[0], task="browsed") as screen:
-                await screen.until("echo one > f", "echo two > f", "fit")
+                await screen.until("echo one > f", "echo two > f", "2 rollouts")
                 await screen.press("f", "2")
                 assert screen.chosen == ends[1]
                 await screen.press("escape", "b")

@@ -24,10 +24,10 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 
 LACKS = [
-    (Cache, Client, {"trouble"}),
+    (Cache, Client, {"trouble", "values"}),
     (Rollout, RemoteRollout, set()),
     (Forks, RemoteForks, set()),
-    (AsyncCache, AsyncClient, {"trouble"}),
+    (AsyncCache, AsyncClient, {"trouble", "values"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
         {"has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},

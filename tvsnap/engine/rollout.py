@@ -203,7 +203,7 @@ class RolloutEngine:
             self._context.snapshotter.paused(paused_s)
         self._cursor.advance_time(after)
         edge = self._cursor.lookup(call, timeout, grading)
-        if edge is None and grading is None:
+        if edge is None and grading is None and self._cursor.at.quiet_s < math.inf:
             edge = self._cursor.await_answer(call, timeout, cancellation.pause)
         if edge is not None and self._is_answered_by(edge):
             return self._follow(edge, "hit", began)

@@ -121,7 +121,8 @@ class Answers(GraphPart):
             TvsnapError: the file cannot be read.
         """
         _, most = alike(waited)
-        row = self._row(_DUE, (*self._key(state, call, timeout, backend), most, most))
+        key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
+        row = self._row(_DUE, (*key, most, most))
         return None if row is None else due_in(row[0], waited)
 
     def claim(
@@ -253,7 +254,7 @@ class Answers(GraphPart):
 
         Raises errors of SQLite, except for damaged text, which is no answer.
         """
-        key = self._key(state, call, timeout, backend)
+        key = (bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend)
         try:
             if quiet_s == math.inf:
                 row = reader.execute(_LOOKUP, key).fetchone()
@@ -265,7 +266,3 @@ class Answers(GraphPart):
                 return None
             raise
         return None if row is None else to_answer(row, call)
-
-    def _key(self, state: str, call: ToolCall, timeout: float, backend: str) -> tuple[object, ...]:
-        """Returns the parameters of `_CANDIDATES`."""
-        return bytes.fromhex(state), bytes.fromhex(call.key), timeout, timeout, self.gives_timeouts, backend

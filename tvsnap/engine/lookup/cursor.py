@@ -160,10 +160,10 @@ class Cursor:
         """Waits for as long as an answer that was recorded after a longer wait wants, and returns it.
 
         Does so only where the answer is there sooner than an execution would have ended; returns None otherwise.
-        `pause` does the waiting, and may raise.
+        `pause` does the waiting, and may raise. Of use only where something runs by itself.
         """
         at, context = self.at, self._context
-        if at.private or at.quiet_s == math.inf:
+        if at.private:
             return None
         due_s = context.graph.due_in(at.state, call, timeout, context.backend.name, at.waited)
         if due_s is None:
