@@ -7,6 +7,7 @@ test of the same in `make test`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ LEFT = (
     "tests/conformance/test_sql_observation.py::test_reads_lead_back_in_any_order[sqlite-1]",
     "tests/conformance/test_sql_observation.py::test_reads_lead_back_in_any_order[sqlite-2]",
     "tests/faults/test_sql_faults.py::test_damaged_snapshots[sqlite-deleted]",
+    "tests/server/test_schema.py::test_every_request_is_answered_as_described[about nothing-wrong]",
     "tests/server/test_schema.py::test_every_request_is_answered_as_described[about what there is-wrong]",
     "tests/server/test_tls.py::test_certificates_of_both_sides[1]",
     "tests/server/test_tls.py::test_verbs_show_certificates",
@@ -77,6 +79,7 @@ LEFT = (
     "tests/e2e/test_self_test.py::test_what_does_not_hold_is_found",
     *(f"tests/native/test_fuzz_requests.py::test_changed_frames_do_no_harm[{seed}]" for seed in (2, 3, 4)),
     *(f"tests/property/test_cached_equals_fresh.py::test_in_directories[{policy}]" for policy in ("default", "never")),
+    "tests/property/test_cached_equals_fresh.py::test_in_memory[never]",
     "tests/server/test_stop.py::test_a_build_does_not_hold_up_the_end[2]",
 )
 """Folders, files, classes and tests that belong to `make test-all`."""
@@ -117,11 +120,7 @@ SMOKE = {
 """The smoke tests of a plug-in: of these folders and files, `make test` executes these tests."""
 
 DATABASE_SERVERS = ("postgres", "mariadb")
-WITH_DATABASE_SERVERS = (
-    "tests/conformance/test_sql_values.py::",
-    "tests/property/test_sql_cached_equals_fresh.py::test_databases[postgres]",
-)
-"""Of what is tested with several database systems, `make test` has SQLite, and these with PostgreSQL."""
+"""Of what is tested with several database systems, `make test` has SQLite, as the images of the others take long."""
 
 WAYS = ("unix", "here, awaited", "tcp, awaited")
 """Of the ways to a cache in which `tests/server/test_conformance.py` goes, those of `make test-all` alone."""
@@ -159,11 +158,12 @@ def _is_deep(item: pytest.Item) -> bool:
         if item.nodeid.startswith(path):
             name = item.nodeid.rpartition("::")[2]
             return not any(name == kept or name.startswith(f"{kept}[") for kept in names)
-    if set(DATABASE_SERVERS).isdisjoint(value for value in _parameters(item) if isinstance(value, str)):
-        return False
-    return "mariadb" in _parameters(item) or not item.nodeid.startswith(WITH_DATABASE_SERVERS)
+    return _is_for(item, DATABASE_SERVERS)
 
 
 def _is_a_way_left(item: pytest.Item) -> bool:
-    ways = (value for value in _parameters(item) if isinstance(value, str))
-    return item.nodeid.startswith("tests/server/test_conformance.py") and not set(WAYS).isdisjoint(ways)
+    return item.nodeid.startswith("tests/server/test_conformance.py") and _is_for(item, WAYS)
+
+
+def _is_for(item: pytest.Item, some: Sequence[str]) -> bool:
+    return any(value in some for value in _parameters(item) if isinstance(value, str))

