@@ -140,7 +140,7 @@ def test_the_demonstration(tvsnap: Line) -> None:
     assert data["same"] is True
     assert data["uncached"]["executed"] == data["uncached"]["calls"]
     assert data["cached"]["executed"] < data["uncached"]["executed"] * 0.75
-    assert data["again"]["hits"] >= data["again"]["calls"] * 0.9  # a busy machine does not keep each state
+    assert data["again"]["hits"] == data["again"]["calls"]
     tvsnap("forget", "--task", "demo", "--yes")
 
 
@@ -353,7 +353,7 @@ def test_a_rollout_typed_at_a_prompt(tvsnap: Line) -> None:
         terminal.wait_for("> ")
         now = tvsnap.json("stats")
         assert now["processes"] == now["sandboxes"] == 1
-        assert 1e5 < now["sandbox_memory_bytes"] < 1e8  # shared pages are divided
+        assert 5e5 < now["sandbox_memory_bytes"] < 1e8  # pages that it shares with other sandboxes are divided
         terminal.type("sleep 100\n")
         assert eventually(lambda: running(Path(tvsnap.environment["TVSNAP_HOME"]), "sleep", "100"))
         terminal.type("\x03")

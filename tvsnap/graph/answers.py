@@ -34,7 +34,7 @@ ORDER BY abs(e.waited - ?) LIMIT 1
 """
 # Of the answers of longer waits, the first that serves sooner than an execution would end.
 _DUE = f"""SELECT e.waited {_CANDIDATES}
-AND e.waited > ? AND e.waited < ? + {1.0 + SLACK} * e.duration ORDER BY e.waited LIMIT 1
+AND e.asked IS NULL AND e.waited > ? AND e.waited < ? + {1.0 + SLACK} * e.duration ORDER BY e.waited LIMIT 1
 """
 # Of the records of a shared call, the latest counts.
 _IS_DETERMINISTIC = """
@@ -109,6 +109,8 @@ class Answers(GraphPart):
 
     def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, waited: float) -> float | None:
         """Returns when a recorded answer, made after a longer wait, may be used; None if executing the call is quicker.
+
+        Answers that depend on the network are left out, as they may be too old by then.
 
         Args:
             state, call, timeout, backend: see `lookup`.
