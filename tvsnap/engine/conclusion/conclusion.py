@@ -22,6 +22,7 @@ from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
 
 LONG = 0.1  # seconds of a call that changed nothing, from which on its result is worth keeping the state for
+THINKING = 0.05  # seconds between two calls of a rollout, from which on its agent thinks in between
 
 
 class Concluding(NamedTuple):
@@ -111,7 +112,8 @@ class Conclusions:
             if kept or (shared and executed.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else executed.result.duration)
             self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
-            note = live.disturbed or load.is_idle()  # many calls need none, and it takes longer than these
+            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting.
+            note = live.disturbed or load.is_idle() or self._context.snapshotter.pause_s > THINKING
             usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False

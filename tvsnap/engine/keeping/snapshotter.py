@@ -103,6 +103,11 @@ class Snapshotter:
         self._costs.waited(min(LONGEST_PAUSE, max(0.0, seconds - (seconds if processor_s is None else processor_s))))
 
     @property
+    def pause_s(self) -> float:
+        """Seconds that agents think between two calls, on average."""
+        return self._costs.pause_s
+
+    @property
     def keeps_all(self) -> bool:
         """Whether even the state after a short call is likely to be kept at the moment."""
         return self._policy.should_checkpoint(_SHORT, self._costs)
