@@ -23,7 +23,7 @@ class Step:
         output: regular expression that all of the output matches.
         exit_code, timed_out, truncated: see `ToolResult`.
         busy: it times out while it works, so that it is not shared.
-        varies: its output is never twice the same.
+        varies: its output, or what it does to later calls, is chance.
 
     What may or may not be is None.
     """
@@ -270,7 +270,8 @@ TAMPERING: dict[str, tuple[Step, ...]] = {
     ),
     "no directory": (bash(MINE + "rm -rf /run"), KEPT, execute("ls /run", "tvsnap\n")),
     "no directory, again and again": (
-        bash(MINE + "(while :; do rm -rf /run/tvsnap; done) > /dev/null 2>&1 &"),
+        # The shell may not get to open its output before that is deleted, time after time.
+        bash(MINE + "(while :; do rm -rf /run/tvsnap; done) > /dev/null 2>&1 &", varies=True),
         Step("exec", {"command": "echo on"}, "on\n"),
     ),
     "file in place of the directory": (bash(MINE + "rm -rf /run; echo x > /run"), KEPT, execute("ls /run", "tvsnap\n")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conformance.helpers import eventually, sh
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -74,5 +76,8 @@ def report_of(sandbox: Sandbox, name: str) -> str:
     name = name.replace(" ", "-")
     sh(sandbox, f"kill -USR1 $(cat /tmp/jobs/{name}/pid)")
     look = f"cd /tmp/jobs/{name}; cat log *.report 2> /dev/null; cd /"
-    eventually(lambda: sh(sandbox, look), timeout=60)
+    try:
+        eventually(lambda: sh(sandbox, look), timeout=60)
+    except pytest.fail.Exception:
+        pytest.fail(f"no report of {name!r}: {sh(sandbox, f'cd /tmp/jobs/{name}; ls -la; cat /proc/$(cat pid)/status')}")
     return sh(sandbox, look)
