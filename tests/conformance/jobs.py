@@ -79,5 +79,6 @@ def report_of(sandbox: Sandbox, name: str) -> str:
     try:
         eventually(lambda: sh(sandbox, look), timeout=60)
     except pytest.fail.Exception:
-        pytest.fail(f"no report of {name!r}: {sh(sandbox, f'cd /tmp/jobs/{name}; ls -la; cat /proc/$(cat pid)/status')}")
+        seen = sh(sandbox, f"cd /tmp/jobs/{name}; ls -la; cat /proc/$(cat pid)/status; cd /")
+        pytest.fail(f"no report of {name!r}: {seen}")
     return sh(sandbox, look)
