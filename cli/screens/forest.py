@@ -47,6 +47,13 @@ class Row:
         return self.call is not None and self.call.next_state is None
 
     @property
+    def beside(self) -> list[Row]:
+        """The rows of the same kind below the same state, itself among them; none for a root."""
+        if self.parent is None:
+            return []
+        return self.parent.looks if self.is_look else self.parent.children
+
+    @property
     def failing(self) -> bool:
         """Whether the call timed out or had an exit status other than 0."""
         return self.call is not None and (self.call.timed_out or bool(self.call.exit_code))

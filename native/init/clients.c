@@ -23,12 +23,14 @@ int64_t rest_ends(void) {
     return c->lasting && c->ended ? c->ended + REST_US : INT64_MAX;
 }
 
-/* Returns what to poll for a client; nothing while it rests, or while too many of its keys are waiting. */
+static bool is_ahead(const struct client *c) { return c->attached && guest.typing.length > TYPING_LIMIT; }
+
+/* Returns what to poll for a client; no input while it rests, or while too many of its keys are waiting. */
 struct pollfd awaited(const struct client *c) {
     if (c->answers.length) return (struct pollfd){c->output, POLLOUT, 0};
     bool rests = c->ended && now_us() < c->ended + REST_US;
-    bool ahead = c->attached && guest.typing.length > TYPING_LIMIT;
-    return (struct pollfd){rests || ahead ? -1 : c->input, POLLIN, 0};
+    bool reads = !rests && !is_ahead(c), shows = c->attached && !has_seen_all(c); /* one socket, if attached */
+    return (struct pollfd){reads || shows ? c->input : -1, (short)((reads ? POLLIN : 0) | (shows ? POLLOUT : 0)), 0};
 }
 
 /* Reads what is available, but not for as long as a client sends. */
@@ -79,7 +81,8 @@ void serve_client(int i) {
     struct client *c = &guest.clients[i];
     never_wait(c);
     if (c->answers.length) answer_on(i);
-    else read_client(i);
+    else if (!is_ahead(c)) read_client(i);
+    show_terminal(i);
     if (c->input >= 0 && !c->answers.length && !c->attached) handle_frames(i);
     if (c->ended && !c->answers.length) release(&c->requests); /* the rest of an incomplete frame will not come */
 }

@@ -17,7 +17,8 @@ struct client {
     int input, output;      /* -1: none; the same for a socket */
     bool lasting;           /* our standard input and output: never dropped */
     int64_t ended;          /* lasting: when its end was found, where it presumably still is; else 0 */
-    bool attached;          /* it has become a raw stream to and from the terminal */
+    bool attached;          /* it has become a raw stream to and from the terminal, */
+    uint64_t seen;          /* and was sent the terminal's output up to here */
     struct buffer requests; /* frames that are arriving */
     struct buffer answers;  /* waiting to be sent, */
     size_t taken;           /* of which so many bytes were sent */
@@ -47,6 +48,7 @@ struct guest {
     bool loss_untold;    /* it ended between two calls: the next one must be told that its state is lost */
     bool proven;         /* a shell was ready once, so the image has one */
     bool unready;        /* the last one ended before it was ready */
+    bool nested;         /* it has begun to wait for commands anew, and counts what is around them: see trace_depth.h */
     struct buffer incoming; /* the report that is arriving */
     struct buffer dump;     /* the shell's state after its last call, */
     bool dump_ready;        /* unless it has done something since */

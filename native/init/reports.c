@@ -10,6 +10,7 @@
 #include "connections.h"
 #include "output.h"
 #include "shell.h"
+#include "trace_depth.h"
 
 enum { HEADER_LIMIT = 48 }; /* bytes of a report's first line */
 
@@ -32,10 +33,11 @@ static void take_header(const char *text, size_t length) {
     memcpy(line, text, length);
     line[length] = 0;
     if (guest.mode == SHELL_IDLE && !set_mode(SHELL_STARTING)) return; /* it was interrupted while it waited */
-    int status, ran;
+    int status, ran, anew;
     unsigned sequence;
     action.unread = false;
-    if (sscanf(line, "S%d %d %u\n", &status, &ran, &sequence) != 3) return;
+    if (sscanf(line, "S%d %d %u %d\n", &status, &ran, &sequence, &anew) != 4) return;
+    if (anew) guest.nested = true;
     if (action.kind != RUN || !action.fed || action.reported) return;
     action.unread = !ran && sequence != guest.sequence;
     if (sequence != guest.sequence) return;
@@ -59,6 +61,8 @@ static void take_state(const char *text, size_t length) {
         shell_attributes(guest.shell, &all, &guest.fresh_kernel);
         shorten_command_line(guest.shell, &guest.user);
     }
+    if (guest.nested) forget_nesting(guest.shell, &guest.user);
+    guest.nested = false;
     if (action.kind == RUN && action.unread) { /* if it were fed again, the command would run twice */
         set_mode(SHELL_RUNNING);
     } else if (action.kind == RUN && action.timed_out) {
@@ -73,7 +77,7 @@ static void take_state(const char *text, size_t length) {
     if (action.kind == KEYS || anyone_attached()) to_prompt();
 }
 
-/* The shell reports `S<status> <ran> <sequence>\n` as soon as a command is done, then its state, terminated by a NUL.
+/* The shell reports `S<status> <ran> <sequence> <anew>\n` as soon as a command is done, then its state, terminated by a NUL.
  *
  * Commands do not inherit the descriptor but can open it through /proc, so that anything may arrive. What cannot be
  * a report is skipped; there is one read per turn, so that a flood of reports delays nothing else. */

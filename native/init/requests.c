@@ -78,6 +78,7 @@ static void attach(int client, const struct field *f) {
     answer(client, ANSWER_ATTACHED, "", 0);
     if (guest.clients[client].input < 0) return;
     guest.clients[client].attached = true;
+    guest.clients[client].seen = guest.terminal_count;
     want_shell();
     if (guest.mode == SHELL_PROMPT) type_keys("\f", 1); /* redraw */
     to_prompt();

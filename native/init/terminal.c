@@ -34,7 +34,21 @@ void type_keys(const void *keys, size_t length) {
     type_on();
 }
 
-/* Keeps the terminal's output and passes it on, one turn's worth; a client that reads slowly misses some. */
+bool has_seen_all(const struct client *c) { return c->seen == guest.terminal_count; }
+
+/* Passes the terminal's output on, as far as a client takes it now. A program in the terminal does not wait for clients:
+ * who is behind by more than is kept goes on with the oldest that is. */
+void show_terminal(int client) {
+    struct client *c = &guest.clients[client];
+    if (!c->attached || c->answers.length) return;
+    size_t left = (size_t)(guest.terminal_count - c->seen);
+    if (left > guest.terminal.length) left = guest.terminal.length;
+    ssize_t n = write_now(c->output, guest.terminal.data + guest.terminal.length - left, left);
+    if (n < 0) drop_client(client);
+    else c->seen = guest.terminal_count - left + (size_t)n;
+}
+
+/* Keeps the terminal's output and passes it on, one turn's worth. */
 void read_terminal(void) {
     char chunk[16384];
     ssize_t n;
@@ -45,10 +59,7 @@ void read_terminal(void) {
             memmove(guest.terminal.data, guest.terminal.data + guest.terminal.length - TERMINAL_KEEP, TERMINAL_KEEP);
             guest.terminal.length = TERMINAL_KEEP;
         }
-        for (int client = 0; client < MAX_CLIENTS; client++)
-            if (guest.clients[client].attached && write(guest.clients[client].output, chunk, (size_t)n) < 0 &&
-                errno != EAGAIN)
-                drop_client(client);
+        for (int client = 0; client < MAX_CLIENTS; client++) show_terminal(client);
         if (action.kind == KEYS && !action.pending.length) action.quiet_until = now_us() + QUIET_US;
     }
 }

@@ -8,11 +8,15 @@ import { useKeys } from "./use.ts";
 
 const within = (value: number, [least, most]: readonly [number, number]) => Math.min(most, Math.max(least, value));
 
-/** The widths that a column may have, and the heights of a row: as wide and high as all of them find room. */
-const COLUMNS = [150, 320] as const;
+/** How wide a column may be, and how high a row: as wide and high as all of them find room. */
+const WIDEST = 320;
 const ROWS = [28, 44] as const;
-/** So many columns and rows there are at least before branches are folded for want of room. */
-const FEWEST = [4, 12] as const;
+/** So many rows there are at least before branches are folded for want of room. */
+const FEWEST = 12;
+/** What a frame that is narrower than so many pixels has, and a wider one: the least width of a column, so many columns at least, the root's among
+    them, and so many characters of a root at most. */
+const NARROW = 560;
+const leastOf = (width: number) => (width < NARROW ? { column: 104, columns: 2, letters: 14 } : { column: 150, columns: 4, letters: 30 });
 const TOP = 26;
 /** The height that is left below the tree for what is said of the chosen state. */
 const BELOW = 140;
@@ -21,8 +25,6 @@ const [LETTER, SMALL] = [6.65, 5.75];
 const BEND = 34;
 /** What is right of the last column. */
 const END = 16;
-/** How many characters the text of a root has at most. */
-const LONGEST = 30;
 /** Marks are drawn that stand so many pixels outside of what is seen, or nearer. */
 const MARGIN = 600;
 /** Outputs are searched when nothing was typed for so many milliseconds. */
@@ -50,11 +52,12 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
   const input = useRef<HTMLInputElement>(null);
   const wanted = useRef("");
 
-  const left = useMemo(() => 24 + roots.reduce((most, { hash }) => Math.max(most, LETTER * cut(names(hash).text, LONGEST).length, SMALL * cut(names(hash).note, LONGEST).length), 0), [roots, names]);
-  const shape = useMemo(() => shapeFor(tops, Math.max(FEWEST[1], Math.floor((room.height - TOP) / ROWS[0])), Math.max(FEWEST[0], 1 + Math.floor((room.width - left - END) / COLUMNS[0]))), [tops, room, left]);
+  const least = leastOf(room.width);
+  const left = useMemo(() => 24 + roots.reduce((most, { hash }) => Math.max(most, LETTER * cut(names(hash).text, least.letters).length, SMALL * cut(names(hash).note, least.letters).length), 0), [roots, names, least.letters]);
+  const shape = useMemo(() => shapeFor(tops, Math.max(FEWEST, Math.floor((room.height - TOP) / ROWS[0])), Math.max(least.columns, 1 + Math.floor((room.width - left - END) / least.column))), [tops, room, left]);
   const marks = useMemo(() => layout(tops, open, colour, shape), [tops, open, colour, shape]);
   const columns = useMemo(() => marks.reduce((most, mark) => Math.max(most, mark.column), 1), [marks]);
-  const column = Math.floor(within((room.width - left - END) / columns, COLUMNS));
+  const column = Math.floor(within((room.width - left - END) / columns, [least.column, WIDEST]));
   const row = Math.floor(within((room.height - TOP) / rowsOf(marks), ROWS));
   const all = useMemo(() => below(tops), [tops]);
   const text = words.trim().toLowerCase();
@@ -88,7 +91,7 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
     const measure = () => {
       const at = frame.current!;
       const top = at.getBoundingClientRect().top + window.scrollY;
-      const [wide, high] = [at.clientWidth, Math.max(FEWEST[1] * ROWS[0] + TOP, window.innerHeight - top - BELOW)];
+      const [wide, high] = [at.clientWidth, Math.max(FEWEST * ROWS[0] + TOP, window.innerHeight - top - BELOW)];
       setRoom((before) => (before.width === wide && before.height === high ? before : { width: wide, height: high }));
       look();
     };
@@ -227,7 +230,7 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
             class={`${text ? "searching" : ""} ${scale < 0.5 ? "small" : ""}`}>
             {seenMarks.map((mark) => (
               <Drawn key={mark.key} mark={mark} x={x(mark)} y={y(mark)} column={column} above={mark.parent ? y(mark.parent) - y(mark) : 0} text={textOf(mark)} beside={beside(mark).map(textOf)}
-                note={mark.parent ? "" : names(mark.branches[0]!.hash).note} isChosen={mark.key === chosen}
+                note={mark.parent ? "" : names(mark.branches[0]!.hash).note} longest={least.letters} isChosen={mark.key === chosen}
                 matches={mark.branches.some((branch) => matches.has(branch))} act={() => { setChosen(mark.key); if (mark.fold) toggle(mark); }} />
             ))}
           </svg>
@@ -275,19 +278,19 @@ function rootNames(roots: Root[], rollouts: Rollout[]): (hash: string) => RootNa
 }
 
 interface DrawnProps {
-  mark: Mark; x: number; y: number; column: number; above: number; text: string; beside: string[]; note: string; isChosen: boolean; matches: boolean; act: () => void;
+  mark: Mark; x: number; y: number; column: number; above: number; text: string; beside: string[]; note: string; longest: number; isChosen: boolean; matches: boolean; act: () => void;
 }
 
-function Drawn({ mark, x, y, column, above, text, beside, note, isChosen, matches, act }: DrawnProps) {
+function Drawn({ mark, x, y, column, above, text, beside, note, longest, isChosen, matches, act }: DrawnProps) {
   const { unchanging } = mark.branches[0]!;
   const made = mark.fold ? null : mark.branches[0]!.made;
   const wide = Math.min(12, 1.5 + Math.log2(mark.visits));
   const unshared = made && !made.served ? "unshared" : "";
   const failed = made ? failure(made) : "";
   const tx = mark.parent ? BEND + 4 - column : -10;
-  const letters = mark.parent ? Math.floor((column - BEND - 12) / LETTER) - (failed ? failed.length + 1 : 0) : LONGEST;
+  const letters = mark.parent ? Math.floor((column - BEND - 12) / LETTER) - (failed ? failed.length + 1 : 0) : longest;
   const shown = cutApart(text, beside, letters);
-  const below = [cut(note, LONGEST), !mark.fold && unchanging.length ? `+ ${count(unchanging.length, "call")}` : ""].filter(Boolean).join(", ");
+  const below = [cut(note, longest), !mark.fold && unchanging.length ? `+ ${count(unchanging.length, "call")}` : ""].filter(Boolean).join(", ");
   const filled = mark.kind === "kept" || mark.kind === "root";
   return (
     <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}

@@ -25,6 +25,13 @@ def test_output_and_status(sandbox: Sandbox) -> None:
     assert (outcome.output, outcome.exit_code, outcome.shell_lost) == (b"out\nerr\n", 3, False)
 
 
+def test_a_command_is_one_string(sandbox: Sandbox) -> None:
+    for execute in (sandbox.exec, sandbox.run):
+        with pytest.raises(UsageError, match="one string"):
+            execute(["echo", "words"])  # type: ignore[arg-type]
+    usable(sandbox)
+
+
 def test_each_shell_is_fresh(sandbox: Sandbox, image: Image) -> None:
     sh(sandbox, "x=1; cd /tmp; f() { :; }; (exit 7)")
     assert execute(sandbox, 'echo "[$x]"; pwd; y=2') == f"[]\n{image.workdir}\n"

@@ -210,6 +210,15 @@ def test_interrupting_from_the_terminal(sandbox: Sandbox) -> None:
     usable(sandbox)
 
 
+def test_a_client_that_reads_late_is_shown_everything_that_is_kept(sandbox: Sandbox) -> None:
+    with contextlib.closing(sandbox.attach(80, 24)) as stream:
+        stream.sendall(b"seq 60000; sleep 500\r")  # more than a socket takes
+        eventually(lambda: "sleep 500" in commands(sandbox))
+        shown = receive(stream, b"\r\n60000\r\n")
+    numbers = [int(line) for line in shown.split(b"\r\n") if line.isdigit()]
+    assert numbers == list(range(2, 60001))  # before the first one, the shell sets up the terminal
+
+
 ORPHAN = """
 import os, pickle, sys, time
 from tvsnap.sandboxes.protocol import Limits

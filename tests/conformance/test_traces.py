@@ -93,3 +93,25 @@ def test_startup_file_sets_prompt_command(sandbox: Sandbox) -> None:
     sh(sandbox, "echo 'PROMPT_COMMAND=mine' >> ~/.bashrc")
     run(sandbox, "exit")
     assert sh(sandbox, "declare -p PROMPT_COMMAND") == 'declare -- PROMPT_COMMAND="mine"\n'
+
+
+def test_commands_are_traced_behind_one_sign(lab: Lab, sandbox: Sandbox) -> None:
+    def traced(sandbox: Sandbox) -> None:
+        assert sh(sandbox, "echo foo") == "+ echo foo\nfoo\n"
+        assert sh(sandbox, "x=$(echo in); f() { echo $x; }; f") == "++ echo in\n+ x=in\n+ f\n+ echo in\nin\n"
+
+    assert sh(sandbox, "set -x; echo a") == "+ echo a\na\n"
+    traced(sandbox)
+    run(sandbox, "set -u; echo $nothing")  # aborted, as is all that is around it
+    traced(sandbox)
+    run(sandbox, "PROMPT_COMMAND='history -a'")
+    traced(sandbox)
+    traced(lab.fork_of(sandbox))
+
+
+def test_commands_of_another_users_shell_are_traced_behind_one_sign(backend: Backend, image: Image) -> None:
+    lab = Lab(backend, dataclasses.replace(image, user="nobody", workdir="/tmp"))
+    try:
+        assert sh(lab.start(), "set -x; echo a") == "+ echo a\na\n"
+    finally:
+        lab.close()

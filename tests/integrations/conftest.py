@@ -55,7 +55,7 @@ def openhands_programs() -> Path:
 
 @pytest.fixture(scope="session")
 def server(terminal_image: Image, tvsnap_home: Path) -> Iterator[Server]:
-    """A server on the session's data directory."""
-    started = start(tvsnap_home, socket="integrations.sock")
+    """A server on the session's data directory, which keeps all states however busy the machine is."""
+    started = start(tvsnap_home, "--policy", "eager", socket="integrations.sock")
     yield started
     assert started.stop() == 0

@@ -54,6 +54,18 @@ def test_the_first_view_is_the_whole_tree_in_letters_that_can_be_read(page: Page
     expect(small).to_have_count(0)
 
 
+@pytest.mark.parametrize("page", [{"viewport": {"width": 420, "height": 900}}], indirect=True, ids=("narrow",))
+@pytest.mark.parametrize("task", ["notes", TWO_SALTS, "a chain"])
+def test_a_narrow_screen_shows_the_whole_width_of_the_tree(page: Page, site: Site, task: str) -> None:
+    page.goto(f"{site.server.url}/#/task/{task}")
+    expect(page.get_by_role("treeitem", name="terminal").first).to_be_visible()
+    expect(page.get_by_role("treeitem")).not_to_have_count(1)
+    frame = page.get_by_role("tree")
+    assert frame.evaluate("(at) => at.scrollWidth <= at.clientWidth")
+    assert frame.evaluate("(at) => at.querySelector('text').getBoundingClientRect().height") >= 11
+    picture(page, f"page-tree-narrow-{task.replace(' ', '-')}")
+
+
 def test_roots_and_siblings_are_told_apart(page: Page, site: Site) -> None:
     page.goto(f"{site.server.url}/#/task/{TWO_SALTS}")
     expect(page.get_by_role("treeitem", name="terminal \u00d72 salt run-7")).to_be_visible()

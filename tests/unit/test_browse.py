@@ -249,6 +249,21 @@ def test_roots_of_one_image_are_told_apart(graph: Graph) -> None:
 TITLES = ['a [a="', "x[/", "[$error]c [RED] [50%]", "back\\slash [red]a[/b]", "[@click=app.bell]x[/]"]
 
 
+def test_siblings_are_told_apart_where_they_are_cut(graph: Graph) -> None:
+    root = add_root(graph)
+    long = "python3 /srv/shop/orders.py --database /srv/shop/orders.db --from 2026-01-01 --until 2026-12-31 --format"
+    for form in ("csv", "json"):
+        step(graph, root, f"{long} {form}")
+        look(graph, root, f"{long} {form} --dry-run")
+
+    async def see() -> None:
+        async with screen_of(graph) as screen:
+            text = await screen.until("…csv ", "…json ", "…csv --dry-run", "…json --dry-run")
+            assert text.count("python3 …") == 4
+
+    drive(see)
+
+
 def test_titles_are_no_markup(graph: Graph) -> None:
     add_root(graph)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tvsnap.guest.python_session import whole
+from tvsnap.model.errors import UsageError
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command, Outcome
 
@@ -18,7 +19,13 @@ EVAL_STDIN = 'IFS= read -r -d "" command; eval "unset command; $command" </dev/n
 
 
 def text(command: str) -> bytes:
-    """Returns a command in the form for a shell, which cannot have a NUL in it."""
+    """Returns a command in the form for a shell, which cannot have a NUL in it.
+
+    Raises:
+        UsageError: it is no string; a list of words, say.
+    """
+    if not isinstance(command, str):
+        raise UsageError(f"a command is one string for a shell, not {command!r}")
     return command.replace("\0", "").encode("utf-8", "surrogateescape")
 
 

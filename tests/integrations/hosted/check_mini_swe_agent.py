@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.environments import get_environment
 from minisweagent.environments.local import LocalEnvironment
@@ -28,6 +30,7 @@ COMMANDS = [
     "(sleep 300 &) ; echo left behind",
     SUBMIT,
 ]
+GUIDE = Path(__file__).parents[3] / "docs/guides/mini-swe-agent.md"
 
 
 def environment(home: str, **told: Any) -> Any:
@@ -40,6 +43,13 @@ def test_a_command_that_is_no_text_is_an_observation(home: str, command: str) ->
     seen, right = (one.execute({"command": command}) for one in (ours, theirs))
     assert (seen["output"], seen["returncode"]) == (right["output"], right["returncode"]) == ("", -1)
     assert seen["exception_info"].startswith("An error occurred while executing the command: ")
+    assert ours.execute({"command": "echo on"})["output"] == "on\n"
+    ours.cleanup()
+
+
+def test_the_configuration_of_the_guide_is_one(home: str) -> None:
+    (printed,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    ours = get_environment({**yaml.safe_load(printed)["environment"], "home": home})
     assert ours.execute({"command": "echo on"})["output"] == "on\n"
     ours.cleanup()
 

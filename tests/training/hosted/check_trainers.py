@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import tvsnap
 from tvsnap.integrations.attempts import Setting, as_row
 from tvsnap.training.tasks import Task, tasks
+
+GUIDE = Path(__file__).parents[3] / "docs/guides/trainers.md"
 
 
 def told(row: dict[str, Any], **more: str) -> dict[str, Any]:
@@ -170,6 +173,44 @@ class TestTinker:
         assert str(first[0]) == str(second[0])
         assert first[2]["hit"] == 0
         assert second[2] == {"hit": sum(first[2].values()), "coalesced": 0, "executed": 0}
+
+    def test_the_example_of_the_guide_grades_in_its_sandboxes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As printed; but the loop that asks Tinker's service for a model is one that works on the task itself."""
+        from tinker_cookbook.recipes.harbor_rl import harbor_env
+        from tinker_cookbook.recipes.harbor_rl import train as recipe
+
+        (example,) = re.findall(r"```python\n(from tvsnap.integrations.tinker .*?)```", GUIDE.read_text(), re.DOTALL)
+        folder = tmp_path / "terminal-bench-2.0" / f"answer-{uuid.uuid4().hex[:8]}"
+        for inner in ("environment", "tests"):
+            (folder / inner).mkdir(parents=True)
+        (folder / "instruction.md").write_text("Write 42 to /root/answer.\n")
+        (folder / "task.toml").write_text('version = "1.0"\n')
+        (folder / "environment/image.yaml").write_text(f"name: {folder.name}\nimage: terminal\n")
+        check = "reward=0; grep -qx 42 /root/answer && reward=1; echo $reward > /logs/verifier/reward.txt\n"
+        (folder / "tests/test.sh").write_text(check)
+        rewards = []
+
+        async def loop(config: Any) -> None:
+            builder = config.dataset_builder
+            (task,) = builder.tasks
+            for command in ("true", "echo 42 > /root/answer"):
+                sandbox = await builder.sandbox_factory(task.task_dir / "environment", builder.sandbox_timeout)
+                assert (await sandbox.run_command(command)).exit_code == 0
+                reward, _ = await harbor_env.HarborReward(
+                    task.task_dir / "tests", sandbox, grader_timeout=builder.grader_timeout
+                )([])
+                rewards.append(reward)
+                await sandbox.cleanup()
+
+        monkeypatch.setattr(harbor_env, "HARBOR_CACHE_DIR", tmp_path)
+        monkeypatch.setattr(recipe, "main", loop)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        names: dict[str, Any] = {}
+        exec(example, names)
+        asyncio.run(names["train"]())
+        assert rewards == [0.0, 1.0]
 
     def test_files(self, place: dict[str, str]) -> None:
         from tvsnap.integrations.tinker import sandbox_factory
