@@ -28,6 +28,9 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine.conclusion import conclusion
+from tvsnap.engine.keeping.policy.costs import LATEST
+from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.model.limits import Limits
 
@@ -93,6 +96,25 @@ def test_calls_that_change_nothing_lead_back(cache: Cache) -> None:
         assert [bash(two, command).source for command in ("echo 1 > f", "ls", "cat f")] == ["hit"] * 3
         assert one.state == two.state
         assert one.depth == 1
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_no_call_of_an_agent_that_thinks_waits_until_its_sandbox_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thinks: bool
+) -> None:
+    """While processors are busy, it is noted in between only if the agent leaves time for that."""
+    noted: list[str] = []
+    monkeypatch.setattr(load, "is_idle", lambda: False)
+    monkeypatch.setattr(FakeSandbox, "note", lambda _: noted.append(threading.current_thread().name))
+    with open_cache(tmp_path, policy="never") as cache, cache.rollout("terminal") as rollout:
+        bash(rollout, "echo 1 > f")
+        settle(rollout)
+        noted.clear()
+        if thinks:
+            cache._costs.paused(10 * conclusion.THINKING / LATEST)
+        bash(rollout, "echo 2 > f")
+        settle(rollout)
+    assert [name.startswith("tvsnap-work") for name in noted] == ([False, True] if thinks else [False])
 
 
 def test_read_only_tools_are_not_observed(cache: Cache) -> None:
