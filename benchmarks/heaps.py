@@ -107,7 +107,8 @@ class _Heap:
         """Yields what was measured."""
         for what, samples in self._samples.items():
             unit = "MB" if what.startswith("memory") else "ms"
-            yield figure(f"heap_{self.size}_{re.sub(r'\W+', '_', what)}", f"{self.size} MiB: {what}", samples, unit)
+            name = re.sub(r"\W+", "_", f"heap {self.size} {what}")
+            yield figure(name, f"{self.size} MiB: {what}", samples, unit)
 
     def close(self) -> None:
         """Ends the process, and deletes its snapshot."""

@@ -246,6 +246,7 @@ class Criu:
         external: Sequence[str],
         enter: Sequence[str],
         before_it_runs: Callable[[int], None] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> int:
         """Restores a dumped tree as a child of this process and returns the process id of the tree's root.
 
@@ -256,6 +257,7 @@ class Criu:
             enter: a command line that prepares namespaces and mounts and executes CRIU, as for `dump`.
             before_it_runs: called with the process id of the tree's root when everything is restored and nothing has
                 run yet; an exception of it is passed on, and the caller then has to end the tree, which runs.
+            descriptors: what `enter` names by number.
         """
         options = self._options(images, external)
         options.root = str(root)
@@ -274,7 +276,7 @@ class Criu:
                 failures.append(error)
             return not failures
 
-        end = self._request(_RESTORE, options, enter, notified)
+        end = self._request(_RESTORE, options, enter, notified, descriptors=descriptors)
         if failures:
             raise failures[0]
         if not end.success:
@@ -302,6 +304,7 @@ class Criu:
         enter: Sequence[str],
         notified: Callable[[str, int], bool],
         environment: Mapping[str, str] = {},
+        descriptors: Sequence[int] = (),
     ) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Files and no pipes: processes that a killed CRIU leaves half restored would hold pipes open.
@@ -313,6 +316,7 @@ class Criu:
                     stdout=log,
                     stderr=errors,
                     env={**os.environ, **environment},
+                    pass_fds=descriptors,
                 )
             try:
                 ended = os.pidfd_open(process.pid)

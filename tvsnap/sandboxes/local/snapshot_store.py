@@ -307,6 +307,11 @@ class Snapshots:
             known = self._sound[snapshot]
         return known.noted
 
+    def pages(self, snapshot: str) -> int:
+        """Returns how many bytes of pages of memory a verified snapshot has; 0 if that is not remembered."""
+        known = self._sound.get(snapshot)
+        return pages.size(known.stamps) if known else 0
+
     def changes(self, snapshot: str) -> int:
         """Returns how many calls had changed the state of a snapshot's sandbox; the snapshot was verified before."""
         known = self._sound.get(snapshot)
