@@ -68,6 +68,8 @@ from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
+_FORKS_AT_ONCE = 32
+"""How many of the forks of one request are made side by side: much of the time of each is waiting."""
 _NOTHING_THERE = (
     "no open rollout stands at state {}, and without the cache (use_cache=False) nothing else leads there: ask before "
     "the rollout's next call, and before it is closed"
@@ -551,12 +553,19 @@ class Cache:
             if as_rollouts:
                 rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
                 return Forks(rollouts, undo.pop_all().close)
-            sandboxes = []
-            for _ in range(n):
+
+            def make(_number: int) -> Sandbox:
                 with self._meter.aside():
-                    sandboxes.append(self._made_at(state)[0])
-                undo.callback(self.pool.discard, sandboxes[-1])
-            return Forks([live.sandbox for live in sandboxes], undo.pop_all().close)
+                    live, _ = self._made_at(state)
+                undo.callback(self.pool.discard, live)
+                return live.sandbox
+
+            # What it takes to keep a state is done once, for the first one.
+            kept = self.use_cache and self._acquirer.is_sure(state)
+            sandboxes = [make(0)] if n == 1 or not kept else []
+            with ThreadPoolExecutor(_FORKS_AT_ONCE, thread_name_prefix="tvsnap-fork") as threads:
+                sandboxes += threads.map(make, range(n - len(sandboxes)))
+            return Forks(sandboxes, undo.pop_all().close)
 
     def reexecute(self, edge: Edge) -> Remade:
         """Makes a recorded call once more, in a sandbox in its state that is ended afterwards. Nothing is recorded.

@@ -31,6 +31,7 @@
 
 #define LEAST_HELD (256 * PAGE_SIZE)
 #define HUGE_PAGE (2UL << 20)
+#define PARTS_AT_ONCE 128
 #define ASIDE 0x200000000000UL /* from here on are few mappings of programs */
 
 static struct held {
@@ -39,6 +40,9 @@ static struct held {
 	bool taken;
 } held[256];
 static int held_n;
+
+static struct held_part *parts;
+static int parts_n, parts_room;
 
 static struct held *find_held(pid_t pid, struct vma_area *vma)
 {
@@ -135,18 +139,46 @@ static unsigned long size_below(struct page_read *pr, unsigned long start, unsig
 	return size;
 }
 
-/* Holds one mapping; returns whether it could be. */
-static bool hold_one(struct page_read *pr, pid_t pid, VmaEntry *e)
+/* Notes that pages are held which are in the dump that later ones are compared with: all of a whole one, else those of
+ * its parent. */
+static int note_part(struct page_read *pr, const struct held *of, unsigned long from, unsigned long to)
 {
-	unsigned long from, to = e->start, run = e->start, ran = e->start, size = e->end - e->start;
-	void *at, *place;
+	struct held_part *last = parts_n ? &parts[parts_n - 1] : NULL;
+
+	if (pr->parent && !pagemap_in_parent(pr->pe))
+		return 0;
+	if (last && last->pid == of->pid && last->end == from) {
+		last->end = to;
+		return 0;
+	}
+	if (parts_n == parts_room) {
+		parts_room = parts_room * 2 + 64;
+		last = xrealloc(parts, parts_room * sizeof(*parts));
+		if (!last)
+			return -1;
+		parts = last;
+	}
+	parts[parts_n++] = (struct held_part){ of->pid, from, to, of->at + from - of->start };
+	return 0;
+}
+
+/* Holds one mapping if its place is free here. */
+static int hold_one(struct page_read *pr, pid_t pid, VmaEntry *e)
+{
+	unsigned long from, to = e->start, run = e->start, ran = e->start, size = e->end - e->start, at;
+	struct held *new = &held[held_n];
+	void *place, *aside;
 
 	place = mmap((void *)e->start, size, e->prot | PROT_WRITE, e->flags | MAP_FIXED_NOREPLACE, -1, 0);
-	if (place != (void *)e->start) {
-		if (place != MAP_FAILED)
-			munmap(place, size);
-		return false;
-	}
+	if (place != (void *)e->start)
+		return place != MAP_FAILED && munmap(place, size) ? -1 : 0;
+	aside = mmap((void *)ASIDE, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (aside == MAP_FAILED)
+		return -1;
+	at = ((unsigned long)aside & ~(HUGE_PAGE - 1)) + e->start % HUGE_PAGE;
+	if (at < (unsigned long)aside)
+		at += HUGE_PAGE;
+	*new = (struct held){ pid, e->start, e->end, at };
 	pr->reset(pr);
 	while (next_part(pr, e->end, &from, &to)) {
 		if (from != ran) {
@@ -159,24 +191,12 @@ static bool hold_one(struct page_read *pr, pid_t pid, VmaEntry *e)
 	pr->reset(pr);
 	to = e->start;
 	while (next_part(pr, e->end, &from, &to))
-		if (pr->read_pages(pr, from, (to - from) / PAGE_SIZE, (void *)from, 0) < 0)
-			goto fail;
-	at = mmap((void *)ASIDE, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (at == MAP_FAILED)
-		goto fail;
-	held[held_n].at = ((unsigned long)at & ~(HUGE_PAGE - 1)) + e->start % HUGE_PAGE;
-	if (held[held_n].at < (unsigned long)at)
-		held[held_n].at += HUGE_PAGE;
-	if (mremap(place, size, size, MREMAP_FIXED | MREMAP_MAYMOVE, (void *)held[held_n].at) == MAP_FAILED)
-		goto fail;
-	held[held_n].pid = pid;
-	held[held_n].start = e->start;
-	held[held_n].end = e->end;
+		if (pr->read_pages(pr, from, (to - from) / PAGE_SIZE, (void *)from, 0) < 0 || note_part(pr, new, from, to))
+			return -1;
+	if (mremap(place, size, size, MREMAP_FIXED | MREMAP_MAYMOVE, (void *)at) == MAP_FAILED)
+		return -1;
 	held_n++;
-	return true;
-fail:
-	munmap(place, size);
-	return false;
+	return 0;
 }
 
 static int hold_pages_of(pid_t pid)
@@ -196,11 +216,10 @@ static int hold_pages_of(pid_t pid)
 	ret = open_page_read(pid, &pr, PR_TASK);
 	if (ret <= 0)
 		goto free;
-	for (i = 0; i < mm->n_vmas; i++)
+	for (i = 0, ret = 0; i < mm->n_vmas && !ret; i++)
 		if (can_be_held(mm->vmas[i]) && size_below(&pr, mm->vmas[i]->start, mm->vmas[i]->end) >= LEAST_HELD)
-			hold_one(&pr, pid, mm->vmas[i]);
+			ret = hold_one(&pr, pid, mm->vmas[i]);
 	pr.close(&pr);
-	ret = 0;
 free:
 	mm_entry__free_unpacked(mm, NULL);
 	return ret;
@@ -293,12 +312,13 @@ int serve(int sk)
 	n = receive(sk, told, sizeof(told), sent, &got);
 	if (n != 1 || hold_pages(sent[0]))
 		return 1;
-	for (i = 0; i < held_n; i++) {
-		n = snprintf(told, sizeof(told), "%d %lx %lx %lx", held[i].pid, held[i].start, held[i].end, held[i].at);
-		if (send(sk, told, n, 0) != n)
+	for (i = 0; i < parts_n; i += n) {
+		n = min(parts_n - i, PARTS_AT_ONCE);
+		if (send(sk, parts + i, n * sizeof(*parts), 0) < 0)
 			return 1;
 	}
-	if (send(sk, "ready", 5, 0) != 5)
+	n = snprintf(told, sizeof(told), "holds %d", held_n);
+	if (send(sk, told, n, 0) != n)
 		return 1;
 	while ((n = receive(sk, &request, sizeof(request), sent, &got)) >= 0) {
 		if (n < SENT_GROUPS + request.users || got != sizeof(request))

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What native/launch asks of a holder (held.c): a CRIU for one restore. The request is one message, with descriptors. */
+/* What a holder (held.c) tells, and what native/launch asks of it: a CRIU for one restore. The request is one message,
+ * with descriptors. */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
+
+/* What a holder tells of itself: pages of a process, in the numbers of its sandbox, that it has at another address, and
+ * that are also in the dump with which later ones are compared (pages.c). */
+struct held_part {
+    uint64_t pid, start, end, at;
+};
 
 struct restore_request {
     pid_t group; /* the process group that it joins */

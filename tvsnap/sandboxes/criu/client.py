@@ -144,6 +144,19 @@ class _End:
         return f"CRIU: {self.errors or 'it ended without an answer'}"
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A process that holds memory which dumped processes may share; see `native/criu/held.c`.
+
+    Attributes:
+        pid: its process id, as the host sees it.
+        parts: descriptor of a file that says what it holds; at least 200.
+    """
+
+    pid: int
+    parts: int
+
+
 class ProcessesDisturbed(InfrastructureError):
     """A dump failed in a way that may have changed the processes, so they must not go on."""
 
@@ -181,6 +194,7 @@ class Criu:
         on_frozen: Callable[[], None],
         *,
         without_watches: bool = False,
+        held: Held | None = None,
     ) -> None:
         """Dumps the process tree below `pid` to a directory; the tree goes on afterwards.
 
@@ -193,6 +207,7 @@ class Criu:
             on_start: called just before the tree is stopped; if it raises, nothing is done to the tree.
             on_frozen: called while the tree is frozen and its memory has been written; what it raises fails the dump.
             without_watches: dump inotify instances without their watches; needs "watches" in `additions`.
+            held: what holds pages that are in the dump which this one is compared with.
 
         Raises:
             NotCheckpointable: CRIU's reason is known to be a property of the processes.
@@ -224,7 +239,9 @@ class Criu:
         environment = {"CRIU_LIBS_DIR": str(native.CRIU_PLUGIN.parent)}
         if without_watches:
             environment["TVSNAP_WATCHES"] = "noted"
-        end = self._request(_DUMP, options, enter, notified, environment)
+        if held:
+            environment |= {"TVSNAP_PARTS_FD": str(held.parts), "TVSNAP_HOLDER_PID": str(held.pid)}
+        end = self._request(_DUMP, options, enter, notified, environment, [held.parts] if held else [])
         if failures and not stopped:
             raise failures[0]
         if not end.success:

@@ -110,7 +110,7 @@ class LocalBackend:
             snapshots=self._snapshots,
         )
         self._holders = Holders(owner, self._cgroups, self._criu, self._snapshots) if self._criu else None
-        self._taker = Taker(self._storage, self._snapshots, self._criu)
+        self._taker = Taker(self._storage, self._snapshots, self._criu, self._holders)
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._staged: WeakSet[LocalStaged] = WeakSet()
         self._trees: dict[str, observing.ImageTree] = {}

@@ -8,6 +8,7 @@ there is no room for another, when its snapshot is deleted, and with this proces
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import queue
@@ -22,9 +23,10 @@ from typing import TypeVar
 
 from tvsnap.host import native
 from tvsnap.host.attempts import AttemptFailed
+from tvsnap.host.libc import closing
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.limits import Limits
-from tvsnap.sandboxes.criu.client import Criu
+from tvsnap.sandboxes.criu.client import Criu, Held
 from tvsnap.sandboxes.local.cgroups import Cgroup, CgroupTree
 from tvsnap.sandboxes.local.snapshot_store import Snapshots
 
@@ -41,7 +43,11 @@ _BESIDE = 256 << 20
 _HELD_WITHIN = 120.0
 """Seconds in which a holder must have read everything."""
 _ENDED_WITHIN = 5.0
-_LONGEST = 256
+_LONGEST = 8192
+"""Bytes of the longest message of a holder."""
+_READY = b"holds "
+_HIGH = 200
+"""The least descriptor that the launcher leaves as it is."""
 
 
 class _NotHeld(Exception):
@@ -57,6 +63,7 @@ class _Holder:
         process: it.
         cgroup: its control groups.
         channel: what it is asked by.
+        parts: a file of `struct held_part`, see `native/criu/held.h`.
         users: how many forks are being made with it.
         dropped: whether it is to end once nobody uses it.
     """
@@ -65,6 +72,7 @@ class _Holder:
     process: subprocess.Popen[bytes]
     cgroup: Cgroup
     channel: socket.socket
+    parts: int
     users: int = 0
     dropped: bool = False
 
@@ -111,9 +119,23 @@ class Holders:
             self._refuse(snapshot)
             raise
         finally:
-            with self._lock:
-                holder.users -= 1
-                self._end_if_dropped(holder)
+            self._give_back(holder)
+
+    @contextlib.contextmanager
+    def holding(self, snapshot: str) -> Iterator[Held | None]:
+        """Yields what holds the memory of a snapshot, which a dump can look at; None if nothing does."""
+        with self._lock:
+            future = self._holders.get(snapshot)
+            holder = future.result() if future is not None and _is_held(future) else None
+            if holder is not None:
+                holder.users += 1
+        if holder is None:
+            yield None
+            return
+        try:
+            yield Held(holder.process.pid, holder.parts)
+        finally:
+            self._give_back(holder)
 
     def drop(self, snapshot: str) -> None:
         """Ends the holder of a snapshot, if there is one, as soon as no fork is being made with it."""
@@ -157,11 +179,15 @@ class Holders:
                 raise _NotHeld
             holder.users += 1
         if holder.process.poll() is not None:
-            with self._lock:
-                holder.users -= 1
-                self._drop(snapshot)
+            self._give_back(holder)
+            self._refuse(snapshot)
             raise _NotHeld
         return holder
+
+    def _give_back(self, holder: _Holder) -> None:
+        with self._lock:
+            holder.users -= 1
+            self._end_if_dropped(holder)
 
     def _make_room(self, size: int) -> None:
         """Ends the least recently used holders that there is no room for beside another of a size."""
@@ -182,7 +208,7 @@ class Holders:
         try:
             with theirs:
                 process = self._on_thread(lambda: self._start(cgroup, theirs))
-            holder = _Holder(size, process, cgroup, ours)
+            holder = _Holder(size, process, cgroup, ours, _empty_file())
         except BaseException:
             ours.close()
             cgroup.destroy()
@@ -191,12 +217,11 @@ class Holders:
             ours.settimeout(_HELD_WITHIN)
             with self._snapshots.processes(snapshot) as images:
                 socket.send_fds(ours, [b"hold"], [images])
-            mappings = 0
-            while (said := ours.recv(_LONGEST)) != b"ready":
+            while not (said := ours.recv(_LONGEST)).startswith(_READY):
                 if not said:
                     raise _NotHeld("the holder has ended")
-                mappings += 1
-            if not mappings:
+                os.write(holder.parts, said)
+            if not int(said.removeprefix(_READY)):
                 raise _NotHeld("no mapping can be shared")
             ours.settimeout(None)
             return holder
@@ -233,6 +258,7 @@ class Holders:
     def _end(self, holder: _Holder) -> None:
         """Has a holder end, which it does when nobody can ask it any more."""
         holder.channel.close()
+        os.close(holder.parts)
         self._jobs.put(lambda: _end(holder))
 
     # -- the thread with which all of them end ----------------------------------------------------------------------
@@ -260,6 +286,11 @@ class Holders:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+
+
+def _empty_file() -> int:
+    with closing(os.memfd_create("parts")) as low:
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
 
 
 def _is_held(future: Future[_Holder]) -> bool:

@@ -312,6 +312,14 @@ class Snapshots:
         known = self._sound.get(snapshot)
         return pages.size(known.stamps) if known else 0
 
+    def lent_by_both(self, one: str, other: str) -> bool:
+        """Whether `lend` links the same pages of an earlier dump, if any, for two verified snapshots."""
+        lent = [
+            {known.stamps[path][0] for path in pages.to_lend(known.stamps).values()} if known else set()
+            for known in map(self._sound.get, (one, other))
+        ]
+        return bool(lent[0]) and lent[0] == lent[1]
+
     def changes(self, snapshot: str) -> int:
         """Returns how many calls had changed the state of a snapshot's sandbox; the snapshot was verified before."""
         known = self._sound.get(snapshot)
