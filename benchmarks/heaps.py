@@ -5,6 +5,7 @@ Each page of the heap holds its number. A fork counts once its process has read 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import time
@@ -93,15 +94,31 @@ class _Heap:
         written = self._checkpoint("checkpoint of a fork, 1 % written", fork)
         self._space.backend.delete_snapshot(written.id)
         fork.close()
+        for words, held in ((" that share memory", True), (" with memory of their own", False)):
+            with self._held(held):
+                self._many(words)
+
+    def _many(self, words: str) -> None:
+        """Makes several forks at once; `words` say of which kind."""
         self._space.settle()
         before = self._memory()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             forks = self._timed(
-                f"{AT_ONCE} forks at once", lambda: list(threads.map(lambda _: self._fork(), range(AT_ONCE)))
+                f"{AT_ONCE} forks{words}", lambda: list(threads.map(lambda _: self._fork(), range(AT_ONCE)))
             )
-            self._note(f"memory that {AT_ONCE} forks add", self._memory() - before)
+            self._note(f"memory that {AT_ONCE} forks{words} add", self._memory() - before)
             list(threads.map(lambda fork: fork.close(), forks))
         self._space.settle()
+
+    @contextlib.contextmanager
+    def _held(self, held: bool) -> Iterator[None]:
+        """A block in which forks share the memory of large heaps, or do not."""
+        backend = self._space.backend
+        holders, backend._holders = backend._holders, backend._holders if held else None
+        try:
+            yield
+        finally:
+            backend._holders = holders
 
     def figures(self) -> Iterator[Figure]:
         """Yields what was measured."""

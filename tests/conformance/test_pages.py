@@ -9,7 +9,9 @@ import pytest
 from tests.conformance.heap import MIB, do, start_holder
 from tests.conformance.helpers import Lab
 from tvsnap.model.errors import SnapshotUnusable
+from tvsnap.sandboxes import sealing
 from tvsnap.sandboxes.criu import binary, pages
+from tvsnap.sandboxes.local import snapshot_store
 from tvsnap.sandboxes.local.backend import LocalBackend
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -139,3 +141,30 @@ def test_damage_to_lent_pages_is_noticed(local_lab: Lab, local: LocalBackend, ho
     for snapshot in (first, second):
         with pytest.raises(SnapshotUnusable, match="damaged"):
             local_lab.fork(snapshot)
+
+
+def test_pages_are_not_read_again_because_others_lose_them(
+    local_lab: Lab, local: LocalBackend, holder: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots stay verified when one that has the same pages is taken, or deleted; unless they change meanwhile."""
+    first, second, third = (local_lab.checkpoint(holder) for _ in range(3))
+    read: list[str] = []
+
+    def note(name: str, directory: int | None = None) -> tuple[int, int]:
+        read.append(name)
+        return sealing.checksum(name, directory)
+
+    monkeypatch.setattr(snapshot_store, "checksum", note)
+    local.delete_snapshot(second.id)
+    for snapshot in (first, third):
+        assert local._snapshots.check(snapshot.id)
+    assert not read
+    images = local._snapshots.path / first.id / "criu"
+    largest = max(images.glob("pages-*.img"), key=lambda file: file.stat().st_size)
+    about = largest.stat()
+    with open(largest, "r+b") as file:
+        file.write(b"otherwise")
+    os.utime(largest, ns=(about.st_atime_ns, about.st_mtime_ns))
+    local.delete_snapshot(third.id)
+    with pytest.raises(SnapshotUnusable, match="damaged"):
+        local._snapshots.check(first.id)

@@ -24,6 +24,7 @@ from typing import TypeVar
 from tvsnap.host import native
 from tvsnap.host.attempts import AttemptFailed
 from tvsnap.host.libc import closing
+from tvsnap.host.memory import available
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.criu.client import Criu, Held
@@ -37,7 +38,7 @@ ADDITION = "held"
 WORTH_HOLDING = 16 << 20
 """Bytes of pages from which on a snapshot's memory is held."""
 _PART = 0.25
-"""Of this machine's memory: what all holders may hold together."""
+"""Of this machine's memory: what all holders may hold together; and of what is available: what another one may."""
 _BESIDE = 256 << 20
 """Bytes of memory that a holder may need besides: for CRIU, and for its images in the page cache."""
 _HELD_WITHIN = 120.0
@@ -102,12 +103,16 @@ class Holders:
         self._jobs: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    @contextlib.contextmanager
-    def lent(self, snapshot: str) -> Iterator[int | None]:
+    def lent(self, snapshot: str) -> contextlib.AbstractContextManager[int | None]:
         """Yields the descriptor by which a holder of a verified snapshot is asked; None if its memory is not held.
 
         If the block fails, the snapshot's memory is not held any more, and the next attempt goes without.
         """
+        worth = self._works and self._snapshots.pages(snapshot) >= WORTH_HOLDING
+        return self._lent(snapshot) if worth else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _lent(self, snapshot: str) -> Iterator[int | None]:
         try:
             holder = self._take(snapshot)
         except _NotHeld:
@@ -159,23 +164,29 @@ class Holders:
         """Returns the holder of a snapshot, which is made now if there is none, for one more user."""
         size = self._snapshots.pages(snapshot)
         with self._lock:
-            if not self._works or size < WORTH_HOLDING or size > self._most or snapshot in self._unfit:
+            if size > self._most or snapshot in self._unfit:
                 raise _NotHeld
             future = self._holders.get(snapshot)
             mine = future is None
             if future is None:
+                if size > _PART * available():
+                    raise _NotHeld
                 future = self._holders[snapshot] = Future()
             self._holders.move_to_end(snapshot)
         if mine:
             self._make_room(size)
             try:
                 future.set_result(self._started(snapshot, size))
-            except (OSError, InfrastructureError, _NotHeld) as error:
+            except BaseException as error:
                 self._refuse(snapshot)
                 future.set_exception(_NotHeld(str(error)))
+                if not isinstance(error, (OSError, InfrastructureError, _NotHeld)):
+                    raise
         holder = future.result()
         with self._lock:
-            if holder.dropped:
+            if mine and self._holders.get(snapshot) is not future:  # its snapshot was deleted meanwhile
+                holder.dropped = True
+            elif holder.dropped:
                 raise _NotHeld
             holder.users += 1
         if holder.process.poll() is not None:
