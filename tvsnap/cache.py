@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -233,6 +233,7 @@ class Cache:
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
+        self._forkers = ThreadPoolExecutor(_FORKS_AT_ONCE, thread_name_prefix="tvsnap-fork")
         self._companions = Companions(self.graph, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
@@ -563,8 +564,13 @@ class Cache:
             # What it takes to keep a state is done once, for the first one.
             kept = self.use_cache and self._acquirer.is_sure(state)
             sandboxes = [make(0)] if n == 1 or not kept else []
-            with ThreadPoolExecutor(_FORKS_AT_ONCE, thread_name_prefix="tvsnap-fork") as threads:
-                sandboxes += threads.map(make, range(n - len(sandboxes)))
+            others = [self._forkers.submit(make, number) for number in range(len(sandboxes), n)]
+            try:
+                sandboxes += [other.result() for other in others]
+            finally:
+                for other in others:
+                    other.cancel()
+                wait(others)
             return Forks(sandboxes, undo.pop_all().close)
 
     def reexecute(self, edge: Edge) -> Remade:
@@ -677,6 +683,7 @@ class Cache:
                 ends.callback(rollout.close)
             ends.callback(self.pool.close)  # calls still under way end here
             ends.callback(self._workers.shutdown)
+            ends.callback(self._forkers.shutdown)
             for rollout in rollouts:
                 ends.callback(rollout.close_if_idle)
             ends.callback(self._preforker.close)
