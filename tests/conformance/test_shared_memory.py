@@ -13,6 +13,7 @@ import pytest
 
 from tests.conformance.heap import MIB, do, start_holder
 from tests.conformance.helpers import Lab, eventually, sh
+from tests.conformance.targets import make_local
 from tests.faults.dying import REPOSITORY
 from tvsnap.images import Image
 from tvsnap.model.observations import SnapshotInfo
@@ -247,6 +248,12 @@ time.sleep(1000)
     holder, *restored = pids
     assert len(restored) > 2
     eventually(lambda: not lives(holder))
+    backend = make_local(tvsnap_home)  # it ends the sandboxes that were left
+    try:
+        assert backend.reap().sandboxes >= 3
+        eventually(lambda: not any(map(lives, restored)))
+    finally:
+        backend.close()
 
 
 MANY = (
