@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import beside, calls, engines, footprint, forks, hits, machine, observations, passes, sql, starts
+from benchmarks import beside, calls, engines, footprint, forks, heaps, hits, machine, observations, passes, sql, starts
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.model.errors import TvsnapError
@@ -22,6 +22,7 @@ from tvsnap.model.errors import TvsnapError
 GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "starts": starts.run,
     "forks": forks.run,
+    "heaps": heaps.run,
     "footprint": footprint.run,
     "calls": calls.run,
     "observations": observations.run,

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.figures import Figure, figure
 from benchmarks.raw_criu import RawCriu
-from benchmarks.workspace import Workspace
+from benchmarks.workspace import IMAGE, Workspace
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
 CHECKPOINTS = 60
@@ -17,6 +17,7 @@ FORKS = 80
 ROUNDS = 6
 FORKS_A_ROUND = 40
 DEPTH = 20
+TOGETHER = 10
 JOBS = "for i in 1 2 3; do (while :; do sleep 0.5; done) & done"
 
 
@@ -24,6 +25,7 @@ def run(space: Workspace) -> Iterator[Figure]:
     """Measures all of it."""
     yield from _shell(space)
     yield from _rates(space)
+    yield from _together(space)
     yield from _busier(space)
     yield from _chain(space)
 
@@ -91,6 +93,31 @@ def _rates(space: Workspace) -> Iterator[Figure]:
             closed.append(FORKS_A_ROUND / (time.perf_counter() - began))
     yield figure("forks_per_second", "forks to first output, all processors", kept, "1/s", at_least=60)
     yield figure("forks_closed_per_second", "the same, closing each at once", closed, "1/s")
+
+
+def _together(space: Workspace) -> Iterator[Figure]:
+    """Ten forks of a state of the graph in one call, turn by turn with ten threads that ask for one each."""
+    space.tell("ten forks in one call")
+    together: list[float] = []
+    apart: list[float] = []
+    with space.cache("eager") as cache, ThreadPoolExecutor(TOGETHER) as threads:
+        with cache.rollout(IMAGE) as rollout:
+            rollout.call("bash", {"command": "n=1"}, timeout=10)
+            state = rollout.state
+        for _ in range(space.samples(ROUNDS * 2)):
+            space.settle()
+            began = time.perf_counter()
+            forks = cache.fork(state, TOGETHER)
+            together.append(time.perf_counter() - began)
+            forks.close()
+            space.settle()
+            began = time.perf_counter()
+            ones = list(threads.map(lambda _: cache.fork(state), range(TOGETHER)))
+            apart.append(time.perf_counter() - began)
+            for one in ones:
+                one.close()
+    yield figure("forks_apart", f"{TOGETHER} forks of a state, by as many threads", apart, "ms")
+    yield figure("forks_together", f"the same in one call, fork(state, {TOGETHER})", together, "ms")
 
 
 def _busier(space: Workspace) -> Iterator[Figure]:

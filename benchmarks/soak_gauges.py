@@ -18,7 +18,7 @@ from tvsnap import Cache
 from tvsnap.host.database import Database
 from tvsnap.sandboxes.local.backend import LocalBackend
 
-POOLED = ("tvsnap-work", "tvsnap-pool", "tvsnap-evict", "tvsnap-companion", "soak")
+POOLED = ("tvsnap-work", "tvsnap-pool", "tvsnap-evict", "tvsnap-companion", "tvsnap-fork", "soak")
 """Made when they are needed, up to a fixed number."""
 PATIENCE = 60.0  # seconds to wait for what is on its way out
 GIVING_BACK = 300.0

@@ -112,6 +112,24 @@ add_ours() { # DIRECTORY of our sources
         replace criu/mem.c 'page_in_parent(page_info.softdirty)' 'is_same_page(pmc, vaddr)' &&
         replace criu/mem.c '^out_xfer:$' '&\n\tend_comparing();' || return
     cat "$1/pages.c" >>criu/mem.c
+    printf '%s\n' 'extern int serve(int);' >>criu/include/cr-service.h
+    replace criu/crtools.c 'return cr_service_work(atoi(argv\[optind + 1\]));' 'return serve(atoi(argv[optind + 1]));' &&
+        replace criu/mem.c '^static inline bool vma_force_premap' \
+            'static bool is_held(struct pstree_item *, struct vma_area *);\n\n&' &&
+        replace criu/mem.c '^static int premap_private_vma' \
+            'static int take_held(struct pstree_item *, struct vma_area *, void **);\n\n&' &&
+        replace criu/mem.c '^static int restore_priv_vma_content' \
+            'static unsigned long pages_there(struct pstree_item *, struct vma_area *, unsigned long, unsigned long);\n\n&' &&
+        replace criu/mem.c 'ri->vmas.rst_priv_size += vma_area_len(vma);' \
+            'ri->vmas.rst_priv_size += vma_area_len(vma) + PAGE_SIZE;' &&
+        replace criu/mem.c '^	if (!vma_inherited(vma)) {$' \
+            '\tret = take_held(t, vma, tgt_addr);\n\tif (ret < 0)\n\t\treturn -1;\n\tif (ret) {\n\t\taddr = *tgt_addr;\n\t} else if (!vma_inherited(vma)) {' &&
+        replace criu/mem.c 'if (vma->pvma == NULL && pr->pieok && !vma_force_premap(vma, &vmas->h)) {' \
+            'if (vma->pvma == NULL \&\& pr->pieok \&\& !is_held(t, vma) \&\& !vma_force_premap(vma, \&vmas->h)) {' &&
+        replace criu/mem.c '^			unsigned char buf\[PAGE_SIZE\];$' '&\n\t\t\tunsigned long there;' &&
+        replace criu/mem.c '^			if (!vma_area_is(vma, VMA_PREMMAPED)) {$' \
+            '\t\t\tthere = pages_there(t, vma, va, nr_pages - i);\n\t\t\tif (there) {\n\t\t\t\tbitmap_set(vma->page_bitmap, (va - vma->e->start) \/ PAGE_SIZE, there);\n\t\t\t\tpr->skip_pages(pr, there * PAGE_SIZE);\n\t\t\t\tva += there * PAGE_SIZE;\n\t\t\t\ti += there - 1;\n\t\t\t\tcontinue;\n\t\t\t}\n&' || return
+    cp "$1/held.h" criu/include/ && cat "$1/held.c" >>criu/mem.c
     printf '%s\n' 'struct task_restore_args;' 'extern int prepare_locks(int, struct task_restore_args *);' \
         >>criu/include/file-lock.h
     replace criu/include/restorer.h '^struct task_restore_args {$' \

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -68,6 +68,8 @@ from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
+_FORKS_AT_ONCE = 32
+"""How many of the forks of one request are made side by side: much of the time of each is waiting."""
 _NOTHING_THERE = (
     "no open rollout stands at state {}, and without the cache (use_cache=False) nothing else leads there: ask before "
     "the rollout's next call, and before it is closed"
@@ -231,6 +233,7 @@ class Cache:
         self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
         # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
         self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
+        self._forkers = ThreadPoolExecutor(_FORKS_AT_ONCE, thread_name_prefix="tvsnap-fork")
         self._companions = Companions(self.graph, ahead=prefork != 0)
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
         self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
@@ -551,12 +554,24 @@ class Cache:
             if as_rollouts:
                 rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
                 return Forks(rollouts, undo.pop_all().close)
-            sandboxes = []
-            for _ in range(n):
+
+            def make(_number: int) -> Sandbox:
                 with self._meter.aside():
-                    sandboxes.append(self._made_at(state)[0])
-                undo.callback(self.pool.discard, sandboxes[-1])
-            return Forks([live.sandbox for live in sandboxes], undo.pop_all().close)
+                    live, _ = self._made_at(state)
+                undo.callback(self.pool.discard, live)
+                return live.sandbox
+
+            # What it takes to keep a state is done once, for the first one.
+            kept = self.use_cache and self._acquirer.is_sure(state)
+            sandboxes = [make(0)] if n == 1 or not kept else []
+            others = [self._forkers.submit(make, number) for number in range(len(sandboxes), n)]
+            try:
+                sandboxes += [other.result() for other in others]
+            finally:
+                for other in others:
+                    other.cancel()
+                wait(others)
+            return Forks(sandboxes, undo.pop_all().close)
 
     def reexecute(self, edge: Edge) -> Remade:
         """Makes a recorded call once more, in a sandbox in its state that is ended afterwards. Nothing is recorded.
@@ -668,6 +683,7 @@ class Cache:
                 ends.callback(rollout.close)
             ends.callback(self.pool.close)  # calls still under way end here
             ends.callback(self._workers.shutdown)
+            ends.callback(self._forkers.shutdown)
             for rollout in rollouts:
                 ends.callback(rollout.close_if_idle)
             ends.callback(self._preforker.close)

@@ -7,6 +7,7 @@
  *   tvsnap-launch restore OPTIONS... -- CRIU ARG...   becomes CRIU, in a fresh network namespace, the root mounted
  *   tvsnap-launch dump PID OPTIONS... -- CRIU ARG...  becomes CRIU, in that sandbox's network namespace
  *                                                     (standard input is its RPC socket, and becomes descriptor 3)
+ *   tvsnap-launch hold    OPTIONS... -- CRIU ARG...   becomes a CRIU that holds memory, see ../criu/held.c
  *   tvsnap-launch build   OPTIONS... -- PROGRAM ARG...  runs a program of an image's build, see build.c
  *   tvsnap-launch owners DIR --ids BASE COUNT         tries to show that directory with other owners
  *   tvsnap-launch lacks                               prints resource limits that a sandbox cannot get as intended
@@ -23,6 +24,7 @@
  *           --device NAME    a node of the host's /dev that the sandbox gets, too (repeatable)
  *           --hostname NAME
  *           --no-new-privileges
+ *           --holder FD      restore: instead of becoming CRIU, ask the holder at this socket for one
  *           --directory DIR  where a build's program starts
  *           --parent PID     the process with which a build's program ends
  */
@@ -30,6 +32,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -39,6 +42,7 @@
 #include <sys/mount.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -46,6 +50,7 @@
 
 #include "build.h"
 #include "checks.h"
+#include "criu/held.h"
 #include "mounts.h"
 #include "network.h"
 #include "options.h"
@@ -60,17 +65,20 @@ static const int CRIU_CAPABILITIES[] = {
     CAP_SYS_NICE, CAP_SYS_RESOURCE, CAP_CHECKPOINT_RESTORE,
 };
 
-enum { RPC_FD = 3 };
+enum { RPC_FD = 3, HOLDER_FD = 180 };
+
+/* Where this process, or a CRIU in its place, joins a control group: the file's path. */
+static const char *group_file(int number) {
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/tasks", O.cgroups[number]);
+    if (access(path, W_OK)) snprintf(path, sizeof path, "%s/cgroup.procs", O.cgroups[number]);
+    return path;
+}
 
 /* To move a whole process, the kernel waits until no process forks anywhere, some milliseconds each time; moving
  * only the calling thread, as v1 can by `tasks`, needs no wait, and we have no other thread. */
 static void join_cgroups(void) {
-    char path[4096];
-    for (int i = 0; i < O.cgroup_count; i++) {
-        snprintf(path, sizeof path, "%s/tasks", O.cgroups[i]);
-        if (access(path, W_OK)) snprintf(path, sizeof path, "%s/cgroup.procs", O.cgroups[i]);
-        write_file(path, "0");
-    }
+    for (int i = 0; i < O.cgroup_count; i++) write_file(group_file(i), "0");
 }
 
 /* In the new namespaces: enters the root and becomes the sandbox's PID 1. */
@@ -189,6 +197,47 @@ _Noreturn static void become_criu(void) {
     _exit(1);
 }
 
+/* Asks a holder for a CRIU in the namespaces that were made here, and waits for its end: it belongs to the group of this
+ * process, and ends with it.
+ *
+ * groups: descriptors of the files by which it joins the control groups.
+ * users: the user namespace for it; -1 if there is none. */
+_Noreturn static void ask_holder(const int *groups, int users) {
+    struct restore_request request = {.group = getpid(), .users = users >= 0};
+    int started[2], sent[MOST_SENT], n = SENT_GROUPS;
+    pid_t pid;
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof sent)];
+    } control = {0};
+    check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "death signal");
+    check(setpgid(0, 0) == 0, "process group");
+    check(pipe2(started, O_CLOEXEC) == 0, "pipe");
+    sent[SENT_PLACES] = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    check(sent[SENT_PLACES] >= 0, "a descriptor of this process");
+    sent[SENT_CHANNEL] = 0;
+    sent[SENT_OUTPUT] = 1;
+    sent[SENT_ERRORS] = 2;
+    sent[SENT_STARTED] = started[1];
+    for (int i = 0; i < O.cgroup_count; i++) sent[n++] = groups[i];
+    if (users >= 0) sent[n++] = users;
+    control.header.cmsg_level = SOL_SOCKET;
+    control.header.cmsg_type = SCM_RIGHTS;
+    control.header.cmsg_len = (socklen_t)CMSG_LEN((size_t)n * sizeof *sent);
+    memcpy(CMSG_DATA(&control.header), sent, (size_t)n * sizeof *sent);
+    struct iovec data = {&request, sizeof request};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control};
+    message.msg_controllen = (socklen_t)CMSG_SPACE((size_t)n * sizeof *sent);
+    check(sendmsg(HOLDER_FD, &message, MSG_NOSIGNAL) == sizeof request, "what holds the memory");
+    for (int i = 0; i < n; i++)
+        if (sent[i] != 2) close(sent[i]); /* so that the end of CRIU shows at its socket */
+    check(read(started[0], &pid, sizeof pid) == sizeof pid, "what holds the memory");
+    struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    if (ended.fd >= 0)
+        while (poll(&ended, 1, -1) < 0 && errno == EINTR) continue;
+    exit(0);
+}
+
 /* See native/criu/owners.c. */
 static void tell_criu(const char *name, unsigned long number) {
     char text[32];
@@ -197,13 +246,24 @@ static void tell_criu(const char *name, unsigned long number) {
 }
 
 _Noreturn static void restore(void) {
+    int groups[sizeof O.cgroups / sizeof *O.cgroups];
     become_usual(); /* CRIU sets what differs from this, and its children inherit the rest */
     lift_limits();
-    join_cgroups();
-    check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
+    if (O.holder) {
+        check(dup3(O.holder, HOLDER_FD, O_CLOEXEC) == HOLDER_FD && close(O.holder) == 0, "what holds the memory");
+        for (int i = 0; i < O.cgroup_count; i++)
+            check((groups[i] = open(group_file(i), O_WRONLY | O_CLOEXEC)) >= 0, O.cgroups[i]);
+    } else {
+        join_cgroups();
+        check(unshare(CLONE_NEWCGROUP) == 0, "cgroup namespace"); /* CRIU restores none: its children inherit this */
+    }
     fresh_network();
     own_mounts();
     int users = mount_root();
+    if (O.holder) {
+        leave_host(true);
+        ask_holder(groups, users);
+    }
     if (users >= 0) {
         check(dup2(users, USERS_FD) >= 0, "user namespace");
         tell_criu("TVSNAP_USERS_FD", USERS_FD);
@@ -224,6 +284,17 @@ _Noreturn static void dump(const char *pid) {
     tell_criu("TVSNAP_FIRST_USER", O.id_base);
     tell_criu("TVSNAP_OWNER", owner_of_users(pid));
     leave_host(false);
+    become_criu();
+}
+
+_Noreturn static void hold(void) {
+    become_usual();
+    lift_limits();
+    join_cgroups();
+    own_mounts();
+    make_devices();
+    leave_host(false);
+    check(setenv("TVSNAP_HOLDER", "1", 1) == 0, "TVSNAP_HOLDER");
     become_criu();
 }
 
@@ -285,5 +356,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "start") == 0) return start();
     if (strcmp(argv[1], "build") == 0) return build();
     if (strcmp(argv[1], "restore") == 0) restore();
+    if (strcmp(argv[1], "hold") == 0) hold();
     return 2;
 }

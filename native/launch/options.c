@@ -28,6 +28,7 @@ void parse(int argc, char **argv, int first) {
         else if (strcmp(name, "--hostname") == 0) O.hostname = value;
         else if (strcmp(name, "--directory") == 0) O.directory = value;
         else if (strcmp(name, "--parent") == 0) O.parent = atoi(value);
+        else if (strcmp(name, "--holder") == 0) O.holder = atoi(value);
         else if (strcmp(name, "--own") == 0) O.own_base = strtoul(value, NULL, 10);
         else if (strcmp(name, "--ids") == 0 && i + 2 < argc) {
             O.id_base = strtoul(value, NULL, 10);

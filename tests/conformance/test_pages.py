@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import os
-import shlex
 
 import pytest
 
-from tests.conformance.helpers import Lab, sh
+from tests.conformance.heap import MIB, do, start_holder
+from tests.conformance.helpers import Lab
 from tvsnap.model.errors import SnapshotUnusable
+from tvsnap.sandboxes import sealing
 from tvsnap.sandboxes.criu import binary, pages
+from tvsnap.sandboxes.local import snapshot_store
 from tvsnap.sandboxes.local.backend import LocalBackend
 from tvsnap.sandboxes.protocol import Sandbox
 
-MIB = 1 << 20
 SIZE = 24 * MIB
-HOLDER = """
-import hashlib, mmap, os, random, signal, sys
-data = mmap.mmap(-1, {size}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-data[:] = random.Random(1).randbytes({size})
-orders = os.open("orders", os.O_RDWR)
-open("ready", "w").close()
-while True:
-    for order in os.read(orders, 4096).decode().splitlines():
-        exec(order)
-        with open("answer.new", "w") as answer:
-            answer.write(hashlib.sha256(data).hexdigest() + "\\n")
-        os.rename("answer.new", "answer")
-"""
 
 
 @pytest.fixture
@@ -45,15 +33,8 @@ def local(local_lab: Lab) -> LocalBackend:
 def holder(local_lab: Lab) -> Sandbox:
     """A sandbox with a process that holds random pages and does what it is told through a pipe."""
     sandbox = local_lab.start()
-    sandbox.write_file("holder.py", HOLDER.format(size=SIZE).encode())
-    sh(sandbox, "mkfifo orders; python3 holder.py > log 2>&1 & until [ -e ready ]; do sleep 0.05; done", timeout=120)
+    start_holder(sandbox, SIZE)
     return sandbox
-
-
-def do(sandbox: Sandbox, order: str = "pass") -> str:
-    """Has the process execute a line; returns the digest of its pages afterwards."""
-    told = f"rm -f answer; echo {shlex.quote(order)} > orders; until [ -e answer ]; do sleep 0.02; done; cat answer"
-    return sh(sandbox, told)
 
 
 def sizes(local: LocalBackend, snapshot: str) -> tuple[int, int]:
@@ -160,3 +141,30 @@ def test_damage_to_lent_pages_is_noticed(local_lab: Lab, local: LocalBackend, ho
     for snapshot in (first, second):
         with pytest.raises(SnapshotUnusable, match="damaged"):
             local_lab.fork(snapshot)
+
+
+def test_pages_are_not_read_again_because_others_lose_them(
+    local_lab: Lab, local: LocalBackend, holder: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots stay verified when one that has the same pages is taken, or deleted; unless they change meanwhile."""
+    first, second, third = (local_lab.checkpoint(holder) for _ in range(3))
+    read: list[str] = []
+
+    def note(name: str, directory: int | None = None) -> tuple[int, int]:
+        read.append(name)
+        return sealing.checksum(name, directory)
+
+    monkeypatch.setattr(snapshot_store, "checksum", note)
+    local.delete_snapshot(second.id)
+    for snapshot in (first, third):
+        assert local._snapshots.check(snapshot.id)
+    assert not read
+    images = local._snapshots.path / first.id / "criu"
+    largest = max(images.glob("pages-*.img"), key=lambda file: file.stat().st_size)
+    about = largest.stat()
+    with open(largest, "r+b") as file:
+        file.write(b"otherwise")
+    os.utime(largest, ns=(about.st_atime_ns, about.st_mtime_ns))
+    local.delete_snapshot(third.id)
+    with pytest.raises(SnapshotUnusable, match="damaged"):
+        local._snapshots.check(first.id)

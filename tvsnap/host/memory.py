@@ -1,4 +1,4 @@
-"""Memory of processes: the arenas of the C library, and the proportional share of shared memory."""
+"""Memory of processes: the arenas of the C library, the proportional share of shared memory, and what is left."""
 
 from __future__ import annotations
 
@@ -26,4 +26,10 @@ def proportional(pid: int) -> int:
     Raises OSError if it has ended.
     """
     match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
+
+
+def available() -> int:
+    """Returns how many bytes of memory new programs of this machine can have without others losing any."""
+    match = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

@@ -74,7 +74,7 @@ class Budget:
         snapshots: how many of these snapshots there may be.
         memory: how many bytes of memory the sandboxes of this process may take together (proportional memory, measured
             between calls). Idle sandboxes are closed, and made again when they are needed. One rollout can always go
-            on.
+            on. What is held for forks to share counts by their parts of it, and is a quarter of the machine's at most.
         sandboxes: how many sandboxes may live at once in this process. A call that needs one more waits.
         parked: how many of them may be parked: unused, and kept for rollouts that come to their states. A sandbox in
             which programs run, other than those of a service, is not parked: they would use the processor, and change

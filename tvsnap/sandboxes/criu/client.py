@@ -144,6 +144,19 @@ class _End:
         return f"CRIU: {self.errors or 'it ended without an answer'}"
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A process that holds memory which dumped processes may share; see `native/criu/held.c`.
+
+    Attributes:
+        pid: its process id, as the host sees it.
+        parts: descriptor of a file that says what it holds; at least 200.
+    """
+
+    pid: int
+    parts: int
+
+
 class ProcessesDisturbed(InfrastructureError):
     """A dump failed in a way that may have changed the processes, so they must not go on."""
 
@@ -181,6 +194,7 @@ class Criu:
         on_frozen: Callable[[], None],
         *,
         without_watches: bool = False,
+        held: Held | None = None,
     ) -> None:
         """Dumps the process tree below `pid` to a directory; the tree goes on afterwards.
 
@@ -193,6 +207,7 @@ class Criu:
             on_start: called just before the tree is stopped; if it raises, nothing is done to the tree.
             on_frozen: called while the tree is frozen and its memory has been written; what it raises fails the dump.
             without_watches: dump inotify instances without their watches; needs "watches" in `additions`.
+            held: what holds pages that are in the dump which this one is compared with.
 
         Raises:
             NotCheckpointable: CRIU's reason is known to be a property of the processes.
@@ -224,7 +239,9 @@ class Criu:
         environment = {"CRIU_LIBS_DIR": str(native.CRIU_PLUGIN.parent)}
         if without_watches:
             environment["TVSNAP_WATCHES"] = "noted"
-        end = self._request(_DUMP, options, enter, notified, environment)
+        if held:
+            environment |= {"TVSNAP_PARTS_FD": str(held.parts), "TVSNAP_HOLDER_PID": str(held.pid)}
+        end = self._request(_DUMP, options, enter, notified, environment, [held.parts] if held else [])
         if failures and not stopped:
             raise failures[0]
         if not end.success:
@@ -246,6 +263,7 @@ class Criu:
         external: Sequence[str],
         enter: Sequence[str],
         before_it_runs: Callable[[int], None] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> int:
         """Restores a dumped tree as a child of this process and returns the process id of the tree's root.
 
@@ -256,6 +274,7 @@ class Criu:
             enter: a command line that prepares namespaces and mounts and executes CRIU, as for `dump`.
             before_it_runs: called with the process id of the tree's root when everything is restored and nothing has
                 run yet; an exception of it is passed on, and the caller then has to end the tree, which runs.
+            descriptors: what `enter` names by number.
         """
         options = self._options(images, external)
         options.root = str(root)
@@ -274,7 +293,7 @@ class Criu:
                 failures.append(error)
             return not failures
 
-        end = self._request(_RESTORE, options, enter, notified)
+        end = self._request(_RESTORE, options, enter, notified, descriptors=descriptors)
         if failures:
             raise failures[0]
         if not end.success:
@@ -302,6 +321,7 @@ class Criu:
         enter: Sequence[str],
         notified: Callable[[str, int], bool],
         environment: Mapping[str, str] = {},
+        descriptors: Sequence[int] = (),
     ) -> _End:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Files and no pipes: processes that a killed CRIU leaves half restored would hold pipes open.
@@ -313,6 +333,7 @@ class Criu:
                     stdout=log,
                     stderr=errors,
                     env={**os.environ, **environment},
+                    pass_fds=descriptors,
                 )
             try:
                 ended = os.pidfd_open(process.pid)

@@ -48,6 +48,16 @@ def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
     return found[""] if sizes[""] >= WORTH_COMPARING else {}
 
 
+def size(stamps: Mapping[str, Stamp]) -> int:
+    """Returns how many bytes of pages a snapshot has, those that are linked included.
+
+    Args:
+        stamps: the snapshot's files, by path in the snapshot.
+    """
+    images = ((_IMAGE.fullmatch(path), stamp) for path, stamp in stamps.items())
+    return sum(stamp[1] for image, stamp in images if image and image["pages"])
+
+
 def too_large_to_compress(images: Path) -> list[Path]:
     """Returns the files with pages in a new dump, if there are so many pages that compressing them is too dear.
 

@@ -39,6 +39,7 @@ from tvsnap.sandboxes.fixed import StoppedClock
 from tvsnap.sandboxes.kernel import inheritance
 from tvsnap.sandboxes.local import guest_layer, portability
 from tvsnap.sandboxes.local.cgroups import CgroupTree
+from tvsnap.sandboxes.local.holders import Holders
 from tvsnap.sandboxes.local.id_ranges import IdRanges
 from tvsnap.sandboxes.local.places import Places
 from tvsnap.sandboxes.local.pool import Pool, Resources
@@ -108,7 +109,8 @@ class LocalBackend:
             guest_layer=self._guest_layer,
             snapshots=self._snapshots,
         )
-        self._taker = Taker(self._storage, self._snapshots, self._criu)
+        self._holders = Holders(owner, self._cgroups, self._criu, self._snapshots) if self._criu else None
+        self._taker = Taker(self._storage, self._snapshots, self._criu, self._holders)
         self._sandboxes: dict[str, LocalSandbox] = {}
         self._staged: WeakSet[LocalStaged] = WeakSet()
         self._trees: dict[str, observing.ImageTree] = {}
@@ -226,6 +228,7 @@ class LocalBackend:
         with (
             self._pool.set_aside(image, limits, self._snapshots.files(snapshot)) as resources,
             self._snapshots.processes(snapshot) as images,
+            self._lent(snapshot) as holder,
         ):
 
             def bring_back(init: int) -> None:
@@ -239,14 +242,20 @@ class LocalBackend:
                     clocks.append(noted.clock.go_on())
                     fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
+            asked = [] if holder is None else ["--holder", str(holder)]
             init = self._criu.restore(
                 images,
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
-                [str(native.LAUNCH), "restore", *self._criu.directories, *self._pool.options(resources), "--"],
+                [str(native.LAUNCH), "restore", *self._criu.directories, *self._pool.options(resources), *asked, "--"],
                 bring_back if noted.repairs or noted.clock or image.network.attached or not gate.is_open else None,
+                [] if holder is None else [holder],
             )
             return self._adopt(resources, init, *forks, clock=clocks[0] if clocks else None)
+
+    def _lent(self, snapshot: str) -> contextlib.AbstractContextManager[int | None]:
+        """See `Holders.lent`."""
+        return self._holders.lent(snapshot) if self._holders else contextlib.nullcontext()
 
     def _adopt(
         self,
@@ -322,6 +331,8 @@ class LocalBackend:
         return self._snapshots.adopt(said, fill)
 
     def delete_snapshot(self, snapshot: str) -> None:
+        if self._holders:
+            self._holders.drop(snapshot)
         self._snapshots.delete(snapshot)
         self._files.drop(snapshot)
 
@@ -369,6 +380,8 @@ class LocalBackend:
             fork.close()
         for sandbox in sandboxes:
             sandbox.close()
+        if self._holders:
+            self._holders.close()
         self.gateway.close()
         self._cgroups.remove_owner(self._owner)
         if self._ranges:

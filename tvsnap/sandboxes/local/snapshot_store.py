@@ -70,6 +70,7 @@ class _Sound:
         seal: the seal of its writable layer.
         changes: how many calls had changed the state of its sandbox.
         noted: what it holds besides files and processes.
+        pages: how many bytes of pages of memory it has.
     """
 
     processes: bool
@@ -77,6 +78,7 @@ class _Sound:
     seal: int
     changes: int
     noted: Noted
+    pages: int
 
 
 class Snapshots:
@@ -206,7 +208,7 @@ class Snapshots:
             with paths.directory(unfinished) as directory:
                 stamps = {name: stamp(name, directory) for name in (*checksums, *_ALWAYS)}
             unfinished.rename(self.path / id)
-            self._remember(id, _Sound(captures.processes, stamps, sealed, changes, noted))
+            self._remember(id, _Sound(captures.processes, stamps, sealed, changes, noted, pages.size(stamps)))
             return info
 
         try:
@@ -263,7 +265,8 @@ class Snapshots:
                     raise SnapshotUnusable(f"snapshot {snapshot} is damaged: {name} is not what was written")
             self._check_layer(snapshot, manifest["seal"], seen_before=False)
             noted = Noted.from_json(manifest)
-            sound = _Sound(manifest["captures"]["processes"], stamps, manifest["seal"], int(manifest["changes"]), noted)
+            processes, changes = manifest["captures"]["processes"], int(manifest["changes"])
+            sound = _Sound(processes, stamps, manifest["seal"], changes, noted, pages.size(stamps))
         self._remember(snapshot, sound)
         return sound.processes
 
@@ -307,6 +310,19 @@ class Snapshots:
             known = self._sound[snapshot]
         return known.noted
 
+    def pages(self, snapshot: str) -> int:
+        """Returns how many bytes of pages of memory a verified snapshot has; 0 if that is not remembered."""
+        known = self._sound.get(snapshot)
+        return known.pages if known else 0
+
+    def lent_by_both(self, one: str, other: str) -> bool:
+        """Whether `lend` links the same pages of an earlier dump, if any, for two verified snapshots."""
+        lent = [
+            {known.stamps[path][0] for path in pages.to_lend(known.stamps).values()} if known else set()
+            for known in map(self._sound.get, (one, other))
+        ]
+        return bool(lent[0]) and lent[0] == lent[1]
+
     def changes(self, snapshot: str) -> int:
         """Returns how many calls had changed the state of a snapshot's sandbox; the snapshot was verified before."""
         known = self._sound.get(snapshot)
@@ -333,12 +349,42 @@ class Snapshots:
     def delete(self, snapshot: str) -> None:
         """Deletes a snapshot, its manifest first, so that a partly deleted one is no snapshot."""
         directory = self.path / snapshot
-        self._sound.pop(snapshot, None)
+        known = self._sound.pop(snapshot, None)
+        shared = self._shared(directory, known) if known else []
         self._distrusted.discard(snapshot)
         if not directory.is_symlink():
             with contextlib.suppress(OSError):
                 os.unlink(directory / _MANIFEST)
         self._remove(directory)
+        for stamps, name, path in shared:  # they have a name less, and change times that tell nothing else
+            with contextlib.suppress(OSError):
+                stamps[name] = stamp(path)
+
+    def _shared(self, directory: Path, known: _Sound) -> list[tuple[dict[str, Stamp], str, Path]]:
+        """Returns the files of a snapshot that other verified ones have, too, if they are as they were then.
+
+        Args:
+            directory: the snapshot's.
+            known: what is known of it.
+
+        Returns:
+            The other's stamps, the name of a file in them, and its path.
+        """
+        found = []
+        with contextlib.suppress(OSError):
+            linked = {
+                known.stamps[name][0] for name in known.stamps if name not in _ALWAYS and stamp(directory / name)[4] > 1
+            }
+            for id, other in list(self._sound.items()) if linked else ():
+                for name, before in other.stamps.items():
+                    path = self.path / id / name
+                    if before[0] not in linked:
+                        continue
+                    if is_of_same(before, stamp(path)):
+                        found.append((other.stamps, name, path))
+                    else:
+                        self._sound.pop(id, None)  # to be verified again, whatever its number of names tells later
+        return found
 
     def sweep(self, is_left: Callable[[str], bool]) -> tuple[int, int]:
         """Removes incomplete snapshots, and temporary directories for which `is_left`; returns how many of each.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.sandboxes.criu import cut_short, fidelity, pages
-from tvsnap.sandboxes.criu.client import Criu
+from tvsnap.sandboxes.criu.client import Criu, Held
 from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.kernel import allowance
+from tvsnap.sandboxes.local.holders import Holders
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.snapshot_store import SHELL, Snapshots
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
@@ -44,6 +46,7 @@ class Taker:
     storage: CopyStorage
     snapshots: Snapshots
     criu: Criu | None  # None if this machine has none: idle shells only
+    holders: Holders | None
 
     def take(self, sandbox: LocalSandbox) -> SnapshotInfo:
         """See `Sandbox.checkpoint`; `ProcessesDisturbed` means that the sandbox must not go on."""
@@ -74,7 +77,8 @@ class Taker:
                     with allowance.uncounted():
                         self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
-                self._dump(sandbox, criu, images, copy)
+                with self._holding(sandbox) as held:
+                    self._dump(sandbox, criu, images, copy, held)
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
             for file in pages.too_large_to_compress(unfinished / "criu"):
@@ -83,6 +87,12 @@ class Taker:
             info = finish(names, Captures(processes=True, shell=True), frozen, processes, noted[0], lent)
             sandbox.dumped = info.id
             return info
+
+    def _holding(self, sandbox: LocalSandbox) -> contextlib.AbstractContextManager[Held | None]:
+        """Yields what holds pages that a sandbox may still share, and that are lent to its next dump."""
+        if self.holders and self.snapshots.lent_by_both(sandbox.origin, sandbox.dumped):
+            return self.holders.holding(sandbox.origin)
+        return contextlib.nullcontext()
 
     @staticmethod
     def _prepare(sandbox: LocalSandbox, criu: Criu) -> None:
@@ -97,7 +107,7 @@ class Taker:
         sandbox.disconnect()
 
     @staticmethod
-    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None]) -> None:
+    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None], held: Held | None) -> None:
         """Dumps the processes into the directory `images`; `copy` is called while they are frozen."""
 
         def cut_nothing_short() -> None:
@@ -116,6 +126,7 @@ class Taker:
                 cut_nothing_short,
                 copy,
                 without_watches=_WATCHES in criu.additions,
+                held=held,
             )
 
     @staticmethod
