@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
-    from tvsnap.environments.files import Fetched
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         TvsnapError,
         UsageError,
     )
+    from tvsnap.model.fetched import Fetched
     from tvsnap.model.grades import Grade, Verifier
     from tvsnap.model.images import Image, ImageLimits, Timeouts
     from tvsnap.model.limits import Budget, Limits
@@ -90,7 +90,7 @@ _NAMES = {
     "tvsnap.engine.supply.forks": "Forks",
     "tvsnap.engine.supply.recipes": "ImageSource",
     "tvsnap.environments.base": "Environment",
-    "tvsnap.environments.files": "Fetched",
+    "tvsnap.model.fetched": "Fetched",
     "tvsnap.environments.service": "InnerService",
     "tvsnap.environments.terminal": "TerminalEnvironment",
     "tvsnap.environments.tools": "CallContext Tool ToolFailed tool",

@@ -13,8 +13,13 @@ from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.cache import Cache
-from tvsnap.client.async_bases import AsyncRemoteImages
-from tvsnap.client.async_client import AsyncClient, AsyncRemoteForks, AsyncRemoteRollout, AsyncRemoteSandbox
+from tvsnap.client.async_client import (
+    AsyncClient,
+    AsyncRemoteForks,
+    AsyncRemoteImages,
+    AsyncRemoteRollout,
+    AsyncRemoteSandbox,
+)
 from tvsnap.client.bases import RemoteGraph, RemoteImages
 from tvsnap.client.client import Client, RemoteForks, RemoteRollout, RemoteSandbox
 from tvsnap.engine.supply.forks import Forks
@@ -30,7 +35,7 @@ LACKS = [
     (AsyncCache, AsyncClient, {"trouble", "values"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
-        {"has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},
+        {"answer_to", "has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},
     ),
     (
         *(AsyncSandbox, AsyncRemoteSandbox),

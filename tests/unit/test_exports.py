@@ -51,13 +51,17 @@ INSIDE = {
 }
 """What tvsnap itself calls, and nobody else."""
 FOR_OURSELVES = {
+    "Call",
     "Closing",
+    "Forgotten",
     "ImageSpec",
+    "OpenRollout",
     "RemoteForks",
     "RemoteGraph",
     "RemoteImages",
     "RemoteRollout",
     "RemoteSandbox",
+    "Resume",
     "Transport",
 }
 """What a signature takes beside what users give it, and what a client returns in place of what a cache returns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
@@ -18,19 +18,20 @@ from tvsnap.engine.supply.forks import Forks
 from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
 from tvsnap.model.arguments import check_whole
-from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
+from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
 from tvsnap.model.several import awaited_or_entered
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
+T = TypeVar("T")
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
 
 
-class AsyncCache(Twin[Cache]):
+class AsyncCache(AwaitedCacheMethods[AsyncRollout], Twin[Cache]):
     """A `Cache` for one event loop. A hit never leaves the loop; a call that is executed runs in a thread.
 
     It is an asynchronous context manager that closes the cache.
@@ -110,70 +111,18 @@ class AsyncCache(Twin[Cache]):
         )
         self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
 
-    def rollout(
-        self,
-        image: str | Image,
-        task: str = "",
-        salt: str | None = None,
-        label: str | None = None,
-        *,
-        limits: Limits | None = None,
-        network: NetworkLike = None,
-        deadline: float | None = None,
-        epoch: int | None = None,
-    ) -> AsyncRollout:
-        """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
+    def begin(self, opening: OpenRollout | Resume) -> AsyncRollout:
+        """Returns a rollout that begins with its first use; see `BeginsRollouts.begin`."""
+        return AsyncRollout(lambda: self.cache.begin(opening), self._threads)
 
-        Args:
-            image: the image, or its name or digest.
-            task: the task that the rollout is of; it groups rollouts for people.
-            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
-            label: what people call this rollout.
-            limits: what its sandboxes may use; None for what all sandboxes of the image may.
-            network: what its sandboxes may reach outside; see `Cache.rollout`.
-            deadline: seconds from its beginning on by which it is to be through; see `Cache.rollout`.
-            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
-        """
-        chosen: dict[str, Any] = {"limits": limits, "network": network, "deadline": deadline, "epoch": epoch}
-        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label, **chosen), self._threads)
-
-    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[AsyncRollout]:
-        """Returns several rollouts at one root; see `Cache.group`. Each begins with its first use.
-
-        Args:
-            image: the image, or its name or digest.
-            task: the task that the rollouts are of.
-            n: how many.
-            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
-
-        Raises:
-            UsageError: `n` is no whole number from 1 on.
-        """
-        check_whole(n, "n", 1)
-        return [self.rollout(image, task, **options) for _ in range(n)]
-
-    def resume(
-        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
-    ) -> AsyncRollout:
-        """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
-
-        Args:
-            state: the state's full hash.
-            task: the task that the rollout is of; it groups rollouts for people.
-            label: what people call this rollout.
-            after: seconds that are to have passed there since the state was reached, where something runs by itself.
-            epoch: as in `rollout`.
-        """
-        return AsyncRollout(lambda: self.cache.resume(state, task, label, after=after, epoch=epoch), self._threads)
+    async def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation by a thread; see `CacheMethods.perform`."""
+        return await in_thread(self._threads, lambda: self.cache.perform(operation))
 
     @property
     def _original(self) -> Cache:
         return self.cache
 
-    expect = awaited(Cache.expect)
-    """`Cache.expect`, to be awaited."""
-    warm = awaited(Cache.warm)
-    """`Cache.warm`, to be awaited."""
     reexecute = awaited(Cache.reexecute)
     """`Cache.reexecute`, to be awaited."""
     values = awaited(Cache.values)

@@ -14,6 +14,7 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import UsageError
 
 S = TypeVar("S")
+Original = TypeVar("Original", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -90,13 +91,13 @@ async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callab
         raise
 
 
-class Twin(Generic[S]):
+class Twin(Generic[Original]):
     """What has methods to be awaited in the place of another object's."""
 
     _threads: ThreadPoolExecutor
 
     @property
-    def _original(self) -> S:
+    def _original(self) -> Original:
         """The other object."""
         raise NotImplementedError
 
