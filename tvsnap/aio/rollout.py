@@ -92,15 +92,36 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
     async def perform(self, operation: Operation[T]) -> T:
         """Performs an operation: one that the graph answers on the event loop, any other by a thread."""
+        done: T
         if isinstance(operation, ANY_TIME):
-            done: T = await _OnLoop(self, self.rollout).by_thread(operation)
+            done = await self._in_thread(self.rollout, operation)
             return done
         async with self._order:
             rollout = self._begun
             if rollout is None or self._ending is not None:
                 rollout = await self._ready()
-            done = await _PERFORMERS[type(operation)](_OnLoop(self, rollout), operation)
-            return done  # noqa: RET504 -- what `await` gives is of any type
+            done = await _PERFORMERS[type(operation)](self, rollout, operation)
+            return done
+
+    async def _in_thread(self, rollout: Rollout, operation: Operation[Any]) -> Any:
+        return await in_thread(self._threads, lambda: rollout.perform(operation))
+
+    async def _call(self, rollout: Rollout, call: Call) -> ToolResult:
+        """Makes a tool call whose turn has come. If the awaiting task is cancelled, so is the call."""
+        engine, cancellation = rollout._engine, CANCELLATION.get() or Cancellation()
+        if engine.pending() is not None:
+            await self.settled()
+        cancellation.check()
+        result = engine.try_hit(call)
+        if result is not None:
+            return result
+        under_way = self._threads.submit(engine.call, call, cancellation)
+        try:
+            return await with_its_task(under_way, cancellation)
+        except asyncio.CancelledError:
+            if not under_way.cancelled():
+                self._ending = under_way
+            raise
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncForks[AsyncRollout]:
@@ -133,33 +154,15 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
 
 class _OnLoop:
-    """Makes the calls of a rollout whose turn has come: on the event loop if the graph answers, else by a thread."""
+    """Where the calls of a rollout are made: on the event loop if the graph answers, else by a thread."""
 
     def __init__(self, its: AsyncRollout, rollout: Rollout) -> None:
         self._its = its
         self._rollout = rollout
         self.engine = rollout._engine
 
-    async def by_thread(self, operation: Operation[Any]) -> Any:
-        """Performs any operation by a thread."""
-        return await in_thread(self._its._threads, lambda: self._rollout.perform(operation))
-
     async def call(self, call: Call) -> ToolResult:
-        """Makes a tool call. If the awaiting task is cancelled, so is the call."""
-        engine, cancellation = self.engine, CANCELLATION.get() or Cancellation()
-        if engine.pending() is not None:
-            await self._its.settled()
-        cancellation.check()
-        result = engine.try_hit(call)
-        if result is not None:
-            return result
-        under_way = self._its._threads.submit(engine.call, call, cancellation)
-        try:
-            return await with_its_task(under_way, cancellation)
-        except asyncio.CancelledError:
-            if not under_way.cancelled():
-                self._its._ending = under_way
-            raise
+        return await self._its._call(self._rollout, call)
 
     async def state(self) -> str:
         await self._its.settled()
@@ -169,10 +172,10 @@ class _OnLoop:
         return await in_thread(self._its._threads, work)
 
 
-_PERFORMERS: Mapping[type, Callable[[_OnLoop, Any], Coroutine[Any, Any, Any]]] = {
-    Call: _OnLoop.call,
-    ExecAll: exec_all,
-    Put: put,
-    Get: get,
-    GradeState: _OnLoop.by_thread,
+_PERFORMERS: Mapping[type, Callable[[AsyncRollout, Rollout, Any], Coroutine[Any, Any, Any]]] = {
+    Call: AsyncRollout._call,
+    ExecAll: lambda its, rollout, operation: exec_all(_OnLoop(its, rollout), operation),
+    Put: lambda its, rollout, operation: put(_OnLoop(its, rollout), operation),
+    Get: lambda its, rollout, operation: get(_OnLoop(its, rollout), operation),
+    GradeState: AsyncRollout._in_thread,
 }

@@ -246,7 +246,7 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
 
     async def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `RolloutMethods.perform`. A call is executed once, also if a connection breaks."""
-        return await self._do(lambda: self._performed(operation))
+        return await self._do(lambda: self._performing(operation))
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncRemoteForks[AsyncRemoteRollout]:

@@ -337,7 +337,7 @@ class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
 
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `RolloutMethods.perform`. A call is executed once, also if a connection breaks."""
-        return finished(self._performed(operation))
+        return finished(self._performing(operation))
 
     def fork(self, n: int = 1) -> RemoteForks[RemoteRollout]:
         """Begins rollouts where it stands; see `Rollout.fork`."""

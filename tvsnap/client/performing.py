@@ -176,13 +176,13 @@ class RolloutCore:
     def _target(self, *parts: str, **query: Any) -> str:
         return target("rollouts", self._about["id"], *parts, **query)
 
-    async def _performed(self, operation: Operation[T]) -> T:
-        """Performs an operation."""
-        done: T = await _PERFORMERS[type(operation)](self, operation)
-        return done
+    def _performing(self, operation: Operation[T]) -> Coroutine[Any, Any, T]:
+        """Returns what performs an operation."""
+        return _PERFORMERS[type(operation)](self, operation)
 
     async def _call(self, call: Call) -> ToolResult:
-        await self._begin()
+        if self._data is None or self._closed:
+            await self._begin()
         check_call(call)  # raises what `Rollout.call` does
         return await self._make(call)
 

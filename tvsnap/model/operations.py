@@ -92,7 +92,7 @@ class Operation(Generic[T]):
 # What is asked of a rollout. The docstrings of `RolloutMethods` describe the fields.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would take six times as long to make, with each hit
 class Call(Operation[ToolResult]):
     """A tool call; see `Rollout.call`. A timeout of null is as long as it takes."""
 
