@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast
 
 from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
@@ -29,7 +29,6 @@ from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
 from tvsnap.engine.supply.acquire import Acquirer
 from tvsnap.engine.supply.companions import Companions
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.rebuilding import make_again
@@ -46,7 +45,6 @@ from tvsnap.host.load import Processors
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
-    LARGEST,
     check_epoch,
     check_number,
     check_provides,
@@ -61,6 +59,7 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Warm
+from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
 from tvsnap.rollout import Rollout
@@ -76,7 +75,7 @@ _NOTHING_THERE = (
 )
 
 
-class Cache(CacheMethods[Rollout]):
+class Cache(CacheMethods[Rollout, Sandbox]):
     """A stateful tool-value cache on one data directory.
 
     It begins rollouts, and gives sandboxes in any state of the graph. It may be used by any number of threads, and is a
@@ -387,27 +386,7 @@ class Cache(CacheMethods[Rollout]):
         return rollout
 
     @contextlib.contextmanager
-    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> Iterator[Sandbox]:
-        """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
-
-        It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
-
-        Args:
-            state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
-                open rollout of this cache stands, or its root.
-            after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
-                something in the state runs by itself.
-            network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
-
-        Yields:
-            The sandbox.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: the sandbox could not be made.
-        """
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[Sandbox]:
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
         with self._meter.aside():
@@ -419,44 +398,17 @@ class Cache(CacheMethods[Rollout]):
         finally:
             self.pool.discard(live)
 
-    @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks[Sandbox]: ...
-
-    @overload
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> Forks[Rollout]: ...
-
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> Forks[Sandbox] | Forks[Rollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
-
-        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
-        they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
-
-        Args:
-            state: the state's full hash, as `Rollout.state` returns it; with `use_cache=False` as in `materialise`.
-            n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
-            as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
-            task: groups the rollouts for people.
-            label: what people call the rollouts.
-
-        Returns:
-            The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: a sandbox could not be made. None is left then.
-        """
+    def _forked(self, opening: Resume, n: int) -> Forks[Rollout]:
         self._check_open()
-        check_whole(n, "n", 1, LARGEST if as_rollouts else self.budget.sandboxes)
+        check_whole(n, "n", 1)
         with contextlib.ExitStack() as undo:
-            if as_rollouts:
-                rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
-                return Forks(rollouts, undo.pop_all().close)
+            rollouts = [undo.enter_context(self.begin(opening)) for _ in range(n)]
+            return Forks(rollouts, undo.pop_all().close)
+
+    def _made(self, state: str, n: int) -> Forks[Sandbox]:
+        self._check_open()
+        check_whole(n, "n", 1, self.budget.sandboxes)
+        with contextlib.ExitStack() as undo:
             sandboxes = []
             for _ in range(n):
                 with self._meter.aside():

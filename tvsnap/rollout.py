@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tvsnap.engine.rollout import RolloutEngine
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Step
 from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
@@ -28,6 +27,7 @@ from tvsnap.model.operations import (
     RolloutMethods,
     SnapshotIfIdle,
 )
+from tvsnap.model.several import Forks
 from tvsnap.model.side_by_side import results_of
 from tvsnap.sandboxes.protocol import Sandbox
 

@@ -56,7 +56,6 @@ FOR_OURSELVES = {
     "Forgotten",
     "ImageSpec",
     "OpenRollout",
-    "RemoteForks",
     "RemoteGraph",
     "RemoteImages",
     "RemoteRollout",

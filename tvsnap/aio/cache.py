@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Literal, TypeVar
 
-from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Policy
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
-from tvsnap.model.several import awaited_or_entered
+from tvsnap.model.several import AsyncForks
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.sandboxes.network.settings import NetworkSettings
@@ -31,7 +29,7 @@ T = TypeVar("T")
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
 
 
-class AsyncCache(AwaitedCacheMethods[AsyncRollout], Twin[Cache]):
+class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
     """A `Cache` for one event loop. A hit never leaves the loop; a call that is executed runs in a thread.
 
     It is an asynchronous context manager that closes the cache.
@@ -146,26 +144,16 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout], Twin[Cache]):
         """
         return self.cache.refusal(state)
 
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncRollout]:
+        threads = self._threads
+        return await forked(threads, lambda: self.cache._forked(opening, n), lambda one: AsyncRollout.of(one, threads))
+
+    async def _made(self, state: str, n: int) -> AsyncForks[AsyncSandbox]:
+        threads = self._threads
+        return await forked(threads, lambda: self.cache._made(state, n), lambda one: AsyncSandbox(one, threads))
+
     @contextlib.asynccontextmanager
-    async def materialise(
-        self, state: str, *, after: float = 0.0, network: NetworkLike = None
-    ) -> AsyncIterator[AsyncSandbox]:
-        """Returns an asynchronous context manager with a live sandbox in any state, which is ended after the block.
-
-        Args:
-            state: the state's full hash, as `AsyncRollout.state` returns it.
-            after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
-            network: what the sandbox may reach outside; see `Cache.materialise`.
-
-        Yields:
-            The sandbox.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: the sandbox could not be made.
-        """
+    async def _materialised(self, state: str, after: float, network: NetworkLike) -> AsyncIterator[AsyncSandbox]:
         block = self.cache.materialise(state, after=after, network=network)
 
         def leave(_: Sandbox) -> None:
@@ -176,50 +164,6 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout], Twin[Cache]):
             yield AsyncSandbox(sandbox, self._threads)
         finally:
             leave(sandbox)  # its end is not waited for
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
-    ) -> AsyncForks[AsyncSandbox]: ...
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncRollout]: ...
-
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncSandbox] | AsyncForks[AsyncRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
-
-        `async with cache.fork(...) as forks:` closes them after the block; `forks = await cache.fork(...)` does not.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: begin rollouts, which make sandboxes once they need them.
-            task: groups the rollouts for people.
-            label: what people call the rollouts.
-
-        Returns:
-            The sandboxes or rollouts, to be closed together.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: a sandbox could not be made. None is left then.
-        """
-        threads = self._threads
-        if not as_rollouts:
-            sandboxes = await begin(threads, lambda: self.cache.fork(state, n), Forks.close)
-            return AsyncForks(sandboxes, [AsyncSandbox(one, threads) for one in sandboxes], threads)
-        about: dict[str, Any] = {"task": task, "label": label}
-        rollouts = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), Forks.close)
-        return AsyncForks(rollouts, [AsyncRollout.of(one, threads) for one in rollouts], threads)
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""

@@ -7,17 +7,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import begin, in_thread, with_its_task
+from tvsnap.aio.threads import forked, in_thread, with_its_task
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.operations import Call, ExecAll, Get, GradeState, Keep, Operation, Put, Record, SnapshotIfIdle
-from tvsnap.model.several import awaited_or_entered
+from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.rollout import Rollout, exec_all, get, put
 
 T = TypeVar("T")
@@ -139,8 +137,7 @@ class AsyncRollout(RolloutTwin[Rollout]):
             InfrastructureError: the snapshot failed.
         """
         async with self.in_order() as rollout:
-            forks = await begin(self._threads, lambda: rollout.fork(n), Forks.close)
-        return AsyncForks(forks, [AsyncRollout.of(fork, self._threads) for fork in forks], self._threads)
+            return await forked(self._threads, lambda: rollout.fork(n), lambda one: AsyncRollout.of(one, self._threads))
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.

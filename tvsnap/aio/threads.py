@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import UsageError
+from tvsnap.model.several import AsyncForks, Forks
 
 S = TypeVar("S")
 Original = TypeVar("Original", covariant=True)
@@ -89,6 +90,18 @@ async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callab
     except asyncio.CancelledError:
         under_way.add_done_callback(undo_it)
         raise
+
+
+async def forked(threads: ThreadPoolExecutor, make: Callable[[], Forks[S]], twin: Callable[[S], T]) -> AsyncForks[T]:
+    """Returns the awaitable twins of sandboxes or rollouts that a thread makes.
+
+    Args:
+        threads: make them, and end them.
+        make: makes them.
+        twin: returns the twin of one.
+    """
+    forks = await begin(threads, make, Forks.close)
+    return AsyncForks([twin(one) for one in forks], lambda: in_thread_at_last(threads, forks.close))
 
 
 class Twin(Generic[Original]):

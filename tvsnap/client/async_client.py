@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tvsnap.client.async_transport import AsyncTransport
 from tvsnap.client.bases import RemoteImages, RemoteTool
@@ -31,7 +31,7 @@ from tvsnap.model.display import Displayed
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume, awaited
 from tvsnap.model.same_turn import RunsSideBySide
-from tvsnap.model.several import Several, awaited_or_entered
+from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable
 
@@ -67,7 +67,7 @@ async def connect(
     return client
 
 
-class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout"]):
+class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"]):
     """An `AsyncCache` elsewhere, and a context manager that ends its rollouts. It is for one event loop.
 
     Attributes:
@@ -89,27 +89,6 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout"]):
         done: T = await CACHE_PERFORMERS[type(operation)](self.transport, operation)
         return done
 
-    @contextlib.asynccontextmanager
-    async def materialise(
-        self, state: str, *, after: float = 0.0, network: NetworkLike = None
-    ) -> AsyncIterator[AsyncRemoteSandbox]:
-        """Returns a context manager with a sandbox in any state; see `AsyncCache.materialise`.
-
-        Args:
-            state: the state's full hash.
-            after: seconds that the sandbox is to have run in the state before it is given out.
-            network: what the sandbox may reach outside; None for what rollouts there may.
-
-        Yields:
-            The sandbox.
-
-        Raises:
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        async with await self._make(state, 1, after, network) as made:
-            yield made[0]
-
     async def terminal(self, state: str, columns: int = 80, rows: int = 24) -> AsyncTerminal:
         """Returns the terminal of a fork of a state. The fork ends with it, also where this process does.
 
@@ -126,44 +105,6 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout"]):
         return await async_open_terminal(
             self.transport, target("states", state, "terminal", columns=columns, rows=rows)
         )
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
-    ) -> AsyncRemoteForks[AsyncRemoteSandbox]: ...
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> AsyncRemoteForks[AsyncRemoteRollout]: ...
-
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncRemoteForks[AsyncRemoteSandbox] | AsyncRemoteForks[AsyncRemoteRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state; see `AsyncCache.fork`.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: begin rollouts, which make sandboxes once they need them.
-            task: groups the rollouts for people.
-            label: what people call the rollouts.
-
-        Returns:
-            The sandboxes or rollouts, to be closed together.
-
-        Raises:
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
-        """
-        if as_rollouts:
-            answer = await self.transport.ask(resuming(Resume(state, task, label), n))
-            return AsyncRemoteForks([AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]])
-        return await self._make(state, n)
 
     @contextlib.asynccontextmanager
     async def events(self) -> AsyncIterator[AsyncIterator[Event]]:
@@ -216,11 +157,20 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout"]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _make(
+    @contextlib.asynccontextmanager
+    async def _materialised(self, state: str, after: float, network: NetworkLike) -> AsyncIterator[AsyncRemoteSandbox]:
+        async with await self._made(state, 1, after, network) as made:
+            yield made[0]
+
+    async def _made(
         self, state: str, n: int, after: float = 0.0, network: NetworkLike = None
-    ) -> AsyncRemoteForks[AsyncRemoteSandbox]:
+    ) -> AsyncForks[AsyncRemoteSandbox]:
         made = await make_sandboxes(self.transport, state, n, after, network)
-        return AsyncRemoteForks([AsyncRemoteSandbox(self.transport, one) for one in made])
+        return together([AsyncRemoteSandbox(self.transport, one) for one in made])
+
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncRemoteRollout]:
+        answer = await self.transport.ask(resuming(opening, n))
+        return together([AsyncRemoteRollout(self, None, one) for one in answer["rollouts"]])
 
 
 class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
@@ -249,10 +199,10 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
         return await self._do(lambda: self._performing(operation))
 
     @awaited_or_entered
-    async def fork(self, n: int = 1) -> AsyncRemoteForks[AsyncRemoteRollout]:
+    async def fork(self, n: int = 1) -> AsyncForks[AsyncRemoteRollout]:
         """Begins rollouts where it stands; see `Rollout.fork`."""
         begun = await self._do(lambda: self._forked(n))
-        return AsyncRemoteForks([AsyncRemoteRollout(self._client, None, one) for one in begun])
+        return together([AsyncRemoteRollout(self._client, None, one) for one in begun])
 
     async def sandbox(self) -> AsyncRemoteSandbox:
         """Returns its own sandbox in its present state; see `Rollout.sandbox`."""
@@ -356,19 +306,14 @@ class AsyncRemoteSandbox(SandboxCore):
 _T = TypeVar("_T", AsyncRemoteRollout, AsyncRemoteSandbox)
 
 
-class AsyncRemoteForks(Several[_T]):
-    """Sandboxes or rollouts elsewhere that stood in one state when they were made; see `AsyncForks`."""
+def together(items: Sequence[_T]) -> AsyncForks[_T]:
+    """Returns sandboxes or rollouts that are closed together."""
 
-    async def close(self) -> None:
-        """Ends all of them. It may be called more than once."""
-        for one in self:
+    async def end() -> None:
+        for one in items:
             await one._leave()
 
-    async def __aenter__(self) -> AsyncRemoteForks[_T]:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    return AsyncForks(items, end)
 
 
 def _by_thread(

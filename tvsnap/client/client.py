@@ -6,9 +6,9 @@ import base64
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 from tvsnap.client.bases import RemoteGraph, RemoteImages, RemoteTool
 from tvsnap.client.events import Event, EventParser
@@ -38,7 +38,7 @@ from tvsnap.model.network import NetworkLike
 from tvsnap.model.observations import FolderListing
 from tvsnap.model.operations import CacheMethods, OpenRollout, Operation, Resume, RolloutMethods
 from tvsnap.model.sandbox_methods import SandboxMethods
-from tvsnap.model.several import Several
+from tvsnap.model.several import Forks
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable
 from tvsnap.wire.values import from_data, to_data
@@ -78,7 +78,7 @@ def connect(
     return client
 
 
-class Client(CacheMethods["RemoteRollout"]):
+class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
     """A `Cache` elsewhere, and a context manager that ends its rollouts.
 
     Attributes:
@@ -105,25 +105,6 @@ class Client(CacheMethods["RemoteRollout"]):
         done: T = finished(CACHE_PERFORMERS[type(operation)](self._asking, operation))
         return done
 
-    @contextlib.contextmanager
-    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> Iterator[RemoteSandbox]:
-        """Returns a context manager with a sandbox in any state; see `Cache.materialise`.
-
-        Args:
-            state: the state's full hash.
-            after: seconds that the sandbox is to have run in the state before it is given out.
-            network: what the sandbox may reach outside; None for what rollouts there may.
-
-        Yields:
-            The sandbox.
-
-        Raises:
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        with self._make(state, 1, after, network) as made:
-            yield made[0]
-
     def terminal(self, state: str, columns: int = 80, rows: int = 24) -> Terminal:
         """Returns the terminal of a fork of a state. The fork ends with it, also where this process does.
 
@@ -138,39 +119,6 @@ class Client(CacheMethods["RemoteRollout"]):
             Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
         """
         return open_terminal(self.transport, target("states", state, "terminal", columns=columns, rows=rows))
-
-    @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks[RemoteSandbox]: ...
-
-    @overload
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> RemoteForks[RemoteRollout]: ...
-
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> RemoteForks[RemoteSandbox] | RemoteForks[RemoteRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state; see `Cache.fork`.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: begin rollouts, which make sandboxes once they need them.
-            task: groups the rollouts for people.
-            label: what people call the rollouts.
-
-        Returns:
-            The sandboxes or rollouts, to be closed together.
-
-        Raises:
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
-        """
-        if as_rollouts:
-            answer = self.transport.ask(resuming(Resume(state, task, label), n))
-            return RemoteForks([RemoteRollout(self, None, one) for one in answer["rollouts"]])
-        return self._make(state, n)
 
     @contextlib.contextmanager
     def events(self) -> Iterator[Iterator[Event]]:
@@ -311,9 +259,18 @@ class Client(CacheMethods["RemoteRollout"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _make(self, state: str, n: int, after: float = 0.0, network: NetworkLike = None) -> RemoteForks[RemoteSandbox]:
+    @contextlib.contextmanager
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[RemoteSandbox]:
+        with self._made(state, 1, after, network) as made:
+            yield made[0]
+
+    def _made(self, state: str, n: int, after: float = 0.0, network: NetworkLike = None) -> Forks[RemoteSandbox]:
         made = finished(make_sandboxes(self._asking, state, n, after, network))
-        return RemoteForks([RemoteSandbox(self._asking, one) for one in made])
+        return together([RemoteSandbox(self._asking, one) for one in made])
+
+    def _forked(self, opening: Resume, n: int) -> Forks[RemoteRollout]:
+        answer = self.transport.ask(resuming(opening, n))
+        return together([RemoteRollout(self, None, one) for one in answer["rollouts"]])
 
     def _all_or_none(self, rollouts: Iterable[RemoteRollout]) -> list[RemoteRollout]:
         with contextlib.ExitStack() as undo:
@@ -339,9 +296,9 @@ class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
         """Performs an operation; see `RolloutMethods.perform`. A call is executed once, also if a connection breaks."""
         return finished(self._performing(operation))
 
-    def fork(self, n: int = 1) -> RemoteForks[RemoteRollout]:
+    def fork(self, n: int = 1) -> Forks[RemoteRollout]:
         """Begins rollouts where it stands; see `Rollout.fork`."""
-        return RemoteForks([RemoteRollout(self._client, None, one) for one in finished(self._forked(n))])
+        return together([RemoteRollout(self._client, None, one) for one in finished(self._forked(n))])
 
     def sandbox(self) -> RemoteSandbox:
         """Returns its own sandbox in its present state; see `Rollout.sandbox`."""
@@ -502,16 +459,11 @@ class RemoteSandbox(SandboxCore):
 _T = TypeVar("_T", RemoteRollout, RemoteSandbox)
 
 
-class RemoteForks(Several[_T]):
-    """Sandboxes or rollouts elsewhere that stood in one state when they were made; see `Forks`."""
+def together(items: Sequence[_T]) -> Forks[_T]:
+    """Returns sandboxes or rollouts that are closed together."""
 
-    def close(self) -> None:
-        """Ends all of them. It may be called more than once."""
-        for one in self:
+    def end() -> None:
+        for one in items:
             finished(one._leave())
 
-    def __enter__(self) -> RemoteForks[_T]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    return Forks(items, end)

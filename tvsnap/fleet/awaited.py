@@ -6,19 +6,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 from tvsnap import Sandbox, Stats
-from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread, in_thread_at_last
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread, in_thread_at_last
+from tvsnap.client.client import RemoteSandbox
 from tvsnap.fleet.fleet import SPREAD, Fleet
 from tvsnap.fleet.graph import FleetImages
-from tvsnap.fleet.rollout import FleetForks, FleetRollout
+from tvsnap.fleet.rollout import FleetRollout
 from tvsnap.graph.model import Forgotten
+from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
-from tvsnap.model.several import awaited_or_entered
+from tvsnap.model.several import AsyncForks, awaited_or_entered
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -26,7 +27,7 @@ THREADS = 256
 """Calls of a fleet that may be under way at once: its threads only wait for servers."""
 
 
-class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout"], Twin[Fleet]):
+class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout", AsyncSandbox], Twin[Fleet]):
     """A `Fleet` for `asyncio`; an asynchronous context manager.
 
     Attributes:
@@ -66,60 +67,30 @@ class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout"], Twin[Fleet]):
         """Performs an operation by a thread; see `CacheMethods.perform`."""
         return await in_thread(self._threads, lambda: self.cache.perform(operation))
 
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncFleetRollout]:
+        threads = self._threads
+        return await forked(
+            threads, lambda: self.cache._forked(opening, n), lambda one: AsyncFleetRollout.of(one, threads)
+        )
+
+    async def _made(self, state: str, n: int) -> AsyncForks[AsyncSandbox]:
+        return await forked(self._threads, lambda: self.cache._made(state, n), self._sandbox)
+
+    def _sandbox(self, sandbox: RemoteSandbox) -> AsyncSandbox:
+        return AsyncFleetSandbox(cast("Sandbox", sandbox), self._threads)
+
     @contextlib.asynccontextmanager
-    async def materialise(self, state: str, **options: Any) -> AsyncIterator[AsyncSandbox]:
-        """Returns an asynchronous context manager with a sandbox in any state; see `Fleet.materialise`.
-
-        Args:
-            state: the state's full hash.
-            options: `after` and `network`, as in `Cache.materialise`.
-
-        Yields:
-            The sandbox.
-        """
-        block = self.cache.materialise(state, **options)
+    async def _materialised(self, state: str, after: float, network: NetworkLike) -> AsyncIterator[AsyncSandbox]:
+        block = self.cache.materialise(state, after=after, network=network)
 
         def leave(_: object) -> None:
             block.__exit__(None, None, None)
 
         sandbox = await begin(self._threads, block.__enter__, leave)
         try:
-            yield AsyncFleetSandbox(cast("Sandbox", sandbox), self._threads)
+            yield self._sandbox(sandbox)
         finally:
             await asyncio.shield(in_thread_at_last(self._threads, lambda: leave(sandbox)))
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
-    ) -> AsyncForks[AsyncSandbox]: ...
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncFleetRollout]: ...
-
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncSandbox] | AsyncForks[AsyncFleetRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state, to be closed together; see `Fleet.fork`.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: return rollouts.
-            task, label: of these rollouts.
-        """
-        threads = self._threads
-        if as_rollouts:
-            about: dict[str, Any] = {"task": task, "label": label}
-            begun = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), FleetForks.close)
-            return AsyncForks(begun, [AsyncFleetRollout.of(one, threads) for one in begun], threads)
-        made = await begin(threads, lambda: self.cache.fork(state, n), lambda forks: forks.close())
-        sandboxes: list[AsyncSandbox] = [AsyncFleetSandbox(cast("Sandbox", one), threads) for one in made]
-        return AsyncForks(made, sandboxes, threads)
 
     @property
     def images(self) -> AsyncFleetImages:
@@ -212,8 +183,9 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
             n: how many.
         """
         async with self.in_order() as rollout:
-            begun = await begin(self._threads, lambda: rollout.fork(n), FleetForks.close)
-        return AsyncForks(begun, [AsyncFleetRollout.of(one, self._threads) for one in begun], self._threads)
+            return await forked(
+                self._threads, lambda: rollout.fork(n), lambda one: AsyncFleetRollout.of(one, self._threads)
+            )
 
     async def settled(self) -> None:
         """Returns at once: a server has settled a call when it answers it."""

@@ -6,18 +6,20 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 from tvsnap import Client, Image, NotFound, Stats, UsageError
-from tvsnap.client.client import RemoteForks, RemoteRollout, RemoteSandbox
+from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.terminals import Terminal
 from tvsnap.fleet.graph import FleetGraph, FleetImages
 from tvsnap.fleet.nodes import Node, NodeInfo, Nodes
-from tvsnap.fleet.rollout import FleetForks, FleetRollout, Opening
+from tvsnap.fleet.rollout import FleetRollout, Opening, together
 from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.remade import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
+from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume
+from tvsnap.model.several import Forks
 
 SPREAD = 64
 """Open rollouts of a task that one node has, before the task spreads to another."""
@@ -26,7 +28,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Fleet(CacheMethods[FleetRollout]):
+class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
     """Many tvsnap servers, each on a data directory of its own, as one cache; a context manager. Thread-safe.
 
     A task's rollouts are at one server, so that they share states; a task that many rollouts are made of spreads. When
@@ -140,48 +142,16 @@ class Fleet(CacheMethods[FleetRollout]):
     # -- states -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def materialise(self, state: str, **options: Any) -> Iterator[RemoteSandbox]:
-        """Returns a context manager with a sandbox in any state, at a server that knows it; see `Cache.materialise`.
-
-        A rollout that stands in that state, or came by it, goes on at another server only if it gets to the same state.
-
-        Args:
-            state: the state's full hash.
-            options: `after` and `network`, as in `Cache.materialise`.
-
-        Raises:
-            NotFound: no server that can be reached knows the state.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        with self._knowing(state).materialise(state, **options) as sandbox:
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[RemoteSandbox]:
+        # A rollout that stands in that state, or came by it, goes on at another server only if it gets to the same one.
+        with self._knowing(state).materialise(state, after=after, network=network) as sandbox:
             yield sandbox
 
-    @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks[RemoteSandbox]: ...
-
-    @overload
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> FleetForks: ...
-
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> RemoteForks[RemoteSandbox] | FleetForks:
-        """Returns several sandboxes, or rollouts, that stand at any state, to be closed together; see `Cache.fork`.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: return rollouts.
-            task, label: of these rollouts.
-
-        Raises:
-            NotFound: no server that can be reached knows the state.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        if as_rollouts:
-            return FleetForks(self._all_or_none(self.resume(state, task, label) for _ in range(n)))
+    def _made(self, state: str, n: int) -> Forks[RemoteSandbox]:
         return self._knowing(state).fork(state, n)
+
+    def _forked(self, opening: Resume, n: int) -> Forks[FleetRollout]:
+        return together(self._all_or_none(self.begin(opening) for _ in range(n)))
 
     def terminal(self, state: str, columns: int = 80, rows: int = 24) -> Terminal:
         """Returns the terminal of a fork of a state; see `Client.terminal`.

@@ -14,7 +14,7 @@ from tvsnap.fleet.nodes import LOST, Node, Nodes
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.operations import Call, ExecAll, Get, GradeState, Operation, Put, Record, RolloutMethods
-from tvsnap.model.several import Several
+from tvsnap.model.several import Forks
 from tvsnap.wire.errors import Unreachable
 
 _TRIES = 4
@@ -154,7 +154,7 @@ class FleetRollout(RolloutMethods):
             self._reward = operation.reward
         return done
 
-    def fork(self, n: int = 1) -> FleetForks:
+    def fork(self, n: int = 1) -> Forks[FleetRollout]:
         """Begins rollouts where it stands, at the same server; see `Rollout.fork`.
 
         Each goes on elsewhere by itself if that server is lost.
@@ -180,7 +180,7 @@ class FleetRollout(RolloutMethods):
             fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
             fork._first = self._first
             forks.append(fork)
-        return FleetForks(forks)
+        return together(forks)
 
     def cancel(self) -> bool:
         """Ends the call that another thread is making; see `Rollout.cancel`."""
@@ -349,19 +349,14 @@ class FleetRollout(RolloutMethods):
         return self._do(lambda rollout: function(rollout, after if self.moves > self._moves_then else 0.0))
 
 
-class FleetForks(Several[FleetRollout]):
-    """Rollouts that were begun together, to be closed together; a context manager."""
+def together(rollouts: Sequence[FleetRollout]) -> Forks[FleetRollout]:
+    """Returns rollouts that are closed together."""
 
-    def close(self) -> None:
-        """Closes all of them; safe to repeat."""
-        for one in self:
+    def end() -> None:
+        for one in rollouts:
             one.close()
 
-    def __enter__(self) -> FleetForks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    return Forks(rollouts, end)
 
 
 STEPS = (Call, ExecAll, Put, Get, GradeState)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from tvsnap.model.arguments import LARGEST, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
@@ -22,10 +23,12 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import MOST_FETCHED, Limits
 from tvsnap.model.network import Network, NetworkLike
 from tvsnap.model.observations import Command
+from tvsnap.model.several import AsyncForks, Forks, awaited_or_entered
 from tvsnap.model.side_by_side import exec_all_arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -592,7 +595,7 @@ class BeginsRollouts(Generic[R]):
         return list(rollouts)
 
 
-class CacheMethods(BeginsRollouts[R]):
+class CacheMethods(BeginsRollouts[R], Generic[R, S]):
     """What may be asked of a cache, wherever it is."""
 
     def perform(self, operation: Operation[T]) -> T:
@@ -652,8 +655,76 @@ class CacheMethods(BeginsRollouts[R]):
         """
         return self.perform(Warm(image))
 
+    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> AbstractContextManager[S]:
+        """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
 
-class AwaitedCacheMethods(BeginsRollouts[R]):
+        It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
+
+        Args:
+            state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
+                open rollout of this cache stands, or its root.
+            after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
+                something in the state runs by itself.
+            network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: the sandbox could not be made.
+        """
+        return self._materialised(state, after, network)
+
+    @overload
+    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks[S]: ...
+
+    @overload
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> Forks[R]: ...
+
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> Forks[S] | Forks[R]:
+        """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
+
+        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
+        they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
+
+        Args:
+            state: the state's full hash, as `Rollout.state` returns it; with `use_cache=False` as in `materialise`.
+            n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
+            as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: a sandbox could not be made. None is left then.
+        """
+        return self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n)
+
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractContextManager[S]:
+        raise NotImplementedError
+
+    def _forked(self, opening: Resume, n: int) -> Forks[R]:
+        """Returns several rollouts that begin in the same way."""
+        raise NotImplementedError
+
+    def _made(self, state: str, n: int) -> Forks[S]:
+        """Returns several sandboxes in a state."""
+        raise NotImplementedError
+
+
+class AwaitedCacheMethods(BeginsRollouts[R], Generic[R, S]):
     """What may be asked of a cache, wherever it is, to be awaited."""
 
     async def perform(self, operation: Operation[T]) -> T:
@@ -668,3 +739,65 @@ class AwaitedCacheMethods(BeginsRollouts[R]):
     """`Cache.expect`, to be awaited."""
     warm = awaited(CacheMethods.warm)
     """`Cache.warm`, to be awaited."""
+
+    def materialise(
+        self, state: str, *, after: float = 0.0, network: NetworkLike = None
+    ) -> AbstractAsyncContextManager[S]:
+        """Returns an asynchronous context manager with a live sandbox in any state; see `Cache.materialise`.
+
+        Args:
+            state: the state's full hash, as `AsyncRollout.state` returns it.
+            after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
+            network: what the sandbox may reach outside; see `Cache.materialise`.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            UsageError, NotFound, StateLost, InfrastructureError: see `Cache.materialise`.
+        """
+        return self._materialised(state, after, network)
+
+    @overload
+    @awaited_or_entered
+    async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncForks[S]: ...
+
+    @overload
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> AsyncForks[R]: ...
+
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> AsyncForks[S] | AsyncForks[R]:
+        """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
+
+        `async with cache.fork(...) as forks:` closes them after the block; `forks = await cache.fork(...)` does not.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: begin rollouts, which make sandboxes once they need them.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes or rollouts, to be closed together.
+
+        Raises:
+            UsageError, NotFound, StateLost, InfrastructureError: see `Cache.fork`.
+        """
+        return await (self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n))
+
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractAsyncContextManager[S]:
+        raise NotImplementedError
+
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[R]:
+        """Returns several rollouts that begin in the same way."""
+        raise NotImplementedError
+
+    async def _made(self, state: str, n: int) -> AsyncForks[S]:
+        """Returns several sandboxes in a state."""
+        raise NotImplementedError
