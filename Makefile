@@ -24,7 +24,7 @@ LIBRARY_FLAGS := $(HARDENED) -shared -fPIC -nostdlib -fvisibility=hidden -fno-bu
 BIN := tvsnap/host/bin
 NATIVE := $(addprefix $(BIN)/,tvsnap-init tvsnap-fixed.so tvsnap-launch tvsnap-rewind.so tvsnap-look.so criu_plugin/interrupted.so allowed.h)
 
-.PHONY: help setup engines page browser harbor harnesses openhands training constraints twins native demo train-demo unit test short test-all budgets fuzz zoo bench soak lint format docs dist clean
+.PHONY: help setup engines page browser harbor harnesses openhands training constraints native demo train-demo unit test short test-all budgets fuzz zoo bench soak lint format docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -55,9 +55,6 @@ training: setup ## install PyTorch, PEFT and a small model beside .venv, for the
 
 constraints: setup ## renew the versions of packages that the tests run with (tests/constraints)
 	@scripts/renew_constraints.sh
-
-twins: setup ## write the client that blocks, from the source of the one that is awaited
-	@$(PY) scripts/generate_twins.py
 
 native: $(NATIVE) ## compile the C programs that run inside and around a sandbox
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvsnap.aio.cache import AsyncCache
-    from tvsnap.aio.forks import AsyncForks
     from tvsnap.aio.images import AsyncImageStore
     from tvsnap.aio.rollout import AsyncRollout
     from tvsnap.aio.sandbox import AsyncSandbox
@@ -16,10 +15,8 @@ if TYPE_CHECKING:
     from tvsnap.client.events import Event
     from tvsnap.client.terminals import Terminal
     from tvsnap.engine.keeping.policy import Costs, Policy, Rebuild
-    from tvsnap.engine.supply.forks import Forks
     from tvsnap.engine.supply.recipes import ImageSource
     from tvsnap.environments.base import Environment
-    from tvsnap.environments.files import Fetched
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
         TvsnapError,
         UsageError,
     )
+    from tvsnap.model.fetched import Fetched
     from tvsnap.model.grades import Grade, Verifier
     from tvsnap.model.images import Image, ImageLimits, Timeouts
     from tvsnap.model.limits import Budget, Limits
@@ -68,6 +66,7 @@ if TYPE_CHECKING:
         TerminalBytes,
     )
     from tvsnap.model.services import HealthCheck, ImageService, Services
+    from tvsnap.model.several import AsyncForks, Forks
     from tvsnap.model.shares import Share
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
 # Imported when first used: `import tvsnap` itself costs next to nothing.
 _NAMES = {
     "tvsnap.aio.cache": "AsyncCache",
-    "tvsnap.aio.forks": "AsyncForks",
     "tvsnap.aio.images": "AsyncImageStore",
     "tvsnap.aio.rollout": "AsyncRollout",
     "tvsnap.aio.sandbox": "AsyncSandbox",
@@ -87,10 +85,10 @@ _NAMES = {
     "tvsnap.client.events": "Event",
     "tvsnap.client.terminals": "Terminal",
     "tvsnap.engine.keeping.policy": "Costs Policy Rebuild",
-    "tvsnap.engine.supply.forks": "Forks",
     "tvsnap.engine.supply.recipes": "ImageSource",
     "tvsnap.environments.base": "Environment",
-    "tvsnap.environments.files": "Fetched",
+    "tvsnap.model.fetched": "Fetched",
+    "tvsnap.model.several": "AsyncForks Forks",
     "tvsnap.environments.service": "InnerService",
     "tvsnap.environments.terminal": "TerminalEnvironment",
     "tvsnap.environments.tools": "CallContext Tool ToolFailed tool",

@@ -7,12 +7,12 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, TypeVar, cast
 
 from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
@@ -29,7 +29,6 @@ from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
 from tvsnap.engine.supply.acquire import Acquirer
 from tvsnap.engine.supply.companions import Companions
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.rebuilding import make_again
@@ -46,7 +45,6 @@ from tvsnap.host.load import Processors
 from tvsnap.host.owners import Owner
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
-    LARGEST,
     check_epoch,
     check_number,
     check_provides,
@@ -60,6 +58,8 @@ from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, Usag
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
+from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Warm
+from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
 from tvsnap.rollout import Rollout
@@ -68,6 +68,7 @@ from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
+T = TypeVar("T")
 _FORKS_AT_ONCE = 32
 """How many of the forks of one request are made side by side: much of the time of each is waiting."""
 _NOTHING_THERE = (
@@ -76,7 +77,7 @@ _NOTHING_THERE = (
 )
 
 
-class Cache:
+class Cache(CacheMethods[Rollout, Sandbox]):
     """A stateful tool-value cache on one data directory.
 
     It begins rollouts, and gives sandboxes in any state of the graph. It may be used by any number of threads, and is a
@@ -281,52 +282,25 @@ class Cache:
         """
         return cast("ImageStore", self._image_source)
 
-    def rollout(
-        self,
-        image: str | Image,
-        task: str = "",
-        salt: str | None = None,
-        label: str | None = None,
-        *,
-        limits: Limits | None = None,
-        network: NetworkLike = None,
-        deadline: float | None = None,
-        epoch: int | None = None,
-    ) -> Rollout:
-        """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
+    def begin(self, opening: OpenRollout | Resume) -> Rollout:
+        """Begins a rollout; see `BeginsRollouts.begin`."""
+        if isinstance(opening, OpenRollout):
+            return Rollout(self._open(opening))
+        return Rollout(self._resume(opening.state, opening.task, opening.label, opening.epoch, opening.after))
 
-        No sandbox is started yet.
-
-        Args:
-            image: the image, or its name or digest.
-            task: the task that the rollout is of. It groups rollouts for people; states are shared across tasks.
-            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
-            label: what people call this rollout.
-            limits: what its sandboxes may use; None for what all sandboxes of the image may. Rollouts share states
-                where the limits that change behaviour are the same.
-            network: what its sandboxes may reach outside: "none", "public", or a list of hosts ("example.org") and
-                suffixes (".example.org"); None for what the image says. Rollouts share states where it is the same.
-            deadline: seconds from now on by which the rollout is to be through; None for none. Its calls then wait for
-                other rollouts only as long as they would be done before the deadline if they took their whole timeout,
-                or for a hundredth of what is left.
-            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
-
-        Returns:
-            The rollout, which is to be closed after its last call.
-
-        Raises:
-            NotFound: there is no such image.
-            UsageError: the image's environment is unknown, an argument makes no sense, or the cache is closed.
-        """
+    def _open(self, opening: OpenRollout) -> RolloutEngine:
+        """Begins a rollout at the root of an image."""
         self._check_open()
-        check_text(task, "task")
-        salt = "" if salt is None else check_text(salt, "salt")
-        label = "" if label is None else check_text(label, "label")
+        image, limits, network, epoch = opening.image, opening.limits, opening.network, opening.epoch
+        task = check_text(opening.task, "task")
+        salt = "" if opening.salt is None else check_text(opening.salt, "salt")
+        label = "" if opening.label is None else check_text(opening.label, "label")
         check_epoch(epoch)
         if limits is not None:
             check_type(limits, Limits, "limits")
-        if deadline is not None:
-            deadline = time.monotonic() + check_seconds(deadline, "deadline", least=0.0)
+        until = math.inf
+        if opening.deadline is not None:
+            until = time.monotonic() + check_seconds(opening.deadline, "deadline", least=0.0)
         recipe = self._recipes.of_image(image, limits, network, salt)
         root = self._recipes.root(recipe, salt)
         at, id = Position(root.hash), None
@@ -338,60 +312,27 @@ class Cache:
                 id = self.graph.begin_rollout(**about, epoch=epoch).id
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
-        until = math.inf if deadline is None else deadline
         where = (recipe, root, id, task, at, until)
-        return Rollout(self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch)))
+        return self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch))
 
-    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[Rollout]:
-        """Begins several rollouts at one root, as trainers do that compare attempts at the same task.
+    def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation; see `CacheMethods.perform`."""
+        performer = _PERFORMERS[type(operation)]
+        done: T = performer(self, operation)
+        return done
 
-        Args:
-            image: the image, or its name or digest.
-            task: the task that the rollouts are of.
-            n: how many.
-            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
-
-        Returns:
-            The rollouts, each to be closed after its last call.
-
-        Raises:
-            NotFound, UsageError: as `rollout`. None is open then.
-        """
-        check_whole(n, "n", 1)
+    def _all_or_none(self, rollouts: Iterable[Rollout]) -> list[Rollout]:
         with contextlib.ExitStack() as undo:
-            rollouts = [undo.enter_context(self.rollout(image, task, **options)) for _ in range(n)]
+            begun = [undo.enter_context(rollout) for rollout in rollouts]
             undo.pop_all()
-            return rollouts
+            return begun
 
-    def expect(
-        self,
-        image: str | Image,
-        n: int = 1,
-        *,
-        salt: str | None = None,
-        limits: Limits | None = None,
-        network: NetworkLike = None,
-    ) -> None:
-        """Announces that rollouts of an image will soon need a sandbox at its root: these are made ahead of time.
-
-        A trainer that knows which tasks come next saves their first calls the start of a sandbox. Sandboxes are made in
-        the background while processors are idle, as far as `Budget` has room for them, and closed where they are not
-        used for some minutes or others need the room. Nothing is done where `prefork` is 0 or `use_cache` is False.
-
-        Args:
-            image: the image, or its name or digest.
-            n: how many more rollouts than those announced before.
-            salt: as in `rollout`, like `limits` and `network`.
-            limits: what the sandboxes may use.
-            network: what they may reach outside.
-
-        Raises:
-            NotFound: there is no such image.
-            UsageError: an argument makes no sense, or the cache is closed.
-        """
+    def _expect(self, announced: Expect) -> None:
+        """See `expect`."""
+        image, n, limits, network = announced.image, announced.n, announced.limits, announced.network
         self._check_open()
         check_whole(n, "n", 1)
-        salt = "" if salt is None else check_text(salt, "salt")
+        salt = "" if announced.salt is None else check_text(announced.salt, "salt")
         if limits is not None:
             check_type(limits, Limits, "limits")
         recipe = self._recipes.of_image(image, limits, network, salt)
@@ -400,24 +341,10 @@ class Cache:
             self.graph.ensure_root(root)
             self._acquirer.announce(root.hash, recipe, n)
 
-    def warm(self, image: str | Image) -> str:
-        """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
-
-        Nothing is done where the root has a snapshot, or where sandboxes of the image run no service.
-
-        Args:
-            image: the image, or its name or digest.
-
-        Returns:
-            The hash of the root, the state at which rollouts without a salt begin.
-
-        Raises:
-            NotFound: there is no such image.
-            NotCheckpointable: the root cannot be kept; the message is the reason. Each rollout then starts the server.
-            InfrastructureError: the sandbox does not start.
-        """
+    def _warm(self, warming: Warm) -> str:
+        """See `warm`."""
         self._check_open()
-        recipe = self._recipes.of_image(image)
+        recipe = self._recipes.of_image(warming.image)
         root = self._recipes.root(recipe, "")
         if recipe.environment.serves:
             self.graph.ensure_root(root)
@@ -427,28 +354,6 @@ class Cache:
             finally:
                 self.pool.discard(live)
         return root.hash
-
-    def resume(
-        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
-    ) -> Rollout:
-        """Begins a rollout at any state of the graph.
-
-        Args:
-            state: the state's full hash, as `Rollout.state` returns it.
-            task: groups rollouts for people, as in `rollout`.
-            label: what people call this rollout.
-            after: seconds that are to have passed there since the state was reached, where something runs by itself.
-            epoch: as in `rollout`.
-
-        Returns:
-            The rollout, which stands at `state`.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        return Rollout(self._resume(state, task, label, epoch, after))
 
     def _resume(self, state: str, task: str, label: str | None, epoch: int | None, after: float = 0.0) -> RolloutEngine:
         """See `resume`."""
@@ -484,27 +389,7 @@ class Cache:
         return rollout
 
     @contextlib.contextmanager
-    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> Iterator[Sandbox]:
-        """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
-
-        It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
-
-        Args:
-            state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
-                open rollout of this cache stands, or its root.
-            after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
-                something in the state runs by itself.
-            network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
-
-        Yields:
-            The sandbox.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: the sandbox could not be made.
-        """
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[Sandbox]:
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
         with self._meter.aside():
@@ -516,44 +401,17 @@ class Cache:
         finally:
             self.pool.discard(live)
 
-    @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks[Sandbox]: ...
-
-    @overload
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> Forks[Rollout]: ...
-
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> Forks[Sandbox] | Forks[Rollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
-
-        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
-        they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
-
-        Args:
-            state: the state's full hash, as `Rollout.state` returns it; with `use_cache=False` as in `materialise`.
-            n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
-            as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
-            task: groups the rollouts for people.
-            label: what people call the rollouts.
-
-        Returns:
-            The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: a sandbox could not be made. None is left then.
-        """
+    def _forked(self, opening: Resume, n: int) -> Forks[Rollout]:
         self._check_open()
-        check_whole(n, "n", 1, LARGEST if as_rollouts else self.budget.sandboxes)
+        check_whole(n, "n", 1)
         with contextlib.ExitStack() as undo:
-            if as_rollouts:
-                rollouts = [undo.enter_context(self.resume(state, task, label)) for _ in range(n)]
-                return Forks(rollouts, undo.pop_all().close)
+            rollouts = [undo.enter_context(self.begin(opening)) for _ in range(n)]
+            return Forks(rollouts, undo.pop_all().close)
+
+    def _made(self, state: str, n: int) -> Forks[Sandbox]:
+        self._check_open()
+        check_whole(n, "n", 1, self.budget.sandboxes)
+        with contextlib.ExitStack() as undo:
 
             def make(_number: int) -> Sandbox:
                 with self._meter.aside():
@@ -847,3 +705,6 @@ class Cache:
                 if rollout.id is not None:
                     self.graph.end_rollout(rollout.id, at.state, outcome)
                 self.graph.flush()
+
+
+_PERFORMERS: Mapping[type, Callable[[Cache, Any], Any]] = {Expect: Cache._expect, Warm: Cache._warm}

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
-from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.rollout import RolloutEngine
-from tvsnap.engine.supply.forks import Forks
-from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Step
-from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
-from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
+from tvsnap.model.blocking import finished
+from tvsnap.model.calls import ToolResult
 from tvsnap.model.display import Displayed
-from tvsnap.model.grades import Grade, Verifier
-from tvsnap.model.observations import Command
-from tvsnap.model.side_by_side import exec_all_arguments, results_of
+from tvsnap.model.fetched import Fetched
+from tvsnap.model.grades import Verifier
+from tvsnap.model.operations import (
+    Call,
+    ExecAll,
+    Get,
+    GradeState,
+    Keep,
+    Operation,
+    Put,
+    Record,
+    RolloutMethods,
+    SnapshotIfIdle,
+)
+from tvsnap.model.several import Forks
+from tvsnap.model.side_by_side import results_of
 from tvsnap.sandboxes.protocol import Sandbox
 
+T = TypeVar("T")
 
-class Rollout(Displayed):
+
+class Rollout(RolloutMethods, Displayed):
     """One run of an agent through one task: a cursor on the graph that has a sandbox only while it needs one.
 
     `Cache.rollout` and `Cache.resume` make rollouts. The calls of one rollout are made one after the other; different
@@ -68,45 +79,10 @@ class Rollout(Displayed):
         """The reason why the result of the last call will answer no other call; None if it may answer some."""
         return self._engine.where().unshared
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        after: float = 0.0,
-        deadline: float | None = None,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult:
-        """Makes a tool call: answers it from the graph if that is possible, and executes it otherwise.
-
-        A failure of the tool itself, such as an exit status other than 0 or a timeout, is a result and no exception.
-
-        Args:
-            name: the name of one of `tools`.
-            arguments: the tool's arguments, as plain JSON.
-            timeout: seconds that the call may take where it is executed; None for as long as it takes.
-            after: seconds that are at least to have passed in the sandbox since the last call. The time that the caller
-                has really let pass counts in any case; what is missing is waited for only where the call is executed.
-            deadline: seconds from now on by which the caller needs the result; None for that of the rollout. The call
-                waits for another rollout that makes it only as long as its timeout would still end before, or for a
-                hundredth of what is left.
-            grade: where the call grades what was done: the absolute paths of the files in which it leaves its grade,
-                empty where its exit status is all; None for any other call. A grade answers others once it was given
-                as often as `Cache(grade_executions=...)` says, and no other was.
-
-        Returns:
-            What the tool returned, now or when the same call was made in the same state before; `ToolResult.source`
-            tells which.
-
-        Raises:
-            UsageError: there is no such tool, its arguments are wrong, or the rollout is closed.
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
-            InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood before the call, which
-                may be made again.
-            CallCancelled: `cancel` was called before the call was executed; likewise.
-        """
-        return self._engine.call(name, arguments, timeout, after, Cancellation(), deadline, grade)
+    def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation; see `RolloutMethods.perform`."""
+        done: T = _PERFORMERS[type(operation)](self._engine, operation)
+        return done
 
     def cancel(self) -> bool:
         """Ends the call that another thread is making, and waits until it has ended.
@@ -120,127 +96,6 @@ class Rollout(Displayed):
             Whether a call was being made.
         """
         return self._engine.cancel()
-
-    def exec_all(
-        self,
-        commands: Sequence[Command | str],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        user: str | None = None,
-        after: float = 0.0,
-    ) -> list[ToolResult]:
-        """Runs several commands side by side, each in a fresh shell: one call, of the tool `exec_all`.
-
-        What they return, and the state that they leave together, is recorded as a whole, and answers who makes the same
-        call in the same state.
-
-        Args:
-            commands: the commands, at most 256.
-            timeout: seconds that all of them may take where they are executed; None for as long as they take.
-            user: the user that runs them; by default the image's.
-            after: see `call`.
-
-        Returns:
-            What each command came to, in the order of the commands, as a call of `exec` returns it.
-
-        Raises:
-            UsageError, StateLost, InfrastructureError, CallCancelled: see `call`.
-        """
-        return results_of(self.call("exec_all", exec_all_arguments(commands, user), timeout, after=after))
-
-    def put(
-        self,
-        source: str | Path | bytes,
-        path: str,
-        *,
-        user: str | None = None,
-        owners: bool = False,
-        mode: int | None = None,
-        timeout: float | None = None,
-    ) -> ToolResult:
-        """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Sandbox.put`.
-
-        The call names the content by its digest, and the data directory keeps it: an upload of what was uploaded
-        before, in the same state, is answered without a sandbox.
-
-        Args:
-            source: a path of this machine, or the contents of a file as bytes.
-            path: where to; a relative path starts at the shell's working directory.
-            user: the user that writes it, and owns it; by default the image's.
-            owners: root writes it, and it keeps its numeric owners and groups.
-            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
-            timeout: seconds that it may take where it is executed; None for as long as it takes.
-
-        Returns:
-            The result of the call. A failure that was met in the sandbox, such as a full disk there, is one, too.
-
-        Raises:
-            UsageError: the source cannot be read, or holds more than files, folders and links; or see `call`.
-            StateLost: see `call`.
-            InfrastructureError: the content could not be kept; or see `call`.
-        """
-        arguments = self._engine.files.put_arguments(source, path, user=user, owners=owners, mode=mode)
-        return self.call(PUT, arguments, timeout)
-
-    def get(
-        self,
-        path: str,
-        destination: str | Path | None = None,
-        *,
-        owners: bool = False,
-        limit: int = MOST_FETCHED,
-        timeout: float | None = None,
-    ) -> Fetched:
-        """Copies a file or a folder out of the sandbox, as a call like any other; see `Sandbox.get`.
-
-        What the call fetched is kept in the data directory: asked for again in the same state, it is answered without
-        a sandbox.
-
-        Args:
-            path: the file or folder, or a link to it; a relative path starts at the shell's working directory.
-            destination: what it becomes on this machine; None to be read or written by `Fetched` later.
-            owners: fetch its numeric owners, too, and give them to what is written, which only root may do.
-            limit: the most bytes, holes included.
-            timeout: seconds that it may take where it is executed; None for as long as it takes.
-
-        Returns:
-            What was fetched.
-
-        Raises:
-            OSError: with a destination: there is no such path, or it cannot be written.
-            UsageError: see `call`.
-            StateLost: see `call`.
-            InfrastructureError: the content could not be kept; or see `call`.
-        """
-        arguments = self._engine.files.get_arguments(path, owners=owners, limit=limit)
-        fetched = None
-        while fetched is None:
-            state = self.state
-            fetched = self._engine.files.fetched(self.call(GET, arguments, timeout), arguments, state)
-        if destination is not None:
-            fetched.extract(destination)
-        return fetched
-
-    def grade(self, verifier: Verifier | str) -> Grade:
-        """Grades the state at which it stands, in a fork; changes nothing for the rollout.
-
-        A grade is recorded under the state and the verifier's digest: a state is graded once, however many rollouts
-        come to it; or as often as `Cache(grade_executions=...)` says. A state in which something runs by itself, such
-        as a build in the background, is graded each time.
-
-        Args:
-            verifier: finds out what the state is worth; a text is the command of one.
-
-        Returns:
-            The reward, the results of the tests and the log, now or when the state was graded before.
-
-        Raises:
-            GradingFailed: the verifier failed, so that there is no grade. Nothing is recorded.
-            UsageError: the rollout is closed, or `verifier` makes no sense.
-            StateLost: no snapshot can be taken of the state, and nothing else leads to it.
-            InfrastructureError: tvsnap, not the verifier, failed.
-        """
-        return self._engine.grade(Verifier.of(verifier))
 
     def fork(self, n: int = 1) -> Forks[Rollout]:
         """Begins several rollouts where this one stands, live processes included; this one goes on, too.
@@ -279,50 +134,6 @@ class Rollout(Displayed):
         """
         return self._engine.sandbox()
 
-    def keep(self, label: str, output: str = "") -> str:
-        """Records what was done in the sandbox that `sandbox` returned as one step, and takes a snapshot of the result.
-
-        The rollout goes on from there in a private branch. The snapshot stays until `tvsnap forget` deletes it.
-
-        Args:
-            label: what was done, in words, for people.
-            output: the text that is to be shown as the step's output.
-
-        Returns:
-            The hash of the state that it led to, or of the state before if nothing was changed.
-
-        Raises:
-            UsageError: no sandbox was returned by `sandbox` since the last call.
-            NotCheckpointable: the step is recorded, but its state cannot be kept; the message is the reason.
-            InfrastructureError: the sandbox has ended, or the snapshot failed.
-        """
-        return self._engine.keep(label, output)
-
-    def snapshot_if_idle(self) -> bool:
-        """Snapshots the present state if a sandbox of the rollout's own stands there and no call is being made.
-
-        Returns:
-            Whether the state can be reached again for certain.
-
-        Raises:
-            InfrastructureError: the snapshot failed.
-        """
-        return self._engine.snapshot_if_idle()
-
-    def record(self, reward: float) -> None:
-        """Records the rollout's reward, for people: `tvsnap rollouts` and `tvsnap show` tell it.
-
-        It replaces an earlier one, also that of a grade, which `grade` records by itself. It may be called after
-        `close`.
-
-        Args:
-            reward: the reward, a finite number.
-
-        Raises:
-            UsageError: `reward` is no finite number.
-        """
-        self._engine.record(check_reward(reward))
-
     def close(self, outcome: str | None = None) -> None:
         """Ends the rollout. Its sandbox is left to other rollouts that come to its state.
 
@@ -352,3 +163,70 @@ class Rollout(Displayed):
         engine = getattr(self, "_engine", None)
         if engine is not None:
             engine.drop()
+
+
+class Place(Protocol):
+    """Where the calls are made that other operations consist of: in this thread, or in threads for an event loop."""
+
+    @property
+    def engine(self) -> RolloutEngine:
+        """The rollout's."""
+
+    async def call(self, call: Call) -> ToolResult:
+        """Makes a tool call."""
+
+    async def state(self) -> str:
+        """Returns the state at which the rollout stands."""
+
+    async def work(self, work: Callable[[], T]) -> T:
+        """Returns what a function returns, which blocks."""
+
+
+async def exec_all(place: Place, operation: ExecAll) -> list[ToolResult]:
+    """Performs `Rollout.exec_all`."""
+    return results_of(await place.call(operation.as_call()))
+
+
+async def put(place: Place, operation: Put) -> ToolResult:
+    """Performs `Rollout.put`."""
+    return await place.call(await place.work(lambda: place.engine.files.put(operation)))
+
+
+async def get(place: Place, operation: Get) -> Fetched:
+    """Performs `Rollout.get`."""
+    call, fetched = place.engine.files.get(operation), None
+    while fetched is None:
+        state = await place.state()
+        fetched = place.engine.files.fetched(await place.call(call), call, state)
+    got, destination = fetched, operation.destination
+    if destination is not None:
+        await place.work(lambda: got.extract(destination))
+    return fetched
+
+
+class _Here:
+    """Makes calls in this thread."""
+
+    def __init__(self, engine: RolloutEngine) -> None:
+        self.engine = engine
+
+    async def call(self, call: Call) -> ToolResult:
+        return self.engine.call(call)
+
+    async def state(self) -> str:
+        return self.engine.where().state
+
+    async def work(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+_PERFORMERS: Mapping[type, Callable[[RolloutEngine, Any], Any]] = {
+    Call: RolloutEngine.call,
+    ExecAll: lambda engine, operation: finished(exec_all(_Here(engine), operation)),
+    Put: lambda engine, operation: finished(put(_Here(engine), operation)),
+    Get: lambda engine, operation: finished(get(_Here(engine), operation)),
+    GradeState: lambda engine, operation: engine.grade(Verifier.of(operation.verifier)),
+    Keep: lambda engine, operation: engine.keep(operation.label, operation.output),
+    SnapshotIfIdle: lambda engine, _: engine.snapshot_if_idle(),
+    Record: lambda engine, operation: engine.record(check_reward(operation.reward)),
+}

@@ -15,6 +15,7 @@ from tvsnap.graph import NewEdge, StepRow
 from tvsnap.guest.protocol import Guest
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.limits import Limits
+from tvsnap.model.operations import Call
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 
@@ -188,7 +189,7 @@ def _call(rollout: Rollout, command: str, source: str = "executed") -> None:
 
 
 def _find_nothing(rollout: Rollout, command: str) -> None:
-    assert rollout._engine.try_hit("bash", {"command": command}) is None
+    assert rollout._engine.try_hit(Call("bash", {"command": command})) is None
 
 
 def _settle(rollout: Rollout) -> None:

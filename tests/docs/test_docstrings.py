@@ -11,7 +11,6 @@ import pytest
 
 import tvsnap
 from tests.docs.pages import DOCS
-from tvsnap.client.bases import ClientBase
 
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):$", re.MULTILINE)
 
@@ -26,7 +25,9 @@ def _without_members() -> set[str]:
 def _hidden() -> dict[str, set[str]]:
     """Returns the members that the page leaves out, by class."""
     entries = re.findall(
-        r"^::: tvsnap\.(\w+)\n    options:\n      filters: \[(.*)\]$", (DOCS / "api.md").read_text(), re.M
+        r"^::: tvsnap\.(\w+)\n    options:\n(?:      inherited_members: true\n)?      filters: \[(.*)\]$",
+        (DOCS / "api.md").read_text(),
+        re.M,
     )
     return {name: set(re.findall(r'"!\^(\w+)\$"', filters)) for name, filters in entries}
 
@@ -46,8 +47,17 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _members(of: Any) -> Mapping[str, Any]:
-    """Returns what the page shows of a class; of `Client`, with what it inherits."""
-    return {**vars(ClientBase), **vars(of)} if of is tvsnap.Client else vars(of)
+    """Returns what the page shows of a class, with what it inherits where the page shows that, too."""
+    if getattr(of, "__name__", "") not in _with_inherited():
+        return dict(vars(of))
+    ours = [base for base in reversed(of.__mro__) if base.__module__.startswith("tvsnap.")]
+    return {name: value for base in ours for name, value in vars(base).items()}
+
+
+def _with_inherited() -> set[str]:
+    """Returns the classes of which the page shows inherited members, too."""
+    options = r"^::: tvsnap\.(\w+)\n    options:\n      inherited_members: true$"
+    return set(re.findall(options, (DOCS / "api.md").read_text(), re.M))
 
 
 def _section(text: str, name: str) -> list[str]:

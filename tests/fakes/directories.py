@@ -29,11 +29,11 @@ from tests.fakes.script import NotScripted
 from tests.fakes.shell_state import DUMP, Job, ShellState, read_state
 from tests.fakes.trees import copy_tree, files_of, listing_of, size_of
 from tvsnap.host.load import Load
-from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
+from tvsnap.host.trees import TreeItem, Upload, extract, items_of
 from tvsnap.images import Image
 from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import InfrastructureError, NotCheckpointable, SandboxDied, SnapshotUnusable
-from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.network import Traffic
 from tvsnap.model.observations import (
     NO_SERVICE,

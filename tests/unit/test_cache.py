@@ -33,6 +33,7 @@ from tvsnap.engine.keeping.policy.costs import LATEST
 from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.model.limits import Limits
+from tvsnap.model.operations import Call
 
 
 @pytest.fixture
@@ -362,7 +363,7 @@ def test_who_waits_is_answered_once_what_it_led_to_is_kept(tmp_path: Path) -> No
             gate.open.set()
             assert first.result(60).source == "executed"
             assert checkpointing.wait(60)
-            assert two._engine.try_hit("bash", {"command": "make"}) is None
+            assert two._engine.try_hit(Call("bash", {"command": "make"})) is None
             time.sleep(0.05)
             assert not second.done()
             go.set()

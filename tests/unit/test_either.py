@@ -8,35 +8,36 @@ from collections.abc import Callable
 import pytest
 
 from tvsnap.aio.cache import THREADS, AsyncCache
-from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.cache import Cache
-from tvsnap.client.async_bases import AsyncRemoteImages
-from tvsnap.client.async_client import AsyncClient, AsyncRemoteForks, AsyncRemoteRollout, AsyncRemoteSandbox
+from tvsnap.client.async_client import (
+    AsyncClient,
+    AsyncRemoteImages,
+    AsyncRemoteRollout,
+    AsyncRemoteSandbox,
+)
 from tvsnap.client.bases import RemoteGraph, RemoteImages
-from tvsnap.client.client import Client, RemoteForks, RemoteRollout, RemoteSandbox
-from tvsnap.engine.supply.forks import Forks
+from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
 from tvsnap.graph import Graph
 from tvsnap.images import ImageStore
+from tvsnap.model.several import AsyncForks, Forks
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 
 LACKS = [
     (Cache, Client, {"trouble", "values"}),
     (Rollout, RemoteRollout, set()),
-    (Forks, RemoteForks, set()),
     (AsyncCache, AsyncClient, {"trouble", "values"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
-        {"has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},
+        {"answer_to", "has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},
     ),
     (
         *(AsyncSandbox, AsyncRemoteSandbox),
         {"archive", "memory", "observe"},
     ),
-    (AsyncForks, AsyncRemoteForks, set()),
 ]
 """What is here, what is elsewhere, and what the latter lacks."""
 PAIRS = [

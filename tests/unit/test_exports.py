@@ -51,13 +51,16 @@ INSIDE = {
 }
 """What tvsnap itself calls, and nobody else."""
 FOR_OURSELVES = {
+    "Call",
     "Closing",
+    "Forgotten",
     "ImageSpec",
-    "RemoteForks",
+    "OpenRollout",
     "RemoteGraph",
     "RemoteImages",
     "RemoteRollout",
     "RemoteSandbox",
+    "Resume",
     "Transport",
 }
 """What a signature takes beside what users give it, and what a client returns in place of what a cache returns."""

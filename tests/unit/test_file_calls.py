@@ -20,6 +20,7 @@ from tvsnap.environments.terminal import bash as bash_tool
 from tvsnap.host.contents import Contents
 from tvsnap.host.trees import TreeItem
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
+from tvsnap.model.operations import Put
 from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 
@@ -109,8 +110,7 @@ def test_a_call_that_names_an_unknown_content(cache: Cache) -> None:
         for digest in ("0" * 64, "../../etc/passwd", ""):
             with pytest.raises(UsageError, match=r'put "/x": the content .* is not in the data directory'):
                 rollout.call("put", {"path": "/x", "digest": digest})
-        arguments = rollout._engine.files.put_arguments(b"1", "/x", user=None, owners=False, mode=None)
-        assert rollout.call("put", dict(arguments)).exit_code == 0
+        assert rollout.perform(rollout._engine.files.put(Put(b"1", "/x"))).exit_code == 0
 
 
 def test_a_tool_of_the_same_name_comes_first(tmp_path: Path) -> None:

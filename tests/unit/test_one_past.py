@@ -19,6 +19,7 @@ from tvsnap.engine.keeping.holds import Holds
 from tvsnap.graph import Edge
 from tvsnap.model.errors import InfrastructureError, SnapshotUnusable, StateLost
 from tvsnap.model.observations import Captures
+from tvsnap.model.operations import Call
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
@@ -269,12 +270,12 @@ def test_a_hit_during_an_eviction_waits_for_its_end(tmp_path: Path) -> None:
         with cache.rollout("terminal") as rollout:
             with Holds(tmp_path).evicting() as held:
                 assert held == {rollout.state}
-                assert rollout._engine.try_hit("bash", {"command": TOKEN}) is None, "an event loop does not wait"
+                assert rollout._engine.try_hit(Call("bash", {"command": TOKEN})) is None, "an event loop does not wait"
                 assert rollout.state == rollout.root
                 calling = pool.submit(bash, rollout, TOKEN)
                 assert not calling.done()
             assert calling.result(60).source == "hit"
-            assert rollout._engine.try_hit("bash", {"command": "cat token"}) is not None
+            assert rollout._engine.try_hit(Call("bash", {"command": "cat token"})) is not None
 
 
 @pytest.mark.usefixtures("proofs_at_once")

@@ -32,6 +32,7 @@ from tvsnap.engine.live import LiveSandbox
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Captures
+from tvsnap.model.operations import Call
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)
@@ -370,9 +371,9 @@ def test_without_the_cache_a_wait_is_real(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [-1.0, math.inf, math.nan, True, "3"])
 def test_a_wait_of_nonsense_is_refused(tmp_path: Path, wrong: Any) -> None:
     with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout:
-        for call in (rollout.call, rollout._engine.try_hit):
+        for perform in (rollout.perform, rollout._engine.try_hit):
             with pytest.raises(UsageError, match=r"^after must be "):
-                call("bash", {"command": "ls"}, after=wrong)
+                perform(Call("bash", {"command": "ls"}, after=wrong))
 
 
 def test_what_a_rollout_has_really_waited_counts(tmp_path: Path) -> None:

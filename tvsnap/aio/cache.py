@@ -5,32 +5,31 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, TypeVar
 
-from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread
 from tvsnap.cache import Cache
 from tvsnap.engine.keeping.policy import Policy
-from tvsnap.engine.supply.forks import Forks
 from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
 from tvsnap.model.arguments import check_whole
-from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.several import awaited_or_entered
+from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
+from tvsnap.model.several import AsyncForks
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
+T = TypeVar("T")
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
 
 
-class AsyncCache(Twin[Cache]):
+class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
     """A `Cache` for one event loop. A hit never leaves the loop; a call that is executed runs in a thread.
 
     It is an asynchronous context manager that closes the cache.
@@ -110,70 +109,18 @@ class AsyncCache(Twin[Cache]):
         )
         self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
 
-    def rollout(
-        self,
-        image: str | Image,
-        task: str = "",
-        salt: str | None = None,
-        label: str | None = None,
-        *,
-        limits: Limits | None = None,
-        network: NetworkLike = None,
-        deadline: float | None = None,
-        epoch: int | None = None,
-    ) -> AsyncRollout:
-        """Returns a rollout at the root of an image. It begins with its first use; errors are raised then.
+    def begin(self, opening: OpenRollout | Resume) -> AsyncRollout:
+        """Returns a rollout that begins with its first use; see `BeginsRollouts.begin`."""
+        return AsyncRollout(lambda: self.cache.begin(opening), self._threads)
 
-        Args:
-            image: the image, or its name or digest.
-            task: the task that the rollout is of; it groups rollouts for people.
-            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
-            label: what people call this rollout.
-            limits: what its sandboxes may use; None for what all sandboxes of the image may.
-            network: what its sandboxes may reach outside; see `Cache.rollout`.
-            deadline: seconds from its beginning on by which it is to be through; see `Cache.rollout`.
-            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
-        """
-        chosen: dict[str, Any] = {"limits": limits, "network": network, "deadline": deadline, "epoch": epoch}
-        return AsyncRollout(lambda: self.cache.rollout(image, task, salt, label, **chosen), self._threads)
-
-    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[AsyncRollout]:
-        """Returns several rollouts at one root; see `Cache.group`. Each begins with its first use.
-
-        Args:
-            image: the image, or its name or digest.
-            task: the task that the rollouts are of.
-            n: how many.
-            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
-
-        Raises:
-            UsageError: `n` is no whole number from 1 on.
-        """
-        check_whole(n, "n", 1)
-        return [self.rollout(image, task, **options) for _ in range(n)]
-
-    def resume(
-        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
-    ) -> AsyncRollout:
-        """Returns a rollout at any state of the graph. It begins with its first use; errors are raised then.
-
-        Args:
-            state: the state's full hash.
-            task: the task that the rollout is of; it groups rollouts for people.
-            label: what people call this rollout.
-            after: seconds that are to have passed there since the state was reached, where something runs by itself.
-            epoch: as in `rollout`.
-        """
-        return AsyncRollout(lambda: self.cache.resume(state, task, label, after=after, epoch=epoch), self._threads)
+    async def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation by a thread; see `CacheMethods.perform`."""
+        return await in_thread(self._threads, lambda: self.cache.perform(operation))
 
     @property
     def _original(self) -> Cache:
         return self.cache
 
-    expect = awaited(Cache.expect)
-    """`Cache.expect`, to be awaited."""
-    warm = awaited(Cache.warm)
-    """`Cache.warm`, to be awaited."""
     reexecute = awaited(Cache.reexecute)
     """`Cache.reexecute`, to be awaited."""
     values = awaited(Cache.values)
@@ -197,26 +144,16 @@ class AsyncCache(Twin[Cache]):
         """
         return self.cache.refusal(state)
 
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncRollout]:
+        threads = self._threads
+        return await forked(threads, lambda: self.cache._forked(opening, n), lambda one: AsyncRollout.of(one, threads))
+
+    async def _made(self, state: str, n: int) -> AsyncForks[AsyncSandbox]:
+        threads = self._threads
+        return await forked(threads, lambda: self.cache._made(state, n), lambda one: AsyncSandbox(one, threads))
+
     @contextlib.asynccontextmanager
-    async def materialise(
-        self, state: str, *, after: float = 0.0, network: NetworkLike = None
-    ) -> AsyncIterator[AsyncSandbox]:
-        """Returns an asynchronous context manager with a live sandbox in any state, which is ended after the block.
-
-        Args:
-            state: the state's full hash, as `AsyncRollout.state` returns it.
-            after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
-            network: what the sandbox may reach outside; see `Cache.materialise`.
-
-        Yields:
-            The sandbox.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: the sandbox could not be made.
-        """
+    async def _materialised(self, state: str, after: float, network: NetworkLike) -> AsyncIterator[AsyncSandbox]:
         block = self.cache.materialise(state, after=after, network=network)
 
         def leave(_: Sandbox) -> None:
@@ -227,50 +164,6 @@ class AsyncCache(Twin[Cache]):
             yield AsyncSandbox(sandbox, self._threads)
         finally:
             leave(sandbox)  # its end is not waited for
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
-    ) -> AsyncForks[AsyncSandbox]: ...
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncRollout]: ...
-
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncSandbox] | AsyncForks[AsyncRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
-
-        `async with cache.fork(...) as forks:` closes them after the block; `forks = await cache.fork(...)` does not.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: begin rollouts, which make sandboxes once they need them.
-            task: groups the rollouts for people.
-            label: what people call the rollouts.
-
-        Returns:
-            The sandboxes or rollouts, to be closed together.
-
-        Raises:
-            UsageError: `state` is not the hash of a state, or another argument makes no sense.
-            NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-            InfrastructureError: a sandbox could not be made. None is left then.
-        """
-        threads = self._threads
-        if not as_rollouts:
-            sandboxes = await begin(threads, lambda: self.cache.fork(state, n), Forks.close)
-            return AsyncForks(sandboxes, [AsyncSandbox(one, threads) for one in sandboxes], threads)
-        about: dict[str, Any] = {"task": task, "label": label}
-        rollouts = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), Forks.close)
-        return AsyncForks(rollouts, [AsyncRollout.of(one, threads) for one in rollouts], threads)
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tvsnap.aio.forks import AsyncForks
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import awaited, begin, in_thread, with_its_task
+from tvsnap.aio.threads import forked, in_thread, with_its_task
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
-from tvsnap.engine.supply.forks import Forks
-from tvsnap.environments.files import GET, PUT, Fetched
 from tvsnap.environments.tools import Tool
-from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
-from tvsnap.model.grades import Grade, Verifier
-from tvsnap.model.observations import Command
-from tvsnap.model.several import awaited_or_entered
-from tvsnap.model.side_by_side import exec_all_arguments, results_of
-from tvsnap.rollout import Rollout
+from tvsnap.model.operations import Call, ExecAll, Get, GradeState, Keep, Operation, Put, Record, SnapshotIfIdle
+from tvsnap.model.several import AsyncForks, awaited_or_entered
+from tvsnap.rollout import Rollout, exec_all, get, put
 
+T = TypeVar("T")
+ANY_TIME = (Keep, SnapshotIfIdle, Record)
+"""Operations that do not wait for what was asked of the rollout before."""
 CANCELLATION: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
 """What ends the calls that a task makes; None where nothing does but the end of the task."""
 
@@ -55,13 +51,7 @@ class AsyncRollout(RolloutTwin[Rollout]):
         return self.rollout._engine.has_sandbox
 
     def try_hit(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        after: float = 0.0,
-        grade: Sequence[str] | None = None,
+        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, **options: Any
     ) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything, between two other calls.
 
@@ -69,8 +59,7 @@ class AsyncRollout(RolloutTwin[Rollout]):
             name: the tool's name.
             arguments: the tool's arguments, as plain JSON.
             timeout: seconds; a recorded call that took longer is no answer. None for any.
-            after: seconds that are at least to have passed since the last call, as in `call`.
-            grade: the files in which a call that grades leaves its grade, as in `call`.
+            options: `after` and `grade`, as in `call`.
 
         Returns:
             The recorded result; None if the call was not made.
@@ -78,7 +67,15 @@ class AsyncRollout(RolloutTwin[Rollout]):
         Raises:
             UsageError: the arguments make no sense.
         """
-        return self.rollout._engine.try_hit(name, arguments, timeout, after=after, grade=grade)
+        return self.answer_to(Call(name, arguments, timeout, **options))
+
+    def answer_to(self, call: Call) -> ToolResult | None:
+        """Makes a tool call if the graph has the answer; see `try_hit`.
+
+        Args:
+            call: the call.
+        """
+        return self.rollout._engine.try_hit(call)
 
     async def where(self) -> Position:
         """Returns where it stands, once what was asked of it before has been done and that is known."""
@@ -91,183 +88,38 @@ class AsyncRollout(RolloutTwin[Rollout]):
         if outcome is not None:
             await asyncio.wrap_future(outcome)
 
-    async def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        after: float = 0.0,
-        deadline: float | None = None,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult:
-        """Makes a tool call: answers it from the graph if that is possible, and executes it in a thread otherwise.
+    async def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation: one that the graph answers on the event loop, any other by a thread."""
+        done: T
+        if isinstance(operation, ANY_TIME):
+            done = await self._in_thread(self.rollout, operation)
+            return done
+        async with self._order:
+            rollout = self._begun
+            if rollout is None or self._ending is not None:
+                rollout = await self._ready()
+            done = await _PERFORMERS[type(operation)](self, rollout, operation)
+            return done
 
-        If the awaiting task is cancelled, so is the call: a command that is being executed is ended as by its timeout,
-        and counts as made. The rollout's next call comes after it. See `Rollout.cancel`.
+    async def _in_thread(self, rollout: Rollout, operation: Operation[Any]) -> Any:
+        return await in_thread(self._threads, lambda: rollout.perform(operation))
 
-        Args:
-            name: the tool's name.
-            arguments: the tool's arguments, as plain JSON.
-            timeout: seconds that the call may take where it is executed; None for as long as it takes.
-            after: seconds that are at least to have passed in the sandbox since the last call; see `Rollout.call`.
-            deadline: seconds from now on by which the caller needs the result; see `Rollout.call`.
-            grade: the files in which a call that grades leaves its grade; see `Rollout.call`.
-
-        Returns:
-            What the tool returned, now or when the same call was made in the same state before.
-
-        Raises:
-            UsageError: there is no such tool, its arguments are wrong, or the rollout is closed.
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
-            InfrastructureError: tvsnap, not the tool, failed. The call may be made again.
-        """
-        async with self.in_order() as rollout:
-            return await self._call(rollout, name, arguments, timeout, after, deadline, grade)
-
-    async def _call(
-        self,
-        rollout: Rollout,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None,
-        after: float = 0.0,
-        deadline: float | None = None,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult:
-        """Makes a tool call whose turn has come; see `call`."""
-        cancellation = CANCELLATION.get() or Cancellation()
-        if rollout._engine.pending() is not None:
+    async def _call(self, rollout: Rollout, call: Call) -> ToolResult:
+        """Makes a tool call whose turn has come. If the awaiting task is cancelled, so is the call."""
+        engine, cancellation = rollout._engine, CANCELLATION.get() or Cancellation()
+        if engine.pending() is not None:
             await self.settled()
         cancellation.check()
-        result = rollout._engine.try_hit(name, arguments, timeout, after=after, grade=grade)
+        result = engine.try_hit(call)
         if result is not None:
             return result
-
-        def make() -> ToolResult:
-            return rollout._engine.call(name, arguments, timeout, after, cancellation, deadline, grade)
-
-        under_way = self._threads.submit(make)
+        under_way = self._threads.submit(engine.call, call, cancellation)
         try:
             return await with_its_task(under_way, cancellation)
         except asyncio.CancelledError:
             if not under_way.cancelled():
                 self._ending = under_way
             raise
-
-    async def exec_all(
-        self,
-        commands: Sequence[Command | str],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        user: str | None = None,
-        after: float = 0.0,
-    ) -> list[ToolResult]:
-        """Runs several commands side by side, each in a fresh shell, as one call; see `Rollout.exec_all`.
-
-        Args:
-            commands: the commands, at most 256.
-            timeout: seconds that all of them may take where they are executed; None for as long as they take.
-            user: the user that runs them; by default the image's.
-            after: see `call`.
-
-        Returns:
-            What each command came to, in the order of the commands.
-
-        Raises:
-            UsageError, StateLost, InfrastructureError: see `call`.
-        """
-        return results_of(await self.call("exec_all", exec_all_arguments(commands, user), timeout, after=after))
-
-    async def put(
-        self,
-        source: str | Path | bytes,
-        path: str,
-        *,
-        user: str | None = None,
-        owners: bool = False,
-        mode: int | None = None,
-        timeout: float | None = None,
-    ) -> ToolResult:
-        """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Rollout.put`.
-
-        Args:
-            source: a path of this machine, or the contents of a file as bytes.
-            path: where to.
-            user: the user that writes it, and owns it; by default the image's.
-            owners: root writes it, and it keeps its numeric owners and groups.
-            mode: the permission bits of a single file; by default its own, and 0644 for bytes.
-            timeout: seconds that it may take where it is executed; None for as long as it takes.
-
-        Returns:
-            The result of the call.
-
-        Raises:
-            UsageError: the source cannot be read, or holds more than files, folders and links; or see `call`.
-            StateLost: see `call`.
-            InfrastructureError: the content could not be kept; or see `call`.
-        """
-        chosen: dict[str, Any] = {"user": user, "owners": owners, "mode": mode}
-        async with self.in_order() as rollout:
-            files = rollout._engine.files
-            arguments = await in_thread(self._threads, lambda: files.put_arguments(source, path, **chosen))
-            return await self._call(rollout, PUT, arguments, timeout)
-
-    async def get(
-        self,
-        path: str,
-        destination: str | Path | None = None,
-        *,
-        owners: bool = False,
-        limit: int = MOST_FETCHED,
-        timeout: float | None = None,
-    ) -> Fetched:
-        """Copies a file or a folder out of the sandbox, as a call like any other; see `Rollout.get`.
-
-        Args:
-            path: the file or folder.
-            destination: what it becomes on this machine; None to be read or written by `Fetched` later.
-            owners: fetch its numeric owners, too, and give them to what is written.
-            limit: the most bytes, holes included.
-            timeout: seconds that it may take where it is executed; None for as long as it takes.
-
-        Returns:
-            What was fetched. Its methods block for as long as a disk does.
-
-        Raises:
-            OSError: with a destination: there is no such path, or it cannot be written.
-            UsageError: see `call`.
-            StateLost: see `call`.
-            InfrastructureError: the content could not be kept; or see `call`.
-        """
-        fetched = None
-        async with self.in_order() as rollout:
-            arguments = rollout._engine.files.get_arguments(path, owners=owners, limit=limit)
-            while fetched is None:
-                await self.settled()
-                state = rollout.state
-                result = await self._call(rollout, GET, arguments, timeout)
-                fetched = rollout._engine.files.fetched(result, arguments, state)
-        if destination is not None:
-            got = fetched
-            await in_thread(self._threads, lambda: got.extract(destination))
-        return fetched
-
-    async def grade(self, verifier: Verifier | str) -> Grade:
-        """Grades the state at which it stands, in a fork; see `Rollout.grade`.
-
-        Args:
-            verifier: finds out what the state is worth; a text is the command of one.
-
-        Returns:
-            The reward, the results of the tests and the log.
-
-        Raises:
-            GradingFailed: the verifier failed, so that there is no grade.
-            UsageError, StateLost, InfrastructureError: see `Rollout.grade`.
-        """
-        async with self.in_order() as rollout:
-            return await in_thread(self._threads, lambda: rollout.grade(verifier))
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncForks[AsyncRollout]:
@@ -285,8 +137,7 @@ class AsyncRollout(RolloutTwin[Rollout]):
             InfrastructureError: the snapshot failed.
         """
         async with self.in_order() as rollout:
-            forks = await begin(self._threads, lambda: rollout.fork(n), Forks.close)
-        return AsyncForks(forks, [AsyncRollout.of(fork, self._threads) for fork in forks], self._threads)
+            return await forked(self._threads, lambda: rollout.fork(n), lambda one: AsyncRollout.of(one, self._threads))
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.
@@ -298,10 +149,30 @@ class AsyncRollout(RolloutTwin[Rollout]):
         async with self.in_order() as rollout:
             return AsyncSandbox(await in_thread(self._threads, rollout.sandbox), self._threads)
 
-    keep = awaited(Rollout.keep)
-    """`Rollout.keep`, to be awaited."""
-    snapshot_if_idle = awaited(Rollout.snapshot_if_idle)
-    """`Rollout.snapshot_if_idle`, to be awaited."""
 
-    record = awaited(Rollout.record)
-    """`Rollout.record`, to be awaited."""
+class _OnLoop:
+    """Where the calls of a rollout are made: on the event loop if the graph answers, else by a thread."""
+
+    def __init__(self, its: AsyncRollout, rollout: Rollout) -> None:
+        self._its = its
+        self._rollout = rollout
+        self.engine = rollout._engine
+
+    async def call(self, call: Call) -> ToolResult:
+        return await self._its._call(self._rollout, call)
+
+    async def state(self) -> str:
+        await self._its.settled()
+        return self.engine.where().state
+
+    async def work(self, work: Callable[[], T]) -> T:
+        return await in_thread(self._its._threads, work)
+
+
+_PERFORMERS: Mapping[type, Callable[[AsyncRollout, Rollout, Any], Coroutine[Any, Any, Any]]] = {
+    Call: AsyncRollout._call,
+    ExecAll: lambda its, rollout, operation: exec_all(_OnLoop(its, rollout), operation),
+    Put: lambda its, rollout, operation: put(_OnLoop(its, rollout), operation),
+    Get: lambda its, rollout, operation: get(_OnLoop(its, rollout), operation),
+    GradeState: AsyncRollout._in_thread,
+}

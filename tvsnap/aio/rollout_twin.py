@@ -148,15 +148,19 @@ class RolloutTwin(Twin[R], RunsSideBySide):
         before a thread has begun with the call that precedes it.
         """
         async with self._order:
-            rollout = self._begun or await self._start()
-            ending, self._ending = self._ending, None
-            if ending is not None:
-                try:
-                    await until_done(ending)
-                except asyncio.CancelledError:
-                    self._ending = ending
-                    raise
-            yield rollout
+            yield await self._ready()
+
+    async def _ready(self) -> R:
+        """Returns the rollout, which has begun, once the call has ended for which nobody waits any more."""
+        rollout = self._begun or await self._start()
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            try:
+                await until_done(ending)
+            except asyncio.CancelledError:
+                self._ending = ending
+                raise
+        return rollout
 
     async def _start(self) -> R:
         async with self._beginning:

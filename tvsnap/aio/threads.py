@@ -12,8 +12,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import UsageError
+from tvsnap.model.several import AsyncForks, Forks
 
 S = TypeVar("S")
+Original = TypeVar("Original", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -90,13 +92,25 @@ async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callab
         raise
 
 
-class Twin(Generic[S]):
+async def forked(threads: ThreadPoolExecutor, make: Callable[[], Forks[S]], twin: Callable[[S], T]) -> AsyncForks[T]:
+    """Returns the awaitable twins of sandboxes or rollouts that a thread makes.
+
+    Args:
+        threads: make them, and end them.
+        make: makes them.
+        twin: returns the twin of one.
+    """
+    forks = await begin(threads, make, Forks.close)
+    return AsyncForks([twin(one) for one in forks], lambda: in_thread_at_last(threads, forks.close))
+
+
+class Twin(Generic[Original]):
     """What has methods to be awaited in the place of another object's."""
 
     _threads: ThreadPoolExecutor
 
     @property
-    def _original(self) -> S:
+    def _original(self) -> Original:
         """The other object."""
         raise NotImplementedError
 

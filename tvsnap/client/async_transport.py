@@ -24,6 +24,8 @@ from tvsnap.wire.errors import Busy, Unreachable
 from tvsnap.wire.tcp import notice_loss
 
 T = TypeVar("T")
+RECEIVED = 65_536
+"""Bytes that are received at once."""
 
 
 class AsyncConnection:
@@ -206,4 +208,6 @@ class AsyncTransport:
             raise unreachable(address, error) from None
         if (connected := made[1].get_extra_info("socket")) is not None:  # else it is closed, which a request says
             notice_loss(connected)
+        # By default 256 KiB, which the allocator may map, and unmap again, for each answer.
+        setattr(made[1].transport, "max_size", RECEIVED)  # noqa: B010 -- of asyncio's own transports alone
         return AsyncConnection(*made)

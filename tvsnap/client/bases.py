@@ -1,20 +1,18 @@
-"""What only the client has that blocks; `async_bases` is what only the other one has."""
+"""The images and the graph of a server, and what is uploaded there: none of it is awaited."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
-from tvsnap.client.operations import RolloutAbout, SandboxAbout, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import (
     Edge,
-    Forgotten,
     Listing,
     Outlined,
     RolloutRecord,
@@ -26,175 +24,16 @@ from tvsnap.graph.model import (
     Tally,
     TreeNode,
 )
-from tvsnap.model.display import Displayed
-from tvsnap.model.errors import NotFound
+from tvsnap.host.trees import TreeItem, Upload, items_of, serialised, store, stored
 from tvsnap.model.images import Image, Manifest
-from tvsnap.model.limits import Limits
-from tvsnap.model.stats import Stats
-from tvsnap.wire.errors import Unreachable, error_of
+from tvsnap.wire.errors import error_of
 from tvsnap.wire.values import from_data
 
 if TYPE_CHECKING:
     from tvsnap.images import BuildProgress
 
-K = TypeVar("K")
 LISTED = 500
-"""Of so many calls a server is asked at once."""
-
-
-class BegunRollout(Protocol):
-    """A `RemoteRollout`, as far as its client knows it."""
-
-    def cancel(self) -> bool:
-        """Ends the call that is being made."""
-
-    def close(self) -> None:
-        """Ends the rollout."""
-
-    def __enter__(self) -> object:
-        """Begins it."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        """Ends it."""
-
-    def _begin(self) -> None:
-        """Begins it."""
-
-
-R = TypeVar("R", bound=BegunRollout)
-
-
-class ClientBase(Generic[R]):
-    """A `Client` without what it has in common with an `AsyncClient`.
-
-    Attributes:
-        transport: its connections.
-    """
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-        self._open: set[R] = set()
-
-    @property
-    def images(self) -> RemoteImages:
-        """The images of the server; see `Cache.images`."""
-        return RemoteImages(self.transport)
-
-    @property
-    def graph(self) -> RemoteGraph:
-        """The graph, to be looked at; see `Cache.graph`."""
-        return RemoteGraph(self.transport)
-
-    def stats(self) -> Stats:
-        """Returns what the server's cache has done; see `Cache.stats`."""
-        return from_data(Stats, self.transport.get(target("stats"))["stats"])
-
-    def figures(self) -> dict[str, Any]:
-        """Returns what `tvsnap stats --json` prints of the server's data directory."""
-        return cast("dict[str, Any]", self.transport.get(target("stats"))["figures"])
-
-    def limits_for(self, image: Image) -> Limits:
-        """Returns the limits that sandboxes of an image have on the server; see `Cache.limits_for`.
-
-        Args:
-            image: the image.
-
-        Raises:
-            NotFound: the server has no such image.
-        """
-        return from_data(Limits, self.transport.get(target("images", image.digest, "limits"))["limits"])
-
-    def refusal(self, state: str) -> str | None:
-        """Returns why the process of the server that answers could take no snapshot of a state; see `Cache.refusal`.
-
-        Args:
-            state: the state's full hash.
-        """
-        return cast("str | None", self.transport.get(target("states", state))["refusal"])
-
-    def diff(self, kind: type[K], a: str, b: str, *, patch: bool = False) -> K:
-        """Returns how two states differ.
-
-        Args:
-            kind: `tvsnap.upkeep.diff.StateDifference`.
-            a: the first state's hash, or a prefix of it; see `Graph.resolve`.
-            b: the second's.
-            patch: compare text files line by line.
-
-        Raises:
-            NotFound: there is no such state.
-            UsageError: they are of different images.
-        """
-        path = target("states", a, "diff", b, patch="true" if patch else None)
-        return from_data(kind, self.transport.get(path)["difference"])
-
-    def check(self, kind: type[K], call: int, *, mark: bool = True) -> K:
-        """Makes a recorded call again, and compares; see `tvsnap verify`.
-
-        Args:
-            kind: `tvsnap.engine.auditing.checking.CheckReport`.
-            call: the call's id, `Edge.id`.
-            mark: have it answer nothing any more if it comes to something else.
-
-        Raises:
-            NotFound: there is no such call (any more).
-            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
-        """
-        return from_data(kind, self.transport.ask(Ask("POST", target("calls", str(call), "checks"), {"mark": mark})))
-
-    def forget(
-        self, *, state: str | None = None, task: str | None = None, image: str | None = None, dry_run: bool = False
-    ) -> tuple[Forgotten, int]:
-        """Deletes a state with all that came of it, or what only one task did, or all that was done on an image.
-
-        Args:
-            state: the topmost state to delete: its hash or a prefix of it. One of this, `task` and `image` is given.
-            task: the task's name.
-            image: the image's name or digest.
-            dry_run: delete nothing, only count.
-
-        Returns:
-            What was deleted, and the bytes that this frees.
-
-        Raises:
-            UsageError: not one of `state`, `task` and `image` is given; or a tenant names no state.
-            NotFound: there is no such state or task, or nothing was run on such an image.
-        """
-        asked = {"state": state, "task": task, "image": image, "dry_run": dry_run}
-        answer = self.transport.ask(Ask("POST", target("forget"), asked))
-        return from_data(Forgotten, answer["forgotten"]), int(answer["bytes"])
-
-    def close(self) -> None:
-        """Ends the rollouts that were begun here, with the calls under way, and the connections.
-
-        It may be called more than once.
-        """
-        if self.transport.forked_off:  # all of it belongs to the process that connected
-            return
-        with contextlib.suppress(Unreachable):  # a server that has gone has ended them
-            for rollout in list(self._open):
-                self.transport.life.check_lost()
-                rollout.cancel()
-                rollout.close()
-        self.transport.close()
-
-    def _opened(self, rollout: R) -> R:
-        try:
-            rollout._begin()
-        except BaseException:
-            self._open.discard(rollout)
-            raise
-        return rollout
-
-    def _all(self, rollouts: Iterable[R]) -> list[R]:
-        """Returns all of some rollouts; where one cannot be begun, none is open afterwards."""
-        with contextlib.ExitStack() as undo:
-            begun = []
-            for rollout in rollouts:
-                undo.enter_context(rollout)
-                begun.append(rollout)
-            undo.pop_all()
-            return begun
+"""Calls that are asked for in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,68 +51,6 @@ class RemoteTool:
     description: str
     parameters: Mapping[str, Any]
     read_only: bool
-
-
-def tools_of(answer: Mapping[str, Any]) -> dict[str, RemoteTool]:
-    """Returns the tools that an answer tells of, by name."""
-    return {name: RemoteTool(name, **about) for name, about in answer["tools"].items()}
-
-
-class RolloutBase(RolloutAbout, Displayed):
-    """A `RemoteRollout` without what it has in common with an `AsyncRemoteRollout`."""
-
-    def __init__(self, transport: Transport, opening: Ask | None, data: Mapping[str, Any] | None) -> None:
-        super().__init__(opening, data)
-        self._transport = transport
-        self._tools: Mapping[str, RemoteTool] | None = None
-
-    @property
-    def tools(self) -> Mapping[str, RemoteTool]:
-        """The tools that may be called, by name; see `Rollout.tools`."""
-        if self._tools is None:
-            self._tools = tools_of(self._transport.get(self._target("tools")))
-        return self._tools
-
-    def _steps(self) -> list[Step]:
-        """Returns its calls in order, for what people are shown."""
-        return steps_of(self, self._transport)
-
-    @property
-    def _blocking(self) -> Transport:
-        return self._transport
-
-
-def steps_of(rollout: RolloutAbout, transport: Transport) -> list[Step]:
-    """Returns a rollout's calls in order."""
-    return [] if rollout.id is None else RemoteGraph(transport).steps(rollout.id)
-
-
-def is_open(rollout: RolloutBase) -> bool:
-    """Returns whether the server still has a rollout that has begun: one that was started anew has not."""
-    try:
-        rollout._transport.get(rollout._target())
-    except NotFound:
-        return False
-    return True
-
-
-def known_state(rollout: RolloutBase) -> str | None:
-    """Returns the state at which a rollout stands, as far as that is known without asking the server."""
-    return None if rollout._place is None or rollout._given_out else str(rollout._place["state"])
-
-
-class SandboxBase(SandboxAbout):
-    """A `RemoteSandbox` without what it has in common with an `AsyncRemoteSandbox`."""
-
-    def __init__(self, transport: Transport, data: Mapping[str, Any]) -> None:
-        super().__init__(data)
-        self._transport = transport
-
-    @contextlib.contextmanager
-    def archive(self) -> Iterator[IO[bytes]]:
-        """A block with its files as a tar stream; see `Sandbox.archive`."""
-        with self._transport.download(target("sandboxes", self.id, "archive")) as file:
-            yield file
 
 
 class RemoteImages:
@@ -458,3 +235,30 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         yield from (line.decode() for line in lines)
+
+
+def upload(transport: Transport, source: Upload, *, owners: bool = False, mode: int | None = None) -> str:
+    """Uploads a file or a folder, unless the server has it; returns its digest."""
+    if not isinstance(source, (str, Path, bytes)):
+        source = list(source)  # it is read twice, or more often where the connection breaks
+    size = 0
+
+    def count(data: bytes) -> None:
+        nonlocal size
+        size += len(data)
+
+    def items() -> Iterator[TreeItem]:
+        return items_of(source, owners=owners, mode=mode)
+
+    digest = store(items(), count)
+    path = target("contents", digest)
+    if not transport.exists(path):
+        transport.upload(path, size, lambda: serialised(items()))
+    return digest
+
+
+@contextlib.contextmanager
+def downloaded(transport: Transport, digest: str) -> Iterator[Iterator[TreeItem]]:
+    """A block with the items of a content of the server, which is there whole by then."""
+    with transport.download(target("contents", digest)) as file:
+        yield stored(file, digest)

@@ -331,6 +331,22 @@ class Waiting:
         return pause * random.uniform(0.5, 1.0)
 
 
+class Answering:
+    """A block in which a request is made; see `Transport.answering`. A generator would take longer, with each call."""
+
+    def __init__(self, transport: Transport, ask: Ask) -> None:
+        self._transport, self._ask = transport, ask
+        self._owner = _owner(ask.path) if ask.method in ("POST", "PUT", "DELETE") else None
+        self._told = () if self._owner is None else transport.told(self._owner)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._owner is not None:  # after an error, the request may not have come
+            self._transport.note_answer(self._ask, self._owner, self._told if error is None else ())
+
+
 class Transport:
     """A server, as threads ask it. Thread-safe.
 
@@ -408,7 +424,7 @@ class Transport:
         if ask.method in ("POST", "PUT"):
             headers["idempotency-key"] = ask.key
             if (owner := _owner(ask.path)) is not None:
-                headers["tvsnap-received"] = ",".join(self._told(owner))
+                headers["tvsnap-received"] = ",".join(self.told(owner))
         if body is not None and not isinstance(body, bytes):
             headers["content-type"] = "application/json"
             body = json_bytes(body)
@@ -429,27 +445,21 @@ class Transport:
                 except (Busy, Unreachable) as error:  # noqa: PERF203
                     time.sleep(waiting.pause_after(error))
 
-    @contextlib.contextmanager
-    def answering(self, ask: Ask) -> Iterator[None]:
-        """A block in which a request is made, and sent again where its connection breaks.
+    def answering(self, ask: Ask) -> Answering:
+        """Returns a block in which a request is made, and sent again where its connection breaks.
 
         The server keeps the answer until the next request about the same rollout or sandbox tells that it has come.
         """
-        owner = _owner(ask.path) if ask.method in ("POST", "PUT", "DELETE") else None
-        told = () if owner is None else self._told(owner)
-        try:
-            yield
-        except BaseException:
-            told = ()  # the request may not have come
-            raise
-        finally:
-            if owner is not None:
-                with self._lock:
-                    left = [key for key in self._received.pop(owner, ()) if key not in told]
-                    if ask.method != "DELETE":
-                        self._received[owner] = (*left, ask.key)
+        return Answering(self, ask)
 
-    def _told(self, owner: str) -> tuple[str, ...]:
+    def note_answer(self, ask: Ask, owner: str, told: tuple[str, ...]) -> None:
+        """Notes that a request about a rollout or sandbox was answered, and which other answers it has told of."""
+        with self._lock:
+            left = [key for key in self._received.pop(owner, ()) if key not in told]
+            if ask.method != "DELETE":
+                self._received[owner] = (*left, ask.key)
+
+    def told(self, owner: str) -> tuple[str, ...]:
         """Returns the keys of answers that have come, which the next request about a rollout or sandbox tells."""
         return self._received.get(owner, ())[:MOST_RECEIVED]
 

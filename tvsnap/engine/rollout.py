@@ -11,11 +11,10 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Any
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim
@@ -39,9 +38,10 @@ from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge, RootInfo, Step
 from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
-from tvsnap.model.calls import DEFAULT_TIMEOUT, Source, ToolCall, ToolResult, next_state
+from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, StateLost, TvsnapError, UsageError
 from tvsnap.model.grades import Grade, Verifier
+from tvsnap.model.operations import Call
 from tvsnap.model.reasons import Why
 from tvsnap.model.stats import Way
 from tvsnap.sandboxes.protocol import Sandbox
@@ -144,21 +144,14 @@ class RolloutEngine:
                     self._catch_up()
         return self._cursor.where()
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None,
-        after: float,
-        cancellation: Cancellation,
-        deadline: float | None = None,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult:
+    def call(self, operation: Call, cancellation: Cancellation | None = None) -> ToolResult:
         """Makes a tool call; see `Rollout.call`. `cancellation` belongs to this call only."""
-        timeout, after = _timeout(timeout), check_seconds(after, "after", least=0.0)
-        deadline = math.inf if deadline is None else check_seconds(deadline, "deadline", least=0.0)
-        grading = self._grading(grade)
-        call = ToolCall(name, arguments)
+        cancellation = cancellation or Cancellation()
+        timeout, after = _timeout(operation.timeout), check_seconds(operation.after, "after", least=0.0)
+        until = operation.deadline
+        deadline = math.inf if until is None else check_seconds(until, "deadline", least=0.0)
+        grading = None if operation.grade is None else self._grading(operation.grade)
+        call = ToolCall(operation.name, operation.arguments)
         try:
             with self._turn, self._context.home.in_place():
                 self._under_way = cancellation
@@ -314,10 +307,8 @@ class RolloutEngine:
         claims.release(claim)
         return edge
 
-    def _grading(self, grade: Sequence[str] | None) -> Grading | None:
+    def _grading(self, grade: Sequence[str]) -> Grading:
         """Checks the argument `grade` of a call."""
-        if grade is None:
-            return None
         if isinstance(grade, str) or not all(isinstance(path, str) and path.startswith("/") for path in grade):
             raise UsageError(f"grade must be a list of absolute paths of files inside, not {grade!r}")
         return Grading(tuple(grade), self._context.grade_executions)
@@ -337,21 +328,14 @@ class RolloutEngine:
         end = min(ahead, default=math.inf)
         return max(end - timeout, now + SPARE * (end - now))
 
-    def try_hit(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        after: float = 0.0,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult | None:
+    def try_hit(self, operation: Call) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything; None if it was not made.
 
-        `timeout`, `after` and `grade` are those of `call`. Raises UsageError if the arguments make no sense.
+        Raises UsageError if the arguments make no sense.
         """
-        timeout, after, grading = _timeout(timeout), check_seconds(after, "after", least=0.0), self._grading(grade)
-        call = ToolCall(name, arguments)
+        timeout, after = _timeout(operation.timeout), check_seconds(operation.after, "after", least=0.0)
+        grading = None if operation.grade is None else self._grading(operation.grade)
+        call = ToolCall(operation.name, operation.arguments)
         if not self._context.use_cache or not self._turn.acquire(blocking=False):
             return None
         try:
@@ -360,7 +344,7 @@ class RolloutEngine:
             began = time.perf_counter()
             self._cursor.catch_up()
             self._cursor.advance_time(after)
-            if self._is_on_host(name):
+            if self._is_on_host(call.name):
                 return self._answer_on_host(call, timeout, began)
             edge = self._cursor.lookup(call, timeout, grading, patient=False)
             if edge is None or not self._is_answered_by(edge):

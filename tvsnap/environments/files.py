@@ -16,10 +16,11 @@ from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import run_tool
 from tvsnap.graph import Graph
 from tvsnap.host.contents import Contents
-from tvsnap.host.trees import MOST_FETCHED, TreeItem, extract
+from tvsnap.host.trees import TreeItem, extract
 from tvsnap.model.calls import JSON, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
-from tvsnap.model.limits import Limits
+from tvsnap.model.fetched import Fetched
+from tvsnap.model.limits import MOST_FETCHED, Limits
 from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -30,48 +31,22 @@ class UnknownContent(UsageError):
     """A call names a content that the data directory does not have."""
 
 
-class Fetched:
-    """What a `get` call has fetched.
-
-    Attributes:
-        result: the result of the call.
-        digest: of what was fetched; None if nothing was.
-        kind: `file` or `directory`; None if nothing was fetched.
-    """
+class StoredFetched(Fetched):
+    """What a `get` call has fetched, from the data directory."""
 
     def __init__(self, result: ToolResult, path: str, contents: Contents, *, owners: bool) -> None:
-        self.result = result
+        facts = json.loads(result.output) if result.parts[0].media_type == JSON else {}
+        super().__init__(result, facts.get("digest"), facts.get("kind"))
         self._path = path
         self._contents = contents
         self._owners = owners
-        facts = json.loads(result.output) if result.parts[0].media_type == JSON else {}
-        self.digest: str | None = facts.get("digest")
-        self.kind: str | None = facts.get("kind")
 
     def read(self) -> bytes:
-        """Returns the contents of a file.
-
-        Raises:
-            OSError: nothing was fetched, or a folder.
-            InfrastructureError: it is not in the data directory any more.
-        """
         if self.kind == "directory":
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
         return b"".join(piece for item in self._items() for piece in item.content)
 
     def extract(self, destination: str | Path) -> tuple[str, ...]:
-        """Writes it to this machine; see `Sandbox.get`.
-
-        Args:
-            destination: the path of the file or folder to write.
-
-        Returns:
-            What was left out, each a path in the folder with the reason.
-
-        Raises:
-            OSError: nothing was fetched, or it cannot be written.
-            InfrastructureError: it is not in the data directory any more.
-        """
         return extract(self._items(), destination, owners=self._owners)
 
     def _items(self) -> Iterator[TreeItem]:

@@ -3,7 +3,7 @@
 from tvsnap.fleet.awaited import AsyncFleet, AsyncFleetRollout
 from tvsnap.fleet.fleet import Fleet
 from tvsnap.fleet.nodes import NodeInfo
-from tvsnap.fleet.rollout import FleetForks, FleetRollout
+from tvsnap.fleet.rollout import FleetRollout
 from tvsnap.fleet.routing import ranking
 
-__all__ = ["AsyncFleet", "AsyncFleetRollout", "Fleet", "FleetForks", "FleetRollout", "NodeInfo", "ranking"]
+__all__ = ["AsyncFleet", "AsyncFleetRollout", "Fleet", "FleetRollout", "NodeInfo", "ranking"]

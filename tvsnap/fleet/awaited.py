@@ -6,28 +6,28 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
-from tvsnap import Grade, Image, Sandbox, Stats, ToolResult, Verifier
-from tvsnap.aio.forks import AsyncForks
+from tvsnap import Sandbox, Stats
 from tvsnap.aio.rollout_twin import RolloutTwin
 from tvsnap.aio.sandbox import AsyncSandbox
-from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, in_thread, in_thread_at_last
-from tvsnap.client.operations import RemoteFetched
+from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread, in_thread_at_last
+from tvsnap.client.client import RemoteSandbox
 from tvsnap.fleet.fleet import SPREAD, Fleet
 from tvsnap.fleet.graph import FleetImages
-from tvsnap.fleet.rollout import FleetForks, FleetRollout
+from tvsnap.fleet.rollout import FleetRollout
 from tvsnap.graph.model import Forgotten
-from tvsnap.model.arguments import check_whole
-from tvsnap.model.calls import DEFAULT_TIMEOUT
-from tvsnap.model.several import awaited_or_entered
+from tvsnap.model.network import NetworkLike
+from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
+from tvsnap.model.several import AsyncForks, awaited_or_entered
 
+T = TypeVar("T")
 V = TypeVar("V")
 THREADS = 256
 """Calls of a fleet that may be under way at once: its threads only wait for servers."""
 
 
-class AsyncFleet(Twin[Fleet]):
+class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout", AsyncSandbox], Twin[Fleet]):
     """A `Fleet` for `asyncio`; an asynchronous context manager.
 
     Attributes:
@@ -59,100 +59,38 @@ class AsyncFleet(Twin[Fleet]):
     def _original(self) -> Fleet:
         return self.cache
 
-    def rollout(
-        self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None, **options: Any
-    ) -> AsyncFleetRollout:
-        """Returns a rollout at the task's server; it begins with its first use. See `Fleet.rollout`.
+    def begin(self, opening: OpenRollout | Resume) -> AsyncFleetRollout:
+        """Returns a rollout that begins with its first use; see `BeginsRollouts.begin`."""
+        return AsyncFleetRollout(lambda: self.cache.begin(opening), self._threads)
 
-        Args:
-            image: the image, or its name or digest, as the servers know it.
-            task: the task that the rollout is of.
-            salt: a text that keeps rollouts apart.
-            label: what people call this rollout.
-            options: `limits`, `network`, `deadline` and `epoch`, as in `Cache.rollout`.
-        """
-        return AsyncFleetRollout(lambda: self.cache.rollout(image, task, salt, label, **options), self._threads)
+    async def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation by a thread; see `CacheMethods.perform`."""
+        return await in_thread(self._threads, lambda: self.cache.perform(operation))
 
-    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[AsyncFleetRollout]:
-        """Returns several rollouts of a task, each of which begins with its first use; see `Fleet.group`.
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncFleetRollout]:
+        threads = self._threads
+        return await forked(
+            threads, lambda: self.cache._forked(opening, n), lambda one: AsyncFleetRollout.of(one, threads)
+        )
 
-        Args:
-            image: the image, or its name or digest, as the servers know it.
-            task: the task.
-            n: how many.
-            options: as in `rollout`.
+    async def _made(self, state: str, n: int) -> AsyncForks[AsyncSandbox]:
+        return await forked(self._threads, lambda: self.cache._made(state, n), self._sandbox)
 
-        Raises:
-            UsageError: `n` is no whole number from 1 on.
-        """
-        check_whole(n, "n", 1)
-        return [self.rollout(image, task, **options) for _ in range(n)]
-
-    def resume(self, state: str, task: str = "", label: str | None = None, **options: Any) -> AsyncFleetRollout:
-        """Returns a rollout at any state; it begins with its first use. See `Fleet.resume`.
-
-        Args:
-            state: the state's full hash.
-            task: the task that the rollout is of.
-            label: what people call this rollout.
-            options: `after` and `epoch`, as in `Cache.resume`.
-        """
-        return AsyncFleetRollout(lambda: self.cache.resume(state, task, label, **options), self._threads)
+    def _sandbox(self, sandbox: RemoteSandbox) -> AsyncSandbox:
+        return AsyncFleetSandbox(cast("Sandbox", sandbox), self._threads)
 
     @contextlib.asynccontextmanager
-    async def materialise(self, state: str, **options: Any) -> AsyncIterator[AsyncSandbox]:
-        """Returns an asynchronous context manager with a sandbox in any state; see `Fleet.materialise`.
-
-        Args:
-            state: the state's full hash.
-            options: `after` and `network`, as in `Cache.materialise`.
-
-        Yields:
-            The sandbox.
-        """
-        block = self.cache.materialise(state, **options)
+    async def _materialised(self, state: str, after: float, network: NetworkLike) -> AsyncIterator[AsyncSandbox]:
+        block = self.cache.materialise(state, after=after, network=network)
 
         def leave(_: object) -> None:
             block.__exit__(None, None, None)
 
         sandbox = await begin(self._threads, block.__enter__, leave)
         try:
-            yield AsyncFleetSandbox(cast("Sandbox", sandbox), self._threads)
+            yield self._sandbox(sandbox)
         finally:
             await asyncio.shield(in_thread_at_last(self._threads, lambda: leave(sandbox)))
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False
-    ) -> AsyncForks[AsyncSandbox]: ...
-
-    @overload
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncFleetRollout]: ...
-
-    @awaited_or_entered
-    async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> AsyncForks[AsyncSandbox] | AsyncForks[AsyncFleetRollout]:
-        """Returns several sandboxes, or rollouts, that stand at any state, to be closed together; see `Fleet.fork`.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: return rollouts.
-            task, label: of these rollouts.
-        """
-        threads = self._threads
-        if as_rollouts:
-            about: dict[str, Any] = {"task": task, "label": label}
-            begun = await begin(threads, lambda: self.cache.fork(state, n, as_rollouts=True, **about), FleetForks.close)
-            return AsyncForks(begun, [AsyncFleetRollout.of(one, threads) for one in begun], threads)
-        made = await begin(threads, lambda: self.cache.fork(state, n), lambda forks: forks.close())
-        sandboxes: list[AsyncSandbox] = [AsyncFleetSandbox(cast("Sandbox", one), threads) for one in made]
-        return AsyncForks(made, sandboxes, threads)
 
     @property
     def images(self) -> AsyncFleetImages:
@@ -163,16 +101,10 @@ class AsyncFleet(Twin[Fleet]):
         """Returns what the servers have done together; see `Fleet.stats`. It blocks for as long as requests do."""
         return self.cache.stats()
 
-    async def expect(self, image: str | Image, n: int = 1, **options: Any) -> None:
-        """Announces that rollouts of an image will need a sandbox soon; see `Fleet.expect`."""
-        await in_thread(self._threads, lambda: self.cache.expect(image, n, **options))
-
     async def forget(self, **which: Any) -> tuple[Forgotten, int]:
         """Deletes what belongs to a state, a task or an image at all servers; see `Fleet.forget`."""
         return await in_thread(self._threads, lambda: self.cache.forget(**which))
 
-    warm = awaited(Fleet.warm)
-    """`Fleet.warm`, to be awaited."""
     reexecute = awaited(Fleet.reexecute)
     """`Fleet.reexecute`, to be awaited."""
 
@@ -235,46 +167,9 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         """Returns the tools that may be called, by name; see `Rollout.tools`."""
         return await self._made(lambda rollout: rollout.tools)
 
-    async def call(
-        self, name: str, arguments: Mapping[str, Any], timeout: float | None = DEFAULT_TIMEOUT, **options: Any
-    ) -> ToolResult:
-        """Makes a tool call; see `FleetRollout.call`. If the awaiting task is cancelled, so is the call.
-
-        Args:
-            name: of the tool.
-            arguments: for the tool.
-            timeout: seconds; None for none.
-            options: `after`, `deadline` and `grade`, as in `Rollout.call`.
-        """
-        return await self._made(lambda rollout: rollout.call(name, arguments, timeout, **options))
-
-    async def exec_all(self, *given: Any, **options: Any) -> list[ToolResult]:
-        """Runs several commands side by side, as one call; see `FleetRollout.exec_all`."""
-        return await self._made(lambda rollout: rollout.exec_all(*given, **options))
-
-    async def put(self, *given: Any, **options: Any) -> ToolResult:
-        """Copies bytes, a file or a folder of this machine into the sandbox; see `FleetRollout.put`."""
-        return await self._made(lambda rollout: rollout.put(*given, **options))
-
-    async def get(self, *given: Any, **options: Any) -> RemoteFetched:
-        """Copies a file or a folder out of the sandbox; see `FleetRollout.get`."""
-        return await self._made(lambda rollout: rollout.get(*given, **options))
-
-    async def grade(self, verifier: Verifier | str) -> Grade:
-        """Grades the state at which it stands; see `FleetRollout.grade`."""
-        return await self._made(lambda rollout: rollout.grade(verifier))
-
-    async def record(self, reward: float) -> None:
-        """Records its reward; see `FleetRollout.record`."""
-        await self._made(lambda rollout: rollout.record(reward))
-
-    async def keep(self, label: str, output: str = "") -> str:
-        """Records what was done in its sandbox as one step; see `FleetRollout.keep`."""
-        return await self._made(lambda rollout: rollout.keep(label, output))
-
-    async def snapshot_if_idle(self) -> bool:
-        """Takes a snapshot where it stands; see `FleetRollout.snapshot_if_idle`."""
-        return await self._made(lambda rollout: rollout.snapshot_if_idle())
+    async def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation by a thread; where the awaiting task is cancelled, so is the call."""
+        return await self._made(lambda rollout: rollout.perform(operation))
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns its own sandbox; see `FleetRollout.sandbox`."""
@@ -288,8 +183,9 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
             n: how many.
         """
         async with self.in_order() as rollout:
-            begun = await begin(self._threads, lambda: rollout.fork(n), FleetForks.close)
-        return AsyncForks(begun, [AsyncFleetRollout.of(one, self._threads) for one in begun], self._threads)
+            return await forked(
+                self._threads, lambda: rollout.fork(n), lambda one: AsyncFleetRollout.of(one, self._threads)
+            )
 
     async def settled(self) -> None:
         """Returns at once: a server has settled a call when it answers it."""

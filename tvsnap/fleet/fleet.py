@@ -6,25 +6,29 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 from tvsnap import Client, Image, NotFound, Stats, UsageError
-from tvsnap.client.client import RemoteForks, RemoteRollout, RemoteSandbox
+from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.terminals import Terminal
 from tvsnap.fleet.graph import FleetGraph, FleetImages
 from tvsnap.fleet.nodes import Node, NodeInfo, Nodes
-from tvsnap.fleet.rollout import FleetForks, FleetRollout, Opening
+from tvsnap.fleet.rollout import FleetRollout, Opening, together
 from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.remade import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
+from tvsnap.model.network import NetworkLike
+from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume
+from tvsnap.model.several import Forks
 
 SPREAD = 64
 """Open rollouts of a task that one node has, before the task spreads to another."""
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 
-class Fleet:
+class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
     """Many tvsnap servers, each on a data directory of its own, as one cache; a context manager. Thread-safe.
 
     A task's rollouts are at one server, so that they share states; a task that many rollouts are made of spreads. When
@@ -95,60 +99,28 @@ class Fleet:
         """The servers; one that was lost is asked, for 2 s at most, whether it can be reached again."""
         return self._nodes.infos()
 
-    # -- rollouts ---------------------------------------------------------------------------------------------------
+    # -- rollouts, and what comes -----------------------------------------------------------------------------------
 
-    def rollout(
-        self, image: str | Image, task: str = "", salt: str | None = None, label: str | None = None, **options: Any
-    ) -> FleetRollout:
-        """Begins a rollout at the task's server; see `Cache.rollout`.
-
-        Args:
-            image: the image, or its name or digest, as the servers know it.
-            task: the task that the rollout is of; with the image, it decides where the rollout is.
-            salt: a text that keeps rollouts apart.
-            label: what people call this rollout.
-            options: `limits`, `network`, `deadline` and `epoch`, as in `Cache.rollout`.
+    def begin(self, opening: OpenRollout | Resume) -> FleetRollout:
+        """Begins a rollout: at the root of an image, at the task's server; at a state, at a server that knows it.
 
         Raises:
-            NotFound: the server has no such image.
+            NotFound: the server has no such image, or no server that can be reached knows the state.
             UsageError: an argument makes no sense, or the fleet is closed.
             Unreachable: none of the servers that were tried can be reached.
-        """
-        self._check_open()
-        name, of = image.name if isinstance(image, Image) else str(image), str(task)
-        begin = partial(_begun, how="rollout", image=image, task=task, salt=salt, label=label, **options)
-        opening = Opening((name, of), lambda tried: self._nodes.assign(name, of, tried), begin)
-        return FleetRollout(self._nodes, opening)
-
-    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[FleetRollout]:
-        """Begins several rollouts of a task; see `Cache.group`.
-
-        Args:
-            image: the image, or its name or digest, as the servers know it.
-            task: the task.
-            n: how many.
-            options: as in `rollout`.
-
-        Raises:
-            NotFound, UsageError, Unreachable: as `rollout`. None is open then.
-        """
-        check_whole(n, "n", 1)
-        return self._all(self.rollout(image, task, **options) for _ in range(n))
-
-    def resume(self, state: str, task: str = "", label: str | None = None, **options: Any) -> FleetRollout:
-        """Begins a rollout at any state, at a server that knows it; see `Cache.resume`.
-
-        Args:
-            state: the state's full hash.
-            task: the task that the rollout is of.
-            label: what people call this rollout.
-            options: `after` and `epoch`, as in `Cache.resume`.
-
-        Raises:
-            NotFound: no server that can be reached knows the state.
             StateLost: what kept the state is gone, and nothing else leads to it.
         """
         self._check_open()
+
+        def begin(client: Client) -> RemoteRollout:
+            return client.begin(opening)
+
+        if isinstance(opening, OpenRollout):
+            image = opening.image
+            name, task = image.name if isinstance(image, Image) else str(image), str(opening.task)
+            assign = partial(self._nodes.assign, name, task)
+            return FleetRollout(self._nodes, Opening((name, task), assign, begin))
+        state = opening.state
         key = ("state", state)
 
         def place(tried: set[str]) -> Node:
@@ -156,54 +128,30 @@ class Fleet:
             self._nodes.count(key, node, 1)
             return node
 
-        begin = partial(_begun, how="resume", state=state, task=task, label=label, **options)
         return FleetRollout(self._nodes, Opening(key, place, begin))
+
+    def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation at each server; of rollouts that are announced, each prepares a part."""
+        part: Operation[Any] = operation
+        if isinstance(operation, Expect) and isinstance(operation.n, int):
+            servers = max(1, len(self._nodes.reachable()))
+            part = replace(operation, n=-(-operation.n // servers))
+        first: T = self._nodes.each(lambda client: client.perform(part))[0][1]
+        return first
 
     # -- states -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def materialise(self, state: str, **options: Any) -> Iterator[RemoteSandbox]:
-        """Returns a context manager with a sandbox in any state, at a server that knows it; see `Cache.materialise`.
-
-        A rollout that stands in that state, or came by it, goes on at another server only if it gets to the same state.
-
-        Args:
-            state: the state's full hash.
-            options: `after` and `network`, as in `Cache.materialise`.
-
-        Raises:
-            NotFound: no server that can be reached knows the state.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        with self._knowing(state).materialise(state, **options) as sandbox:
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[RemoteSandbox]:
+        # A rollout that stands in that state, or came by it, goes on at another server only if it gets to the same one.
+        with self._knowing(state).materialise(state, after=after, network=network) as sandbox:
             yield sandbox
 
-    @overload
-    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> RemoteForks[RemoteSandbox]: ...
-
-    @overload
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
-    ) -> FleetForks: ...
-
-    def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
-    ) -> RemoteForks[RemoteSandbox] | FleetForks:
-        """Returns several sandboxes, or rollouts, that stand at any state, to be closed together; see `Cache.fork`.
-
-        Args:
-            state: the state's full hash.
-            n: how many.
-            as_rollouts: return rollouts.
-            task, label: of these rollouts.
-
-        Raises:
-            NotFound: no server that can be reached knows the state.
-            StateLost: what kept the state is gone, and nothing else leads to it.
-        """
-        if as_rollouts:
-            return FleetForks(self._all(self.resume(state, task, label) for _ in range(n)))
+    def _made(self, state: str, n: int) -> Forks[RemoteSandbox]:
         return self._knowing(state).fork(state, n)
+
+    def _forked(self, opening: Resume, n: int) -> Forks[FleetRollout]:
+        return together(self._all_or_none(self.begin(opening) for _ in range(n)))
 
     def terminal(self, state: str, columns: int = 80, rows: int = 24) -> Terminal:
         """Returns the terminal of a fork of a state; see `Client.terminal`.
@@ -264,36 +212,7 @@ class Fleet:
                 found, freed = found + answer[0], freed + answer[1]
         return found, freed
 
-    # -- what comes -------------------------------------------------------------------------------------------------
-
-    def expect(self, image: str | Image, n: int = 1, **options: Any) -> None:
-        """Announces that rollouts of an image will need a sandbox soon; see `Cache.expect`.
-
-        Each server prepares a part of them.
-
-        Args:
-            image: the image, or its name or digest, as the servers know it.
-            n: how many more rollouts than those announced before.
-            options: `salt`, `limits` and `network`, as in `rollout`.
-
-        Raises:
-            NotFound: there is no such image.
-            UsageError: an argument makes no sense.
-        """
-        servers = max(1, len(self._nodes.reachable()))
-        part = -(-n // servers) if isinstance(n, int) else n
-        self._nodes.each(lambda client: client.expect(image, part, **options))
-
-    def warm(self, image: str | Image) -> str:
-        """Takes a snapshot of an image's root at all servers, where sandboxes run a service; see `Cache.warm`.
-
-        Args:
-            image: the image, or its name or digest, as the servers know it.
-
-        Returns:
-            The hash of the root.
-        """
-        return self._nodes.each(lambda client: client.warm(image))[0][1]
+    # -- figures, and its end ---------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
         """Returns what the servers that can be reached have done together; see `Cache.stats`."""
@@ -314,12 +233,11 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _all(self, begun: Iterable[FleetRollout]) -> list[FleetRollout]:
-        """Returns all of some rollouts; where one cannot be begun, none is open afterwards."""
+    def _all_or_none(self, rollouts: Iterable[FleetRollout]) -> list[FleetRollout]:
         with contextlib.ExitStack() as undo:
-            rollouts = [undo.enter_context(one) for one in begun]
+            begun = [undo.enter_context(one) for one in rollouts]
             undo.pop_all()
-            return rollouts
+            return begun
 
     def _knowing(self, state: str) -> Client:
         """Returns the connection to a server that knows a state, into which somebody is about to look."""
@@ -328,12 +246,6 @@ class Fleet:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the fleet has been closed")
-
-
-def _begun(client: Client, *, how: Literal["rollout", "resume"], **options: Any) -> RemoteRollout:
-    """Returns a rollout that has begun at a server."""
-    rollout: RemoteRollout = getattr(client, how)(**options)
-    return rollout
 
 
 def _forgotten(client: Client, which: dict[str, Any]) -> tuple[Forgotten, int] | None:

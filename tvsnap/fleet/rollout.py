@@ -6,17 +6,15 @@ import contextlib
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from tvsnap import Client, Command, Grade, InfrastructureError, NotFound, StateLost, ToolResult, Verifier
-from tvsnap.client.bases import is_open, known_state
-from tvsnap.client.client import RemoteRollout, RemoteSandbox
-from tvsnap.client.operations import RemoteFetched
+from tvsnap import Client, Grade, InfrastructureError, NotFound, StateLost, ToolResult
+from tvsnap.client.client import RemoteRollout, RemoteSandbox, is_open, known_state
 from tvsnap.fleet.nodes import LOST, Node, Nodes
 from tvsnap.model.arguments import outcome_of
-from tvsnap.model.calls import DEFAULT_TIMEOUT
-from tvsnap.model.several import Several
+from tvsnap.model.fetched import Fetched
+from tvsnap.model.operations import Call, ExecAll, Get, GradeState, Operation, Put, Record, RolloutMethods
+from tvsnap.model.several import Forks
 from tvsnap.wire.errors import Unreachable
 
 _TRIES = 4
@@ -45,20 +43,19 @@ class _Step:
     """What a rollout has done: how to do it again, and what was seen of it.
 
     Attributes:
-        repeat: does it once more, so many seconds after the last step, and returns what is seen of it; the reason where
-            it cannot be repeated.
+        again: the operation that does it once more; the reason where it cannot be repeated.
         seen: what was seen of it.
         after: seconds that had passed since the step before.
         state: where it has led, as far as that is known.
     """
 
-    repeat: Callable[[RemoteRollout, float], object] | str
+    again: Operation[Any] | str
     seen: object = None
     after: float = 0.0
     state: str | None = None
 
 
-class FleetRollout:
+class FleetRollout(RolloutMethods):
     """A rollout at one of the servers of a fleet, which goes on at another if that is lost; a context manager.
 
     It is used by one thread at a time, but for `cancel`.
@@ -139,103 +136,25 @@ class FleetRollout:
 
     # -- what it does -----------------------------------------------------------------------------------------------
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        timeout: float | None = DEFAULT_TIMEOUT,
-        *,
-        after: float = 0.0,
-        deadline: float | None = None,
-        grade: Sequence[str] | None = None,
-    ) -> ToolResult:
-        """Makes a tool call; see `Rollout.call`.
+    def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation; see `RolloutMethods.perform`.
 
-        Args:
-            name: of the tool.
-            arguments: for the tool.
-            timeout: seconds; None for none.
-            after, deadline, grade: as in `Rollout.call`.
+        A rollout that was given a file or a folder of this machine does not go on elsewhere, as that may have changed
+        since. What `get` does not write to a destination is read from the server that the rollout is at by then.
 
         Raises:
             StateLost: its server is lost, and its past cannot be made again elsewhere as it was.
-            InfrastructureError: no server can be reached; or as `Rollout.call`.
+            InfrastructureError: no server can be reached; or as `RolloutMethods.perform`.
         """
-        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+        if isinstance(operation, STEPS):
+            taken: T = self._take(operation)
+            return taken
+        done = self._do(lambda rollout: rollout.perform(operation))
+        if isinstance(operation, Record):
+            self._reward = operation.reward
+        return done
 
-        def run(rollout: RemoteRollout, passed: float) -> ToolResult:
-            least = max(after, passed) if passed else after
-            return rollout.call(name, given, timeout, after=least, deadline=deadline, grade=grade)
-
-        return self._take(run, _seen)
-
-    def exec_all(
-        self, commands: Sequence[Command | str], timeout: float | None = DEFAULT_TIMEOUT, *, user: str | None = None
-    ) -> list[ToolResult]:
-        """Runs several commands side by side, as one call; see `Rollout.exec_all`.
-
-        Args:
-            commands: the commands.
-            timeout: seconds for all; None for none.
-            user: who runs them, where a command does not say.
-
-        Raises:
-            StateLost, InfrastructureError: as `call`.
-        """
-
-        def run(rollout: RemoteRollout, passed: float) -> list[ToolResult]:
-            return rollout.exec_all(commands, timeout, user=user, after=passed)
-
-        return self._take(run, lambda results: [_seen(one) for one in results])
-
-    def put(self, source: str | Path | bytes, path: str, **options: Any) -> ToolResult:
-        """Copies bytes, a file or a folder of this machine into the sandbox; see `Rollout.put`.
-
-        A rollout that was given a file or a folder does not go on elsewhere, as that may have changed since.
-
-        Args:
-            source: the bytes, or the path.
-            path: what they become in the sandbox.
-            options: as in `Rollout.put`.
-
-        Raises:
-            StateLost, InfrastructureError: as `call`.
-        """
-
-        def run(rollout: RemoteRollout, passed: float) -> ToolResult:
-            time.sleep(passed)  # only of calls a server is told how much time has passed
-            return rollout.put(source, path, **options)
-
-        result = self._take(run, _seen)
-        if not isinstance(source, bytes):
-            self._steps[-1].repeat = "it put a file or folder of this machine, which may have changed since"
-        return result
-
-    def get(self, path: str, destination: str | Path | None = None, **options: Any) -> RemoteFetched:
-        """Copies a file or a folder out of the sandbox; see `Rollout.get`.
-
-        What is not written to a `destination` is read from the server that the rollout is at now.
-
-        Args:
-            path: what to copy.
-            destination: where to, on this machine; None to read it later.
-            options: as in `Rollout.get`.
-
-        Raises:
-            StateLost, InfrastructureError: as `call`.
-        """
-
-        def run(rollout: RemoteRollout, passed: float, to: str | Path | None = None) -> RemoteFetched:
-            time.sleep(passed)
-            return rollout.get(path, to, **options)
-
-        return self._take(
-            lambda rollout, passed: run(rollout, passed, destination),
-            lambda fetched: (_seen(fetched.result), fetched.kind, fetched.digest),
-            repeat=run,
-        )
-
-    def fork(self, n: int = 1) -> FleetForks:
+    def fork(self, n: int = 1) -> Forks[FleetRollout]:
         """Begins rollouts where it stands, at the same server; see `Rollout.fork`.
 
         Each goes on elsewhere by itself if that server is lost.
@@ -261,37 +180,7 @@ class FleetRollout:
             fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
             fork._first = self._first
             forks.append(fork)
-        return FleetForks(forks)
-
-    def grade(self, verifier: Verifier | str) -> Grade:
-        """Grades the state at which it stands; see `Rollout.grade`.
-
-        Args:
-            verifier: a command that grades; see `Verifier`.
-
-        Raises:
-            GradingFailed: the verifier failed.
-            StateLost, InfrastructureError: as `call`.
-        """
-
-        def run(rollout: RemoteRollout, passed: float) -> Grade:
-            time.sleep(passed)
-            return rollout.grade(verifier)
-
-        return self._take(run, lambda grade: (grade.reward, dict(grade.tests)))
-
-    def record(self, reward: float) -> None:
-        """Records its reward; see `Rollout.record`.
-
-        Args:
-            reward: the reward.
-        """
-        self._do(lambda rollout: rollout.record(reward))
-        self._reward = reward
-
-    def snapshot_if_idle(self) -> bool:
-        """Takes a snapshot where it stands; see `Rollout.snapshot_if_idle`."""
-        return self._do(lambda rollout: rollout.snapshot_if_idle())
+        return together(forks)
 
     def cancel(self) -> bool:
         """Ends the call that another thread is making; see `Rollout.cancel`."""
@@ -312,15 +201,6 @@ class FleetRollout:
         found = self._do_in_time(run)
         self._steps.append(_Step("nobody knows what was done in its sandbox"))
         return found
-
-    def keep(self, label: str, output: str = "") -> str:
-        """Records what was done in that sandbox as one step, and keeps its state; see `Rollout.keep`.
-
-        Args:
-            label: what was done, in words.
-            output: what it printed.
-        """
-        return self._do(lambda rollout: rollout.keep(label, output))
 
     def close(self, outcome: str | None = None) -> None:
         """Ends it; safe to repeat. See `Rollout.close`.
@@ -380,12 +260,12 @@ class FleetRollout:
         """Repeats its steps, with the time that passed between them, and compares what is seen."""
         self._first = self._same(self._first, rollout, "the state in which it began", url)
         for place, step in enumerate(self._steps, 1):
-            if isinstance(step.repeat, str):
+            if isinstance(step.again, str):
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place} cannot be made again at {url}, as "
-                    f"{step.repeat}: begin a new one"
+                    f"{step.again}: begin a new one"
                 )
-            if step.repeat(rollout, step.after) != step.seen:
+            if _seen(_made(rollout, step.again, step.after)) != step.seen:
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
                     "begin a new one"
@@ -450,23 +330,13 @@ class FleetRollout:
         self._tried.add(node.url)
         return False
 
-    def _take(
-        self,
-        perform: Callable[[RemoteRollout, float], T],
-        seen: Callable[[T], object],
-        repeat: Callable[[RemoteRollout, float], T] | None = None,
-    ) -> T:
-        """Takes a step, and keeps what is needed to repeat it.
-
-        Args:
-            perform: takes it, so many seconds after the last one.
-            seen: returns what a caller sees of its result, and what is compared when it is repeated.
-            repeat: takes it once more at another server; as `perform` does where it is None.
-        """
-        after, again = time.monotonic() - self._rested_since, repeat or perform
-        result = self._do_in_time(perform)
-        state = known_state(self._at_server)
-        self._steps.append(_Step(lambda rollout, after: seen(again(rollout, after)), seen(result), after, state))
+    def _take(self, operation: Operation[Any]) -> Any:
+        """Takes a step, and keeps what is needed to repeat it."""
+        after = time.monotonic() - self._rested_since
+        if isinstance(operation, Call) and isinstance(operation.arguments, Mapping):
+            operation = replace(operation, arguments=dict(operation.arguments))  # its caller may change them
+        result = self._do_in_time(lambda rollout, passed: _made(rollout, operation, passed))
+        self._steps.append(_Step(_again(operation), _seen(result), after, known_state(self._at_server)))
         self._rested_since, self._moves_then = time.monotonic(), self.moves
         return result
 
@@ -479,21 +349,42 @@ class FleetRollout:
         return self._do(lambda rollout: function(rollout, after if self.moves > self._moves_then else 0.0))
 
 
-class FleetForks(Several[FleetRollout]):
-    """Rollouts that were begun together, to be closed together; a context manager."""
+def together(rollouts: Sequence[FleetRollout]) -> Forks[FleetRollout]:
+    """Returns rollouts that are closed together."""
 
-    def close(self) -> None:
-        """Closes all of them; safe to repeat."""
-        for one in self:
+    def end() -> None:
+        for one in rollouts:
             one.close()
 
-    def __enter__(self) -> FleetForks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    return Forks(rollouts, end)
 
 
-def _seen(result: ToolResult) -> tuple[object, ...]:
-    """Returns what a model is shown of a result."""
-    return result.parts, result.exit_code, result.timed_out, result.truncated
+STEPS = (Call, ExecAll, Put, Get, GradeState)
+"""Operations that are made again at another server, in the same order."""
+
+
+def _made(rollout: RemoteRollout, operation: Operation[Any], passed: float) -> Any:
+    """Performs an operation, so many seconds after the last one."""
+    if isinstance(operation, (Call, ExecAll)):
+        later: Operation[Any] = replace(operation, after=max(operation.after, passed)) if passed else operation
+        return rollout.perform(later)
+    time.sleep(passed)  # only of calls a server is told how much time has passed
+    return rollout.perform(operation)
+
+
+def _again(operation: Operation[Any]) -> Operation[Any] | str:
+    """Returns the operation that does something once more at another server; the reason where none can."""
+    if isinstance(operation, Put) and not isinstance(operation.source, bytes):
+        return "it put a file or folder of this machine, which may have changed since"
+    return replace(operation, destination=None) if isinstance(operation, Get) else operation
+
+
+def _seen(result: object) -> object:
+    """Returns what a caller sees of a result, and what is compared when a step is repeated."""
+    if isinstance(result, ToolResult):
+        return result.parts, result.exit_code, result.timed_out, result.truncated
+    if isinstance(result, Fetched):
+        return _seen(result.result), result.kind, result.digest
+    if isinstance(result, Grade):
+        return result.reward, dict(result.tests)
+    return [_seen(one) for one in result] if isinstance(result, list) else result

@@ -19,12 +19,12 @@ from tvsnap.guest import together, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.guest.services import entering, find_service
 from tvsnap.host.load import Load
-from tvsnap.host.trees import MOST_FETCHED, TreeItem, Upload, extract, items_of
+from tvsnap.host.trees import TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds, check_variables, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import Image
-from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.observations import Command, FolderListing, Outcome, TerminalBytes
 from tvsnap.model.services import ImageService
 from tvsnap.model.side_by_side import MOST_COMMANDS

@@ -24,8 +24,6 @@ from tvsnap.model.errors import InfrastructureError, UsageError
 Kind = Literal["file", "directory", "symlink", "hardlink", "other"]
 MAGIC = b"tvsnap tree 1\n"
 CHUNK = 1 << 20
-MOST_FETCHED = 4 << 30
-"""Default limit for the bytes of files that are fetched from a sandbox; holes count as zeros."""
 _LONGEST_HEADER = 1 << 16
 _DEEPEST = 1000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

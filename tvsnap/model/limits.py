@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from tvsnap.model.arguments import check_number, check_whole
 
 MIB = 1024 * 1024
+MOST_FETCHED = 4 << 30
+"""Default limit for the bytes of files that are fetched from a sandbox; holes count as zeros."""
 LEAST_MEMORY = 6 * MIB
 """What a sandbox needs to run anything at all; Docker accepts no less either."""
 LEAST_PROCESSES = 4

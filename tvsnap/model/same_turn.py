@@ -10,6 +10,7 @@ from typing import Any
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command
+from tvsnap.model.operations import AwaitedRolloutMethods
 from tvsnap.model.side_by_side import MOST_COMMANDS, exec_all_arguments, results_of
 
 
@@ -126,20 +127,10 @@ def _together(asked: Sequence[_Asked]) -> Mapping[str, Any]:
     return exec_all_arguments(commands, asked[0].arguments.get("user"))
 
 
-class RunsSideBySide:
+class RunsSideBySide(AwaitedRolloutMethods):
     """An awaited rollout whose commands in fresh shells may run side by side."""
 
     _same_turn: SameTurn | None = None
-
-    def call(self, name: str, arguments: Mapping[str, Any], timeout: float | None = None) -> Awaitable[ToolResult]:
-        """Makes a tool call; see `AsyncRollout.call`.
-
-        Args:
-            name: the tool's name.
-            arguments: the tool's arguments.
-            timeout: seconds; None for as long as it takes.
-        """
-        raise NotImplementedError
 
     async def exec(
         self,

@@ -32,6 +32,59 @@ class Several(Sequence[T]):
         return len(self._items)
 
 
+class Forks(Several[T]):
+    """Sandboxes or rollouts that stood in one state when they were made; each goes on independently from there.
+
+    It is a sequence of them. They live until `close`, until the end of a `with` block, or until the cache is closed; a
+    rollout may also be closed by itself. What is done in sandboxes is not recorded; what rollouts do is.
+    """
+
+    def __init__(self, items: Sequence[T], end: Callable[[], None]) -> None:
+        """
+        Args:
+            items: the sandboxes or rollouts.
+            end: ends all of them.
+        """
+        super().__init__(items)
+        self._end = end
+
+    def close(self) -> None:
+        """Ends all of them. It may be called more than once."""
+        self._end()
+
+    def __enter__(self) -> Forks[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncForks(Several[T]):
+    """Sandboxes or rollouts that stood in one state when they were made; see `Forks`. `AsyncCache.fork` makes it.
+
+    It is an asynchronous context manager that closes them.
+    """
+
+    def __init__(self, items: Sequence[T], end: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """
+        Args:
+            items: the sandboxes or rollouts.
+            end: ends all of them.
+        """
+        super().__init__(items)
+        self._end = end
+
+    async def close(self) -> None:
+        """Ends all of them. It may be called more than once."""
+        await self._end()
+
+    async def __aenter__(self) -> AsyncForks[T]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
 class Awaited(Generic[B]):
     """What is being made and is then a block of `async with`: it may be awaited first, or be entered at once."""
 

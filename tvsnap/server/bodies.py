@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING
+from types import UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from tvsnap.graph import Outlined
-from tvsnap.host.trees import MOST_FETCHED
 from tvsnap.model.calls import DEFAULT_TIMEOUT
+from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import TIMEOUT
-from tvsnap.model.limits import MIB, Limits
+from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command
+from tvsnap.model.operations import Bounds
+from tvsnap.wire.operations import members
 
+T = TypeVar("T")
 Seconds = Annotated[float, Meta(ge=0)]
 Cells = Annotated[int, Meta(ge=1, le=4096)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 MOST_ANSWERED = 16 * MIB
 """Bytes that a service inside a sandbox may answer."""
-Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -29,26 +34,68 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a request holds; a member that it does not know is an error."""
 
 
-class OpenRollout(Body):
-    """Begins a rollout; see `Cache.rollout`."""
+def body_of(operation: type[Any], **others: tuple[Any, Any]) -> type[Struct]:
+    """Returns what a request holds that asks for an operation.
 
-    image: str
-    task: str = ""
-    salt: str | None = None
-    label: str | None = None
-    limits: Limits | None = None
-    network: str | list[str] | None = None
-    deadline: Seconds | None = None
-    epoch: Epoch | None = None
+    Args:
+        operation: the operation's class.
+        others: further members, each a type and a default.
+    """
+    own = {one.name: (_checked(one.kind), one.default) for one in members(operation)}
+    every = [
+        (name, kind) if default is MISSING else (name, kind, default)
+        for name, (kind, default) in {**own, **others}.items()
+    ]
+    about = {"__doc__": operation.__doc__}
+    return msgspec.defstruct(operation.__name__, every, bases=(Body,), namespace=about, module=__name__, kw_only=True)
 
 
-class Expect(Body):
-    """Announces rollouts of an image; see `Cache.expect`."""
+def _checked(hint: Any) -> Any:
+    """Returns a type of an operation's field as one that is checked when it is read."""
+    if get_origin(hint) is Annotated:
+        kind, *marks = get_args(hint)
+        bounds = next(mark for mark in marks if isinstance(mark, Bounds))
+        return Annotated[kind, Meta(ge=bounds.least, le=bounds.most)]
+    if get_origin(hint) in (Union, UnionType):
+        return Union[tuple(map(_checked, get_args(hint)))]  # noqa: UP007
+    return hint
 
-    n: Count = 1
-    salt: str | None = None
-    limits: Limits | None = None
-    network: str | list[str] | None = None
+
+class Reader(Generic[T]):
+    """Reads operations from the bodies of requests.
+
+    Attributes:
+        body: what such a request holds, for the description of the server.
+    """
+
+    def __init__(self, operation: Callable[..., T], **others: tuple[Any, Any]) -> None:
+        """
+        Args:
+            operation: the operation's class.
+            others: members that are in the body beside its own, each a type and a default.
+        """
+        self.body = body_of(cast("type[Any]", operation), **others)
+        self._decoder = decoder(self.body)
+        self._operation = operation
+        self._others = tuple(others)
+
+    def read(self, body: bytes, **more: Any) -> T:
+        """Returns the operation that a request asks for.
+
+        Args:
+            body: the request's.
+            more: fields of the operation that are not in the body.
+
+        Raises:
+            UsageError: the body is wrong.
+        """
+        return self.split(body, **more)[0]
+
+    def split(self, body: bytes, **more: Any) -> tuple[T, dict[str, Any]]:
+        """Returns the operation that a request asks for, and the members that are beside it; see `read`."""
+        said = asdict(decode(self._decoder, body))
+        beside = {name: said.pop(name) for name in self._others}
+        return self._operation(**said, **more), beside
 
 
 class Size(Body):
@@ -58,27 +105,6 @@ class Size(Body):
     rows: Cells = 24
 
 
-class Resume(Body):
-    """Begins rollouts at a state; see `Cache.resume`."""
-
-    n: Count = 1
-    task: str = ""
-    label: str | None = None
-    after: Seconds = 0.0
-    epoch: Epoch | None = None
-
-
-class Call(Body):
-    """A tool call; see `Rollout.call`. A timeout of null is as long as it takes."""
-
-    name: str
-    arguments: dict[str, Any]
-    timeout: Seconds | None = DEFAULT_TIMEOUT
-    after: Seconds = 0.0
-    deadline: Seconds | None = None
-    grade: list[str] | None = None
-
-
 class Grade(Body):
     """Grades the state of a rollout; see `tvsnap.Verifier`. Contents of files are in base 64."""
 
@@ -86,21 +112,6 @@ class Grade(Body):
     files: dict[str, bytes] = {}
     timeout: Seconds = TIMEOUT
     user: str = "root"
-
-
-class Reward(Body):
-    """Records a rollout's reward; see `Rollout.record`."""
-
-    reward: float
-
-
-class Fetch(Body):
-    """Fetches a file or a folder; see `Rollout.get`."""
-
-    path: str
-    owners: bool = False
-    limit: Annotated[int, Meta(ge=0)] = MOST_FETCHED
-    timeout: Seconds | None = None
 
 
 class Fork(Body):
@@ -156,13 +167,6 @@ class Keys(Body):
 
     data: bytes
     wait: Seconds
-
-
-class Keep(Body):
-    """Keeps what was done in a rollout's sandbox; see `Rollout.keep`."""
-
-    label: str
-    output: str = ""
 
 
 class Check(Body):
@@ -386,6 +390,24 @@ class ErrorAnswer(Struct):
     """What a request is answered with that failed."""
 
     error: ErrorBody
+
+
+def decode(reader: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Returns what a body holds.
+
+    Args:
+        reader: of its type.
+        body: JSON.
+
+    Raises:
+        UsageError: it is no JSON, or not of this type; the message names the place.
+    """
+    try:
+        return reader.decode(body or b"{}")
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the request's body is wrong: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"the request's body is no JSON: {error}") from None
 
 
 def decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:

@@ -10,9 +10,8 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,7 +32,6 @@ from tvsnap.wire.errors import (
     meaning_of,
 )
 
-T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
 RECEIVED_HEADER = "tvsnap-received"
 """The keys of earlier requests about the same rollout or sandbox whose answers have come, between commas."""
@@ -369,24 +367,6 @@ async def next_piece(request: Request) -> tuple[bytes, bool]:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the request's body has more than {limit} bytes (--max-body, --max-upload)")
-
-
-def decode(reader: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Returns what a body holds.
-
-    Args:
-        reader: of its type.
-        body: JSON.
-
-    Raises:
-        UsageError: it is no JSON, or not of this type; the message names the place.
-    """
-    try:
-        return reader.decode(body or b"{}")
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the request's body is wrong: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"the request's body is no JSON: {error}") from None
 
 
 def number_of(request: HTTPConnection, name: str) -> int | None:

@@ -21,10 +21,11 @@ from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.arguments import check_reward
 from tvsnap.model.errors import UsageError
+from tvsnap.model.operations import Expect, Record
 from tvsnap.server import bodies
-from tvsnap.server.bodies import encode
+from tvsnap.server.bodies import Reader, decode, encode
 from tvsnap.server.events import event_bytes
-from tvsnap.server.http import Operation, decode, end_of_server, flag_of, json_response, number_of, read_body
+from tvsnap.server.http import Operation, end_of_server, flag_of, json_response, number_of, read_body
 from tvsnap.server.metrics import MEDIA_TYPE
 from tvsnap.server.sandbox_routes import TAR, archived
 from tvsnap.server.service import Service
@@ -35,8 +36,8 @@ from tvsnap.wire.errors import error_data
 from tvsnap.wire.values import to_data
 
 _BUILD = bodies.decoder(bodies.BuildImage)
-_EXPECT = bodies.decoder(bodies.Expect)
-_REWARD = bodies.decoder(bodies.Reward)
+_EXPECT = Reader(Expect)
+_REWARD = Reader(Record)
 EVENTS = "text/event-stream"
 SAMPLES = 1000
 """Of each kind of latency, the latest are told."""
@@ -93,7 +94,7 @@ class ReportRoutes:
             ),
             Operation(
                 *("POST", "/v1/transcripts/{name}/reward", "recordReward", "Records a reward.", self.reward),
-                *(bodies.Reward, bodies.Answered),
+                *(_REWARD.body, bodies.Answered),
             ),
             Operation(
                 *(
@@ -123,7 +124,7 @@ class ReportRoutes:
             ),
             Operation(
                 *("POST", "/v1/images/{name}/expect", "expect", "Announces rollouts of an image.", self.expect),
-                bodies.Expect,
+                _EXPECT.body,
             ),
             Operation(
                 *("GET", f"{state}/archive", "exportState", "Returns the files of a state as tar.", self.archive, None),
@@ -279,7 +280,7 @@ class ReportRoutes:
         name, tenant = request.path_params["name"], tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_REWARD, body)
+            asked = _REWARD.read(body)
 
             def write() -> bytes:
                 found = self._named(name, tenant)
@@ -336,10 +337,9 @@ class ReportRoutes:
 
     async def expect(self, request: Request) -> Response:
         """Announces rollouts, whose sandboxes are made ahead of time."""
-        asked, tenant = decode(_EXPECT, await read_body(request, self._service.settings.max_body)), tenant_of(request)
-        salt = own_salt(asked.salt, tenant)
-        name = request.path_params["name"]
-        await self._service.cache.expect(name, asked.n, salt=salt, limits=asked.limits, network=asked.network)
+        body, tenant = await read_body(request, self._service.settings.max_body), tenant_of(request)
+        announced = _EXPECT.read(body, image=request.path_params["name"])
+        await self._service.cache.perform(replace(announced, salt=own_salt(announced.salt, tenant)))
         return json_response({})
 
     async def build(self, request: Request) -> Response:

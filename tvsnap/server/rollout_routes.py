@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -17,14 +18,24 @@ from tvsnap.engine.position import Position
 from tvsnap.model.arguments import check_outcome
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.grades import Verifier
+from tvsnap.model.operations import Call, Get, Keep, OpenRollout, Resume
 from tvsnap.server import bodies
-from tvsnap.server.bodies import CallAnswer, PartBody, PlaceBody, ResultBody, RolloutAnswer, RolloutsAnswer, encode
+from tvsnap.server.bodies import (
+    CallAnswer,
+    PartBody,
+    PlaceBody,
+    Reader,
+    ResultBody,
+    RolloutAnswer,
+    RolloutsAnswer,
+    decode,
+    encode,
+)
 from tvsnap.server.held import GivenSandbox, HeldRollout
 from tvsnap.server.http import (
     KEY_HEADER,
     RECEIVED_HEADER,
     Operation,
-    decode,
     json_response,
     read_body,
     request_mark,
@@ -35,13 +46,13 @@ from tvsnap.server.tenants import Tenant, own_salt, tenant_of
 from tvsnap.wire.errors import Busy
 from tvsnap.wire.values import to_data
 
-_OPEN = bodies.decoder(bodies.OpenRollout)
-_RESUME = bodies.decoder(bodies.Resume)
-_CALL = bodies.decoder(bodies.Call)
+_OPEN = Reader(OpenRollout)
+_RESUME = Reader(Resume, n=(bodies.Count, 1))
+_CALL = Reader(Call)
 _FORK = bodies.decoder(bodies.Fork)
 _GRADE = bodies.decoder(bodies.Grade)
-_FETCH = bodies.decoder(bodies.Fetch)
-_KEEP = bodies.decoder(bodies.Keep)
+_FETCH = Reader(Get)
+_KEEP = Reader(Keep)
 
 
 def result_body(result: ToolResult) -> ResultBody:
@@ -83,10 +94,10 @@ class RolloutRoutes:
         """All of them."""
         one = "/v1/rollouts/{id}"
         return [
-            Operation(*("POST", f"{one}/calls", "call", "Makes a tool call.", self.call), bodies.Call, CallAnswer),
+            Operation(*("POST", f"{one}/calls", "call", "Makes a tool call.", self.call), _CALL.body, CallAnswer),
             Operation(
                 *("POST", "/v1/rollouts", "openRollout", "Begins a rollout at the root of an image.", self.open),
-                *(bodies.OpenRollout, RolloutAnswer),
+                *(_OPEN.body, RolloutAnswer),
             ),
             Operation("GET", "/v1/rollouts", "listRollouts", "Lists the open rollouts.", self.list),
             Operation("GET", one, "showRollout", "Tells where a rollout stands.", self.show, None, RolloutAnswer),
@@ -105,7 +116,7 @@ class RolloutRoutes:
             ),
             Operation(
                 *("POST", f"{one}/fetches", "fetchFromRollout", "Fetches a file or a folder.", self.fetch),
-                *(bodies.Fetch, bodies.FetchAnswer),
+                *(_FETCH.body, bodies.FetchAnswer),
             ),
             Operation(
                 *("POST", f"{one}/snapshots", "snapshotRollout", "Takes a snapshot where it stands.", self.snapshot),
@@ -117,7 +128,7 @@ class RolloutRoutes:
             ),
             Operation(
                 *("POST", f"{one}/kept", "keep", "Keeps what was done in that sandbox.", self.keep),
-                *(bodies.Keep, bodies.KeptAnswer),
+                *(_KEEP.body, bodies.KeptAnswer),
             ),
             Operation(
                 *("POST", f"{one}/cancel", "cancelCall", "Ends the call that is being made.", self.cancel),
@@ -125,7 +136,7 @@ class RolloutRoutes:
             ),
             Operation(
                 *("POST", "/v1/states/{state}/rollouts", "resume", "Begins rollouts at a state.", self.resume),
-                *(bodies.Resume, RolloutsAnswer),
+                *(_RESUME.body, RolloutsAnswer),
             ),
         ]
 
@@ -133,18 +144,10 @@ class RolloutRoutes:
         """Begins a rollout."""
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_OPEN, body)
-            tenant = tenant_of(request)
-            salt = own_salt(asked.salt, tenant)
-            await self._service.brought(asked.image, asked.task)
+            opening, tenant = _OPEN.read(body), tenant_of(request)
+            await self._service.brought(str(opening.image), opening.task)
             with self._room_for(1, tenant):
-                begun = self._service.cache.rollout(
-                    *(asked.image, asked.task, salt, asked.label),
-                    limits=asked.limits,
-                    network=asked.network,
-                    deadline=asked.deadline,
-                    epoch=asked.epoch,
-                )
+                begun = self._service.cache.begin(replace(opening, salt=own_salt(opening.salt, tenant)))
                 await begun.tools()  # begins it
                 answer = self._add(begun, tenant)
                 request.scope["rollout"] = answer.id
@@ -157,13 +160,13 @@ class RolloutRoutes:
         state, tenant = await self._service.owned(request), tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_RESUME, body)
-            with self._room_for(asked.n, tenant), self._service.executing(tenant):
+            opening, beside = _RESUME.split(body, state=state)
+            n = beside["n"]
+            with self._room_for(n, tenant), self._service.executing(tenant):
                 begun: list[AsyncRollout] = []
                 try:
-                    for _ in range(asked.n):
-                        chosen = {"after": asked.after, "epoch": asked.epoch}
-                        one = self._service.cache.resume(state, asked.task, asked.label, **chosen)
+                    for _ in range(n):
+                        one = self._service.cache.begin(opening)
                         await one.tools()
                         begun.append(one)
                 except BaseException:
@@ -182,7 +185,7 @@ class RolloutRoutes:
         begun = None if key is None else held.answers.seen(key, mark)
         if begun is not None:
             return json_response(await asyncio.shield(begun))
-        call = decode(_CALL, body)
+        call = _CALL.read(body)
         began = time.perf_counter()
         if not held.running and held.rollout.is_settled:
             result = self._try_hit(held, call)
@@ -206,11 +209,11 @@ class RolloutRoutes:
 
         return json_response(await held.answers.do(key, mark, work))
 
-    def _try_hit(self, held: HeldRollout, call: bodies.Call) -> ToolResult | None:
+    def _try_hit(self, held: HeldRollout, call: Call) -> ToolResult | None:
         held.used = time.monotonic()
-        return held.rollout.try_hit(call.name, call.arguments, call.timeout, after=call.after, grade=call.grade)
+        return held.rollout.answer_to(call)
 
-    async def _make(self, held: HeldRollout, call: bodies.Call, cancellation: Cancellation) -> ToolResult:
+    async def _make(self, held: HeldRollout, call: Call, cancellation: Cancellation) -> ToolResult:
         """Makes a call that could not be answered at once."""
         with held.in_use():
             await held.rollout.settled()
@@ -218,12 +221,7 @@ class RolloutRoutes:
             result = self._try_hit(held, call) if held.running == 1 else None
             if result is None:
                 with self._service.executing(held.tenant, held.rollout):
-                    result = await held.rollout.call(
-                        *(call.name, call.arguments, call.timeout),
-                        after=call.after,
-                        deadline=call.deadline,
-                        grade=call.grade,
-                    )
+                    result = await held.rollout.perform(call)
         return result
 
     def _answered(self, held: HeldRollout, name: str, result: ToolResult, began: float, scope: Scope) -> bytes:
@@ -272,11 +270,9 @@ class RolloutRoutes:
         held = self._held(request)
 
         async def work(body: bytes) -> bytes:
-            asked, key = decode(_FETCH, body), request.headers.get(KEY_HEADER)
+            fetch, key = _FETCH.read(body), request.headers.get(KEY_HEADER)
             with held.in_use(), self._service.executing(held.tenant, held.rollout), held.cancellable(key):
-                fetched = await held.rollout.get(
-                    asked.path, owners=asked.owners, limit=asked.limit, timeout=asked.timeout
-                )
+                fetched = await held.rollout.perform(fetch)
             if fetched.digest is not None:
                 self._service.contents.has(fetched.digest)  # holds it until the client has read it
             place = place_of(held.rollout)
@@ -316,10 +312,10 @@ class RolloutRoutes:
         held = self._held(request)
 
         async def work(body: bytes) -> bytes:
-            asked = decode(_KEEP, body)
+            keep = _KEEP.read(body)
             with held.in_use():
                 async with held.rollout.in_order():
-                    state = await held.rollout.keep(asked.label, asked.output)
+                    state = await held.rollout.perform(keep)
             return encode(bodies.KeptAnswer(state, place_of(held.rollout)))
 
         return json_response(await self._service.once(request, work, held.answers))

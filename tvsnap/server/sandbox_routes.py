@@ -14,17 +14,18 @@ from starlette.responses import Response, StreamingResponse
 
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.model.errors import UsageError
+from tvsnap.model.operations import Get
 from tvsnap.server import bodies
-from tvsnap.server.bodies import SandboxAnswer, SandboxesAnswer, encode
+from tvsnap.server.bodies import Reader, SandboxAnswer, SandboxesAnswer, decode, encode
 from tvsnap.server.held import HeldSandbox
-from tvsnap.server.http import RECEIVED_HEADER, Operation, decode, json_response, number_of
+from tvsnap.server.http import RECEIVED_HEADER, Operation, json_response, number_of
 from tvsnap.server.service import Service
 from tvsnap.server.tenants import Tenant, tenant_of
 from tvsnap.wire.values import to_data
 
 _MATERIALISE = bodies.decoder(bodies.Materialise)
 _PUT = bodies.decoder(bodies.Put)
-_FETCH = bodies.decoder(bodies.Fetch)
+_FETCH = Reader(Get)
 TAR = "application/x-tar"
 BINARY = "application/octet-stream"
 LOOKS = ("processes", "changes", "shell_state", "digest", "terminal")
@@ -72,7 +73,7 @@ class SandboxRoutes:
             Operation("POST", f"{one}/puts", "put", "Copies an uploaded content into it.", self.put, bodies.Put),
             Operation(
                 *("POST", f"{one}/fetches", "fetchFromSandbox", "Fetches a file or a folder.", self.fetch),
-                *(bodies.Fetch, bodies.FetchAnswer),
+                *(_FETCH.body, bodies.FetchAnswer),
             ),
             *(
                 Operation(
@@ -150,7 +151,7 @@ class SandboxRoutes:
         """Fetches a file or a folder."""
 
         async def work(sandbox: AsyncSandbox, body: bytes) -> Any:
-            asked = decode(_FETCH, body)
+            asked = _FETCH.read(body)
             inner, contents = sandbox.sandbox, self._service.contents
 
             def fetch() -> str:

@@ -16,8 +16,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tvsnap.model.errors import TvsnapError, UsageError
 from tvsnap.server import bodies
+from tvsnap.server.bodies import decode
 from tvsnap.server.held import HeldSandbox
-from tvsnap.server.http import Operation, decode, end_of_server, error_response, logger, number_of
+from tvsnap.server.http import Operation, end_of_server, error_response, logger, number_of
 from tvsnap.server.sandbox_routes import make_sandboxes
 from tvsnap.server.service import Service
 from tvsnap.server.tenants import tenant_of

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from tvsnap.engine.auditing.checking import Checker
 from tvsnap.graph import Edge
 from tvsnap.server import bodies
-from tvsnap.server.bodies import encode
-from tvsnap.server.http import Operation, decode, json_response
+from tvsnap.server.bodies import decode, encode
+from tvsnap.server.http import Operation, json_response
 from tvsnap.server.service import Service
 from tvsnap.server.tenants import check_owned, tenant_of
 from tvsnap.upkeep.forgetting import forget
