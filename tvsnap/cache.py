@@ -58,7 +58,7 @@ from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, Usag
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Warm
+from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Values, Warm
 from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats
@@ -341,6 +341,11 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             self.graph.ensure_root(root)
             self._acquirer.announce(root.hash, recipe, n)
 
+    def _values(self, asked: Values) -> TaskValues:
+        """See `values`."""
+        self._check_open()
+        return self.graph.values(asked.task, epoch=asked.epoch)
+
     def _warm(self, warming: Warm) -> str:
         """See `warm`."""
         self._check_open()
@@ -454,33 +459,6 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             result = make_again(sandbox, edge, recipe)
             sandbox.settle(changed=edge.changed)
             return Remade(result, sandbox.digest() if edge.changed and edge.digest else None)
-
-    def values(self, task: str, *, epoch: int | None = None) -> TaskValues:
-        """Returns what the states and calls of a task's rollouts were worth, for credit by step in training.
-
-        For each state and each call that was made in it: how many rollouts did so, and the mean and variance of their
-        rewards. For each call of each rollout: its advantage, which is the rollout's reward minus the mean of the
-        others that stood in the same state, averaged over the rollouts that made the same call there; where no other
-        stood, it is compared with the others that stood where it began, as in LOOP (arXiv 2502.01600). Credit by state
-        is that of RTMC (arXiv 2604.11037); `tvsnap.model.credit` says what differs.
-
-        It is computed from what the data directory has, so any process may ask. The rollouts of other caches may have
-        made calls within the last second that are not there yet, and so may those that are not closed. Rollouts without
-        a reward (`Rollout.grade`, `Rollout.record`) are left out, and so are all that were made without the cache.
-        Where something runs by itself, a state is one state, however long rollouts waited in it.
-
-        Args:
-            task: the task.
-            epoch: only rollouts of this epoch, so that the values are those of the present policy; None for all.
-
-        Returns:
-            The values, without any state where no rollout of the task has a reward.
-
-        Raises:
-            UsageError: an argument makes no sense, or the cache is closed.
-        """
-        self._check_open()
-        return self.graph.values(task, epoch=epoch)
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes that used the data directory."""
@@ -707,4 +685,8 @@ class Cache(CacheMethods[Rollout, Sandbox]):
                 self.graph.flush()
 
 
-_PERFORMERS: Mapping[type, Callable[[Cache, Any], Any]] = {Expect: Cache._expect, Warm: Cache._warm}
+_PERFORMERS: Mapping[type, Callable[[Cache, Any], Any]] = {
+    Expect: Cache._expect,
+    Values: Cache._values,
+    Warm: Cache._warm,
+}

@@ -319,6 +319,22 @@ def test_rollouts_are_told(cache: AnyCache) -> None:
         good.record(float("inf"))
 
 
+def test_calls_are_valued_by_what_rollouts_came_to(cache: AnyCache) -> None:
+    task = secrets.token_hex(4)
+    for command, reward in (("touch a", 1.0), ("touch a", 0.0), ("touch b", 0.0)):
+        with cache.rollout("terminal", task, salt=task, epoch=1) as rollout:
+            for each in ("cd /tmp", command):
+                rollout.call("bash", {"command": each})
+        rollout.record(reward)
+    values = cache.values(task, epoch=1)
+    assert [one.advantages for one in values.rollouts] == [(0.0, 0.25), (0.0, 0.25), (0.0, -0.5)]
+    assert [None if one.call is None else one.call.name for one in values.states[0].calls] == ["bash"]
+    assert values.of(rollout.id or "").advantage == -0.5
+    assert cache.values(task, epoch=2).states == cache.values(f"not {task}").states == ()
+    with pytest.raises(tvsnap.UsageError, match="epoch must be a whole number"):
+        cache.values(task, epoch=-1)
+
+
 def test_the_sandbox_of_a_rollout(cache: AnyCache) -> None:
     with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
         rollout.call("bash", {"command": "cd /tmp; X=kept"})

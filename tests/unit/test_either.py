@@ -27,9 +27,9 @@ from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 
 LACKS = [
-    (Cache, Client, {"trouble", "values"}),
+    (Cache, Client, {"trouble"}),
     (Rollout, RemoteRollout, set()),
-    (AsyncCache, AsyncClient, {"trouble", "values"}),
+    (AsyncCache, AsyncClient, {"trouble"}),
     (
         *(AsyncRollout, AsyncRemoteRollout),
         {"answer_to", "has_sandbox", "in_order", "is_given_out", "is_settled", "of", "rollout", "try_hit", "where"},

@@ -123,8 +123,6 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
 
     reexecute = awaited(Cache.reexecute)
     """`Cache.reexecute`, to be awaited."""
-    values = awaited(Cache.values)
-    """`Cache.values`, to be awaited."""
 
     @property
     def images(self) -> AsyncImageStore:

@@ -17,6 +17,7 @@ from tvsnap.graph.remade import Remade
 from tvsnap.host.trees import TreeItem, Upload, extract
 from tvsnap.model.arguments import check_epoch, check_reward, check_seconds, check_text, check_type, check_whole
 from tvsnap.model.calls import Part, ToolResult, canonical_json
+from tvsnap.model.credit import TaskValues
 from tvsnap.model.errors import CallCancelled, UsageError
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.grades import Grade, Verifier
@@ -36,6 +37,7 @@ from tvsnap.model.operations import (
     Record,
     Resume,
     SnapshotIfIdle,
+    Values,
     Warm,
     hosts_of,
 )
@@ -401,7 +403,18 @@ async def warm(asking: Asking, warming: Warm) -> str:
     return str(answer["root"])
 
 
-CACHE_PERFORMERS: Mapping[type, Callable[[Asking, Any], Coroutine[Any, Any, Any]]] = {Expect: expect, Warm: warm}
+async def values(asking: Asking, asked: Values) -> TaskValues:
+    """Performs `Cache.values`."""
+    check_epoch(asked.epoch)
+    path = target("values", task=check_text(asked.task, "task"), epoch=asked.epoch)
+    return from_data(TaskValues, (await asking.ask(Ask("GET", path)))["values"])
+
+
+CACHE_PERFORMERS: Mapping[type, Callable[[Asking, Any], Coroutine[Any, Any, Any]]] = {
+    Expect: expect,
+    Values: values,
+    Warm: warm,
+}
 
 
 async def reexecute(asking: Asking, edge: Edge) -> Remade:

@@ -18,7 +18,7 @@ from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.remade import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume
+from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Values
 from tvsnap.model.several import Forks
 
 SPREAD = 64
@@ -131,12 +131,24 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
         return FleetRollout(self._nodes, Opening(key, place, begin))
 
     def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation at each server; of rollouts that are announced, each prepares a part."""
+        """Performs an operation at each server; of rollouts that are announced, each prepares a part.
+
+        Raises:
+            UsageError: several servers have what rollouts of one task are to be valued by; or as each server.
+        """
         part: Operation[Any] = operation
         if isinstance(operation, Expect) and isinstance(operation.n, int):
             servers = max(1, len(self._nodes.reachable()))
             part = replace(operation, n=-(-operation.n // servers))
-        first: T = self._nodes.each(lambda client: client.perform(part))[0][1]
+        answers: list[Any] = [answer for _, answer in self._nodes.each(lambda client: client.perform(part))]
+        if isinstance(operation, Values):
+            answers = [each for each in answers if each.rollouts] or answers[:1]
+            if len(answers) > 1:
+                raise UsageError(
+                    f"task {operation.task!r} has rollouts with a reward at {len(answers)} servers, and none compares "
+                    "them all: ask each by a Client"
+                )
+        first: T = answers[0]
         return first
 
     # -- states -----------------------------------------------------------------------------------------------------

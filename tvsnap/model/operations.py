@@ -16,6 +16,7 @@ from typing import Annotated, Any, Concatenate, Generic, Literal, ParamSpec, Typ
 
 from tvsnap.model.arguments import LARGEST, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
+from tvsnap.model.credit import TaskValues
 from tvsnap.model.errors import UsageError
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.grades import Grade, Verifier
@@ -495,6 +496,14 @@ class Warm(Operation[str]):
     image: Annotated[str | Image, HERE]
 
 
+@dataclass(frozen=True, slots=True)
+class Values(Operation[TaskValues]):
+    """Asks what the states and calls of a task were worth; see `Cache.values`."""
+
+    task: str
+    epoch: int | None = None
+
+
 class BeginsRollouts(Generic[R]):
     """What begins rollouts, wherever they are; one whose methods are awaited begins with its first use."""
 
@@ -655,6 +664,32 @@ class CacheMethods(BeginsRollouts[R], Generic[R, S]):
         """
         return self.perform(Warm(image))
 
+    def values(self, task: str, *, epoch: int | None = None) -> TaskValues:
+        """Returns what the states and calls of a task's rollouts were worth, for credit by step in training.
+
+        For each state and each call that was made in it: how many rollouts did so, and the mean and variance of their
+        rewards. For each call of each rollout: its advantage, which is the rollout's reward minus the mean of the
+        others that stood in the same state, averaged over the rollouts that made the same call there; where no other
+        stood, it is compared with the others that stood where it began, as in LOOP (arXiv 2502.01600). Credit by state
+        is that of RTMC (arXiv 2604.11037); `tvsnap.model.credit` says what differs.
+
+        It is computed from what the data directory has, so any process may ask. The rollouts of other caches may have
+        made calls within the last second that are not there yet, and so may those that are not closed. Rollouts without
+        a reward (`Rollout.grade`, `Rollout.record`) are left out, and so are all that were made without the cache.
+        Where something runs by itself, a state is one state, however long rollouts waited in it.
+
+        Args:
+            task: the task.
+            epoch: only rollouts of this epoch, so that the values are those of the present policy; None for all.
+
+        Returns:
+            The values, without any state where no rollout of the task has a reward.
+
+        Raises:
+            UsageError: an argument makes no sense, or the cache is closed.
+        """
+        return self.perform(Values(task, epoch))
+
     def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> AbstractContextManager[S]:
         """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
 
@@ -737,6 +772,8 @@ class AwaitedCacheMethods(BeginsRollouts[R], Generic[R, S]):
 
     expect = awaited(CacheMethods.expect)
     """`Cache.expect`, to be awaited."""
+    values = awaited(CacheMethods.values)
+    """`Cache.values`, to be awaited."""
     warm = awaited(CacheMethods.warm)
     """`Cache.warm`, to be awaited."""
 

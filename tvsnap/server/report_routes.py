@@ -107,6 +107,11 @@ class ReportRoutes:
                 query={"by": "epoch, task or label", **task, "label": "only of this label"},
                 of_all=True,
             ),
+            Operation(
+                *("GET", "/v1/values", "values", "Tells what states and calls of a task were worth.", self.values),
+                query={"task": "the task", "epoch": "only rollouts of this epoch"},
+                of_all=True,
+            ),
             Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats, of_all=True),
             Operation("GET", "/v1/images", "listImages", "Lists the images.", self.images),
             Operation(
@@ -260,6 +265,15 @@ class ReportRoutes:
 
         def read() -> bytes:
             return encode({"tallies": to_data(self._graph.tallies(by, **chosen))})
+
+        return json_response(await self._service.in_thread(read))
+
+    async def values(self, request: Request) -> Response:
+        """Tells what the states and calls of a task were worth."""
+        task, epoch = request.query_params.get("task", ""), number_of(request, "epoch")
+
+        def read() -> bytes:
+            return encode({"values": to_data(self._graph.values(task, epoch=epoch))})
 
         return json_response(await self._service.in_thread(read))
 
