@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tvsnap.graph import served, unserved_as
-from tvsnap.upkeep.figures import DEPTHS
+from tvsnap.model.stats import DEEPEST
+from tvsnap.upkeep.figures import by_place
 
 from .page import brought, page
-from .text import costs, count, cut, one_line, percent, seconds, size
+from .text import costs, count, cut, one_line, percent, place_words, seconds, size
 
 if TYPE_CHECKING:
     from tvsnap.graph import Edge, Step, Tally, TreeNode
@@ -82,16 +83,15 @@ def figures_of(tallies: Sequence[Tally], nodes: Sequence[TreeNode], steps: Seque
         for name in ("calls", "rollouts", "hits", "coalesced", "took_s", "waited_s", "saved_s")
     }
     snapshots = [snapshot for node in nodes for snapshot in node.snapshots]
-    by_depth = []
-    for first, last in DEPTHS:
-        there = [step for step in steps if first <= step.place <= last or (last == DEPTHS[-1][1] <= step.place)]
-        if there:
-            answered = sum(step.answered for step in there)
-            by_depth.append({"from": first, "to": last, "calls": len(there), "answered": answered})
+    by_depth: dict[int, tuple[int, int]] = {}
+    for step in steps:
+        place = min(step.place, DEEPEST)
+        calls, answered = by_depth.get(place, (0, 0))
+        by_depth[place] = calls + 1, answered + step.answered
     return {
         **sums,
         "executed": sums["calls"] - sums["hits"] - sums["coalesced"],
-        "by_depth": by_depth,
+        "by_depth": by_place(by_depth),
         "forks": sum(snapshot.forks for snapshot in snapshots),
         "snapshots": len(snapshots),
         "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
@@ -187,7 +187,7 @@ def _by_epoch(epochs: Sequence[Tally]) -> list[str]:
 def _by_depth(places: Sequence[dict[str, int]]) -> list[str]:
     if not places:
         return []
-    names = [str(one["from"]) if one["from"] == one["to"] else f"{one['from']}-{one['to']}" for one in places]
+    names = [place_words(one["from"], one["to"]) for one in places]
     rates = [100 * one["answered"] / one["calls"] for one in places]
     return ["<h2>Hit rate by a call's place in its rollout</h2>", _chart(names, [rates], _percent, most=100)]
 

@@ -12,7 +12,7 @@ from tvsnap.host.home import resolve_home
 from tvsnap.model.errors import NotFound
 
 from . import context, options
-from .text import costs, count, cut, one_line, percent, seconds, size
+from .text import costs, count, cut, one_line, percent, place_words, seconds, size
 from .tree import some
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _saved(value: float) -> str:
 
 def _bar(entry: dict[str, int]) -> str:
     first, last = entry["from"], entry["to"]
-    label = f"{first}+" if first == last and first > 2 else f"{first}" if first == last else f"{first}-{last}"
+    label = place_words(first, last)
     filled = round(BAR * entry["answered"] / entry["calls"])
     share = percent(entry["answered"], entry["calls"])
     return f"{label:>7}  {'█' * filled}{'░' * (BAR - filled)}  {share:>7}  of {entry['calls']:,}"

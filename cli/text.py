@@ -169,3 +169,17 @@ def call_text(call: ToolCall) -> str:
         return visible(str(arguments["command"]))
     lines = [f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in arguments.items()]
     return visible("\n".join([call.name, *lines]))
+
+
+def place_words(first: int, last: int) -> str:
+    """Returns a range of places in rollouts, in words.
+
+    Args:
+        first: the first one.
+        last: the last one; `DEEPEST` stands for all from there on.
+    """
+    from tvsnap.model.stats import DEEPEST
+
+    if first == last:
+        return f"{first}+" if first == DEEPEST else str(first)
+    return f"{first}-{last}"

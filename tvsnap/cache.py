@@ -220,6 +220,8 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         processors = Processors()
         self._costs = Costs(self.backend.name, self._totals, short=lambda: processors.short)
         self._meter, self._hint = Meter(), Hint()
+        if use_cache:
+            self.graph.count_by(partial(_unsaved, self._costs, self._meter))
         self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
         with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
             self._kept.evict_excess()
@@ -463,7 +465,6 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes that used the data directory."""
         if not self._closed:
-            self._save_counters()
             self._totals = self.graph.counters()
             self._used = self.budget.compare(
                 disk=taken(self.backend, self.graph),
@@ -647,16 +648,10 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         return self._recipes.limits_for(image)
 
     def _close_graph(self) -> None:
-        self._save_counters()
         with contextlib.suppress(InfrastructureError):  # counters that a full disk has no room for
             self._totals = self.graph.counters()
         with contextlib.suppress(InfrastructureError):
             self.graph.close()
-
-    def _save_counters(self) -> None:
-        if not self.use_cache:  # then nothing is recorded
-            return
-        self.graph.add_counters({**self._costs.take_unsaved(), **self._meter.take_unsaved()})
 
     def _end_dropped(self) -> None:
         """Ends the rollouts that nobody holds any more and nobody has closed."""
@@ -678,11 +673,15 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             self._rollouts.discard(rollout)
         if self.use_cache:
             self._hint.look(self._meter)
-            self._save_counters()
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
                 if rollout.id is not None:
                     self.graph.end_rollout(rollout.id, at.state, outcome)
                 self.graph.flush()
+
+
+def _unsaved(costs: Costs, meter: Meter) -> dict[str, float]:
+    """Returns what was counted since it was asked last."""
+    return {**costs.take_unsaved(), **meter.take_unsaved()}
 
 
 _PERFORMERS: Mapping[type, Callable[[Cache, Any], Any]] = {

@@ -30,7 +30,9 @@ from tvsnap import Budget
 from tvsnap.cache import Cache
 from tvsnap.engine.conclusion import conclusion
 from tvsnap.engine.keeping.policy.costs import LATEST
+from tvsnap.graph import Graph
 from tvsnap.host import load
+from tvsnap.host.home import GRAPH_FILE
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.model.limits import Limits
 from tvsnap.model.operations import Call
@@ -502,6 +504,16 @@ def test_stats(tmp_path: Path) -> None:
         assert (totals["hits"], totals["executed"], totals["rollouts"]) == (3, 3, 3)
         assert cache.stats().hits == 1
     assert cache.stats().totals["hits"] == 3
+
+
+def test_what_was_done_is_counted_while_rollouts_are_open(tmp_path: Path) -> None:
+    """So that little of it is lost where a signal ends the process."""
+    with open_cache(tmp_path) as cache, cache.rollout("terminal") as rollout, Graph(tmp_path / GRAPH_FILE) as graph:
+        for number in range(3):
+            bash(rollout, f"echo {number} > f")
+        eventually(lambda: graph.counters().get("executed") == 3)
+        assert bash(cache.rollout("terminal"), "echo 0 > f").source == "hit"
+        eventually(lambda: graph.counters().get("hits") == 1)
 
 
 def test_closing_ends_rollouts_and_sandboxes(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from cli import report_view
+from cli.text import place_words
 from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tests.unit.graph_helpers import add_root, call, result
 from tvsnap.graph import Graph, NewEdge, Tally
 from tvsnap.model.calls import next_state
+from tvsnap.model.stats import DEEPEST
+from tvsnap.upkeep.figures import by_place
 
 HOSTILE = "</style></title><script>alert(1)</script>\x1b[31m \"'&lt;"
 FIGURES: dict[str, Any] = {
@@ -179,3 +182,13 @@ def test_a_report_that_cannot_be_made(line: CommandLine) -> None:
         bash(rollout, "echo 1 > f")
         settle(rollout)
     assert 'task "b"' in line.error("report", "-", "--task", "b", status=3)
+
+
+def test_places_end_where_rollouts_did() -> None:
+    counts = {place: (2, 1) for place in range(1, 26)}
+    rows = by_place(counts)
+    assert [(row["from"], row["to"]) for row in rows] == [(1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 25)]
+    assert rows[-1] == {"from": 21, "to": 25, "calls": 10, "answered": 5}
+    assert [place_words(row["from"], row["to"]) for row in rows[2:4]] == ["3", "4-5"]
+    (last,) = by_place({DEEPEST: (1, 0)})
+    assert place_words(last["from"], last["to"]) == "99+"

@@ -201,6 +201,7 @@ class Edges(Lineage):
             )
             if new.step is not None:
                 insert_steps(cursor, (new.step._replace(edge=edge.id),))
+        self._pending.soon()
         if self._pending.due():
             self.flush()
         return edge

@@ -21,13 +21,19 @@ class Pending:
 
     The latest second of them is lost if the process is killed: they inform people and policies, and no answer depends
     on them.
+
+    Attributes:
+        count: returns what was counted since it was called last, to be added to counters.
     """
+
+    count: Callable[[], Mapping[str, float]]
 
     def __init__(self, write: Callable[[], object] | None = None) -> None:
         """
         Args:
             write: writes what is kept; a thread calls it a second after something was kept first. It must not raise.
         """
+        self.count = dict
         self._lock = threading.Lock()
         self._writing = threading.RLock()
         self._are_calls_written = False
@@ -64,7 +70,7 @@ class Pending:
 
     def _ring(self) -> None:
         self._timer = None
-        if self and self._write_late is not None:
+        if self._write_late is not None:
             self._write_late()
 
     def call(self, row: EdgeRow, private: str | None, task: str, step: StepRow | None) -> None:
@@ -110,6 +116,13 @@ class Pending:
             if self._timer is None:
                 self._set_timer()
 
+    def soon(self) -> None:
+        """Has what is counted be written within a second."""
+        if self._timer is None:
+            with self._lock:
+                if self._timer is None:
+                    self._set_timer()
+
     def add(self, counters: Mapping[str, float]) -> None:
         """Adds to counters."""
         with self._lock:
@@ -135,6 +148,7 @@ class Pending:
 
     def _take(self) -> Pending:
         """Returns everything kept so far, and starts again empty."""
+        self.add(self.count())
         taken = Pending()
         with self._lock:
             self._are_calls_written = bool(self._calls)

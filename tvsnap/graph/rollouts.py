@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
@@ -254,9 +254,13 @@ class Rollouts(GraphPart):
         row = self._row("SELECT max(v.edge) FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = ?", (task,))
         return row[0] or 0
 
-    def add_counters(self, counters: Mapping[str, float]) -> None:
-        """Adds to named counters, which begin at 0; in memory, until `flush`."""
-        self._pending.add(counters)
+    def count_by(self, count: Callable[[], Mapping[str, float]]) -> None:
+        """Adds to counters what a function returns, at each `flush`, and within a second of a call.
+
+        Args:
+            count: returns what was counted since it was called last.
+        """
+        self._pending.count = count
 
     def counters(self) -> dict[str, float]:
         """Returns the counters of all processes, without what other processes have not flushed yet."""

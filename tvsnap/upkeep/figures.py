@@ -13,12 +13,12 @@ from tvsnap.engine.keeping.budgets import free_and_reserve
 from tvsnap.graph import Graph, served, unserved_as
 from tvsnap.model.limits import Budget
 from tvsnap.model.reasons import REASONS, Kind, of_counters
-from tvsnap.model.stats import SAVED, WAYS
+from tvsnap.model.stats import DEEPEST, SAVED, WAYS
 from tvsnap.sandboxes.local.storage.layers import POOL_FILE
 from tvsnap.upkeep.maintenance import disk_usage, in_use
 
-DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 98), (99, 99))
-"""Ranges of a call's place in its rollout; the last stands for all from 99 on, see `tvsnap.model.stats.DEEPEST`."""
+DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, DEEPEST - 1), (DEEPEST, DEEPEST))
+"""Ranges of a call's place in its rollout; the last stands for all from there on."""
 
 MOST = 30
 """How many reasons are told at most."""
@@ -136,10 +136,28 @@ def _most(reasons: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:
+    return by_place(
+        {
+            place: (int(calls), int(totals.get(f"depth.{place}.answered", 0)))
+            for place in range(1, DEEPEST + 1)
+            if (calls := totals.get(f"depth.{place}.calls", 0))
+        }
+    )
+
+
+def by_place(counts: Mapping[int, tuple[int, int]]) -> list[dict[str, int]]:
+    """Returns, for ranges of places in rollouts, how many calls were made there, and how many were answered.
+
+    Args:
+        counts: calls and answered calls by their place, of which `DEEPEST` stands for all from there on. None is 0.
+
+    Returns:
+        Each range in which there were calls, up to the last place that had one.
+    """
     rows = []
     for first, last in DEPTHS:
-        calls = sum(int(totals.get(f"depth.{n}.calls", 0)) for n in range(first, last + 1))
-        answered = sum(int(totals.get(f"depth.{n}.answered", 0)) for n in range(first, last + 1))
-        if calls:
-            rows.append({"from": first, "to": last, "calls": calls, "answered": answered})
+        there = {place: count for place, count in counts.items() if first <= place <= last}
+        if there:
+            calls, answered = (sum(numbers) for numbers in zip(*there.values(), strict=True))
+            rows.append({"from": first, "to": max(there), "calls": calls, "answered": answered})
     return rows
