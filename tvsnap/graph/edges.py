@@ -201,8 +201,7 @@ class Edges(Lineage):
             )
             if new.step is not None:
                 insert_steps(cursor, (new.step._replace(edge=edge.id),))
-        self._pending.soon()
-        if self._pending.due():
+        if self._pending.schedule():
             self.flush()
         return edge
 
@@ -215,7 +214,7 @@ class Edges(Lineage):
             new: the call, in a private branch: neither it nor what follows is shared, for its `reason`.
         """
         self._pending.call(_row(new, None), new.reason, new.task, new.step)
-        if self._pending.due():
+        if self._pending.schedule():
             self.flush()
 
     def mark_nondeterministic(self, edge: Edge, reason: str) -> None:

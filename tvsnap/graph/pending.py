@@ -116,21 +116,18 @@ class Pending:
             if self._timer is None:
                 self._set_timer()
 
-    def soon(self) -> None:
-        """Has what is counted be written within a second."""
-        if self._timer is None:
-            with self._lock:
-                if self._timer is None:
-                    self._set_timer()
-
     def add(self, counters: Mapping[str, float]) -> None:
         """Adds to counters."""
         with self._lock:
             for name, value in counters.items():
                 self._counters[name] = self._counters.get(name, 0.0) + value
 
-    def due(self) -> bool:
-        """Returns whether there is so much that it is to be written at once."""
+    def schedule(self) -> bool:
+        """Has what is kept and counted be written within a second; returns whether it is so much that it is due now."""
+        if self._timer is None:
+            with self._lock:
+                if self._timer is None:
+                    self._set_timer()
         return len(self._visits) + len(self._calls) + len(self._steps) > FLUSH_AFTER_COUNTS
 
     @contextlib.contextmanager
