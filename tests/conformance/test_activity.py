@@ -146,6 +146,7 @@ done 2> /dev/null
 def test_develops(reused: Sandbox, name: str) -> None:
     command, says, most = DEVELOPING[name]
     sh(reused, "rm -f /tmp/f; kill -9 $(ps -eo pid= | grep -vx -e ' *1' -e \" *$$\") 2> /dev/null; true")
+    eventually(lambda: reused.observe().alone)  # what was killed takes a moment to go
     began = time.monotonic()
     sh(reused, command)
 
