@@ -318,7 +318,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         return self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch))
 
     def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `CacheMethods.perform`."""
+        """Performs an operation; see `Performs.perform`."""
         performer = _PERFORMERS[type(operation)]
         done: T = performer(self, operation)
         return done

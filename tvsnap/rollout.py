@@ -80,7 +80,7 @@ class Rollout(RolloutMethods, Displayed):
         return self._engine.where().unshared
 
     def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `RolloutMethods.perform`."""
+        """Performs an operation; see `Performs.perform`."""
         done: T = _PERFORMERS[type(operation)](self._engine, operation)
         return done
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shlex
 
-from tests.conformance.helpers import sh
+import pytest
+
+from tests.conformance.helpers import Lab, sh
+from tvsnap.sandboxes.criu import binary
+from tvsnap.sandboxes.local.backend import LocalBackend
 from tvsnap.sandboxes.protocol import Sandbox
 
 MIB = 1 << 20
@@ -22,6 +26,17 @@ while True:
             print(hashlib.sha256(data).hexdigest() if said is None else said, file=answer)
         os.rename("answer.new", "answer")
 """
+
+
+def backend_with(lab: Lab, addition: str) -> LocalBackend:
+    """Returns the backend of a lab, whose CRIU has an addition of ours; skips the test where it has not."""
+    backend = lab.backend
+    assert isinstance(backend, LocalBackend)
+    found = binary.find_criu()
+    assert found is not None
+    if addition not in binary.additions(found):
+        pytest.skip(f'this CRIU lacks "{addition}" (tvsnap setup builds one that has it)')
+    return backend
 
 
 def start_holder(sandbox: Sandbox, size: int) -> None:

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from tests.conformance.heap import MIB, do, start_holder
+from tests.conformance.heap import MIB, backend_with, do, start_holder
 from tests.conformance.helpers import Lab
 from tvsnap.model.errors import SnapshotUnusable
 from tvsnap.sandboxes import sealing
-from tvsnap.sandboxes.criu import binary, pages
+from tvsnap.sandboxes.criu import pages
 from tvsnap.sandboxes.local import snapshot_store
 from tvsnap.sandboxes.local.backend import LocalBackend
 from tvsnap.sandboxes.protocol import Sandbox
@@ -20,13 +20,7 @@ SIZE = 24 * MIB
 
 @pytest.fixture
 def local(local_lab: Lab) -> LocalBackend:
-    backend = local_lab.backend
-    assert isinstance(backend, LocalBackend)
-    found = binary.find_criu()
-    assert found is not None
-    if pages.ADDITION not in binary.additions(found):
-        pytest.skip("this CRIU does not compare pages (tvsnap setup builds one that does)")
-    return backend
+    return backend_with(local_lab, pages.ADDITION)
 
 
 @pytest.fixture

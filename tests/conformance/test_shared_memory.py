@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.heap import MIB, do, start_holder
+from tests.conformance.heap import MIB, backend_with, do, start_holder
 from tests.conformance.helpers import Lab, eventually, sh
 from tests.conformance.targets import make_local
 from tests.faults.dying import REPOSITORY
 from tvsnap.images import Image
 from tvsnap.model.observations import SnapshotInfo
-from tvsnap.sandboxes.criu import binary
-from tvsnap.sandboxes.local import holders
+from tvsnap.sandboxes.local import cgroups, holders
 from tvsnap.sandboxes.local.backend import LocalBackend
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -41,13 +40,7 @@ MAPS = (
 
 @pytest.fixture
 def local(local_lab: Lab) -> LocalBackend:
-    backend = local_lab.backend
-    assert isinstance(backend, LocalBackend)
-    found = binary.find_criu()
-    assert found is not None
-    if holders.ADDITION not in binary.additions(found):
-        pytest.skip("this CRIU holds no memory (tvsnap setup builds one that does)")
-    return backend
+    return backend_with(local_lab, holders.ADDITION)
 
 
 @pytest.fixture
@@ -221,11 +214,33 @@ def test_without_a_holder_forks_are_made_by_copying(local_lab: Lab, local: Local
     assert do(local_lab.fork_of(forks[0])) == digest
 
 
+def test_holders_are_made_after_one_whose_control_groups_could_not_be_removed(
+    local_lab: Lab, local: LocalBackend, heap: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, snapshot = do(heap), local_lab.checkpoint(heap)
+    local_lab.fork(snapshot)
+    (first,) = processes(local)
+    failed = []
+
+    def fail(_: object) -> bool:
+        failed.append(1)
+        raise OSError("busy")
+
+    assert local._holders
+    with monkeypatch.context() as patch:
+        patch.setattr(cgroups.Cgroup, "destroy", fail)
+        local._holders.drop(snapshot.id)
+        eventually(lambda: failed)
+    eventually(lambda: not lives(first))
+    assert do(local_lab.fork(snapshot)) == digest
+    assert processes(local) != [first]
+
+
 def test_nothing_is_left_of_a_process_that_was_killed(tvsnap_home: Path, terminal_image: Image) -> None:
     """What holds memory ends with the process that it works for, and so does a CRIU that it has started."""
     program = f"""
 import time
-from tests.conformance.heap import do, start_holder
+from tests.conformance.heap import backend_with, do, start_holder
 from tests.conformance.helpers import Lab
 from tests.conformance.targets import make_local
 from tests.conformance.test_shared_memory import SIZE, processes

@@ -114,7 +114,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
         return AsyncRollout(lambda: self.cache.begin(opening), self._threads)
 
     async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation by a thread; see `CacheMethods.perform`."""
+        """Performs an operation by a thread; see `Performs.perform`."""
         return await in_thread(self._threads, lambda: self.cache.perform(operation))
 
     @property

@@ -85,7 +85,7 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
         return AsyncRemoteRollout(self, opening_of(opening))
 
     async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `CacheMethods.perform`."""
+        """Performs an operation; see `Performs.perform`."""
         done: T = await CACHE_PERFORMERS[type(operation)](self.transport, operation)
         return done
 
@@ -195,7 +195,7 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
         await self._do(self._settle)
 
     async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `RolloutMethods.perform`. A call is executed once, also if a connection breaks."""
+        """Performs an operation; see `Performs.perform`. A call is executed once, also if a connection breaks."""
         return await self._do(lambda: self._performing(operation))
 
     @awaited_or_entered

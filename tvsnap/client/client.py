@@ -101,7 +101,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
         return rollout
 
     def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `CacheMethods.perform`."""
+        """Performs an operation; see `Performs.perform`."""
         done: T = finished(CACHE_PERFORMERS[type(operation)](self._asking, operation))
         return done
 
@@ -293,7 +293,7 @@ class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
         return finished(self._list_tools())
 
     def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `RolloutMethods.perform`. A call is executed once, also if a connection breaks."""
+        """Performs an operation; see `Performs.perform`. A call is executed once, also if a connection breaks."""
         return finished(self._performing(operation))
 
     def fork(self, n: int = 1) -> Forks[RemoteRollout]:

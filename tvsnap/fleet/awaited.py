@@ -64,7 +64,7 @@ class AsyncFleet(AwaitedCacheMethods["AsyncFleetRollout", AsyncSandbox], Twin[Fl
         return AsyncFleetRollout(lambda: self.cache.begin(opening), self._threads)
 
     async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation by a thread; see `CacheMethods.perform`."""
+        """Performs an operation by a thread; see `Performs.perform`."""
         return await in_thread(self._threads, lambda: self.cache.perform(operation))
 
     async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncFleetRollout]:

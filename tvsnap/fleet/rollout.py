@@ -137,14 +137,14 @@ class FleetRollout(RolloutMethods):
     # -- what it does -----------------------------------------------------------------------------------------------
 
     def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `RolloutMethods.perform`.
+        """Performs an operation; see `Performs.perform`.
 
         A rollout that was given a file or a folder of this machine does not go on elsewhere, as that may have changed
         since. What `get` does not write to a destination is read from the server that the rollout is at by then.
 
         Raises:
             StateLost: its server is lost, and its past cannot be made again elsewhere as it was.
-            InfrastructureError: no server can be reached; or as `RolloutMethods.perform`.
+            InfrastructureError: no server can be reached; or as `Performs.perform`.
         """
         if isinstance(operation, STEPS):
             taken: T = self._take(operation)

@@ -93,6 +93,33 @@ class Operation(Generic[T]):
     __slots__ = ()
 
 
+class Performs:
+    """What performs operations: a rollout or a cache, wherever it is."""
+
+    def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation.
+
+        Args:
+            operation: the operation, as the other methods make it.
+
+        Returns:
+            What it comes to; see the method that makes it, also for what it raises.
+        """
+        raise NotImplementedError
+
+
+class PerformsAwaited:
+    """The same, to be awaited."""
+
+    async def perform(self, operation: Operation[T]) -> T:
+        """Performs an operation; see `Performs.perform`.
+
+        Args:
+            operation: the operation, as the other methods make it.
+        """
+        raise NotImplementedError
+
+
 # What is asked of a rollout. The docstrings of `RolloutMethods` describe the fields.
 
 
@@ -189,19 +216,8 @@ class SnapshotIfIdle(Operation[bool]):
     """Takes a snapshot where a rollout stands; see `Rollout.snapshot_if_idle`."""
 
 
-class RolloutMethods:
+class RolloutMethods(Performs):
     """What may be asked of a rollout, wherever it is."""
-
-    def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation.
-
-        Args:
-            operation: the operation, as the other methods make it.
-
-        Returns:
-            What it comes to; see the method that makes it, also for what it raises.
-        """
-        raise NotImplementedError
 
     def call(
         self,
@@ -421,16 +437,8 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     return perform
 
 
-class AwaitedRolloutMethods:
+class AwaitedRolloutMethods(PerformsAwaited):
     """What may be asked of a rollout, wherever it is, to be awaited."""
-
-    async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `RolloutMethods.perform`.
-
-        Args:
-            operation: the operation, as the other methods make it.
-        """
-        raise NotImplementedError
 
     call = awaited(RolloutMethods.call)
     """`Rollout.call`, to be awaited."""
@@ -604,19 +612,8 @@ class BeginsRollouts(Generic[R]):
         return list(rollouts)
 
 
-class CacheMethods(BeginsRollouts[R], Generic[R, S]):
+class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
     """What may be asked of a cache, wherever it is."""
-
-    def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation.
-
-        Args:
-            operation: the operation, as the other methods make it.
-
-        Returns:
-            What it comes to; see the method that makes it, also for what it raises.
-        """
-        raise NotImplementedError
 
     def expect(
         self,
@@ -759,16 +756,8 @@ class CacheMethods(BeginsRollouts[R], Generic[R, S]):
         raise NotImplementedError
 
 
-class AwaitedCacheMethods(BeginsRollouts[R], Generic[R, S]):
+class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
     """What may be asked of a cache, wherever it is, to be awaited."""
-
-    async def perform(self, operation: Operation[T]) -> T:
-        """Performs an operation; see `CacheMethods.perform`.
-
-        Args:
-            operation: the operation, as the other methods make it.
-        """
-        raise NotImplementedError
 
     expect = awaited(CacheMethods.expect)
     """`Cache.expect`, to be awaited."""

@@ -311,5 +311,7 @@ def _is_held(future: Future[_Holder]) -> bool:
 def _end(holder: _Holder) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         holder.process.wait(_ENDED_WITHIN)
-    holder.cgroup.destroy()
+    with contextlib.suppress(OSError):  # what is left of the group goes with those of its owner
+        holder.cgroup.destroy()
+    holder.process.kill()
     holder.process.wait()
