@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
-from tvsnap.engine.context import Context
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.model.calls import ToolCall, ToolResult
@@ -30,7 +30,7 @@ class BetweenCalls:
 
     def __init__(
         self,
-        context: Context,
+        services: Services,
         recipe: Recipe,
         own: OwnSandbox,
         cursor: Cursor,
@@ -38,7 +38,7 @@ class BetweenCalls:
         transcript: Transcript,
         conclusions: Conclusions,
     ) -> None:
-        self._context = context
+        self._services = services
         self._environment = recipe.environment
         self._recipe = recipe
         self._own = own
@@ -69,7 +69,7 @@ class BetweenCalls:
             raise InfrastructureError("the sandbox has ended: what was done in it is lost")
         if self._cursor.at != before:
             with self._looking_again(live):
-                self._context.snapshotter.take(live, pinned=True)
+                self._services.snapshotter.take(live, pinned=True)
         return self._cursor.at.state
 
     def notice_changes(self, label: str | None = None, output: str = "") -> None:
@@ -102,7 +102,7 @@ class BetweenCalls:
         if live is None:
             return False
         with self._looking_again(live):
-            self._context.snapshotter.take(live)
+            self._services.snapshotter.take(live)
         live.expendable = not self._own.exposed
         return True
 
@@ -117,7 +117,7 @@ class BetweenCalls:
         if live is None:
             return None
         with self._looking_again(live):
-            return self._context.acquirer.fork_beside(live, self._recipe)
+            return self._services.acquirer.fork_beside(live, self._recipe)
 
     def fork_unlike_others(self) -> LiveSandbox | None:
         """Returns a fork of the sandbox if no other sandbox would do for the position; None if another would."""
@@ -133,7 +133,7 @@ class BetweenCalls:
     def rest(self) -> None:
         """Lets the sandbox, if the rollout has it at hand, make room for others again."""
         if self._own.live is not None:
-            self._context.pool.rest(self._own.live)
+            self._services.pool.rest(self._own.live)
 
     @contextlib.contextmanager
     def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
@@ -158,5 +158,5 @@ class BetweenCalls:
         observation = self._environment.observe(live.sandbox)
         quiet_s = age + observation.quiet_s if observation.quiet_s else 0.0
         live.observation = replace(observation, quiet_s=quiet_s)  # as if it had been observed on arrival
-        self._context.graph.note_activity(at.state, quiet_s, observation.active)
+        self._services.graph.note_activity(at.state, quiet_s, observation.active)
         self._cursor.at = replace(at, quiet_s=quiet_s)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim
 from tvsnap.engine.claiming.hedge import Hedge
-from tvsnap.engine.context import Context
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.strain import held_up, near_limit
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
@@ -27,8 +27,8 @@ from tvsnap.sandboxes.file_times import file_time
 class Executor:
     """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
 
-    def __init__(self, context: Context, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
-        self._context = context
+    def __init__(self, services: Services, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
+        self._services = services
         self._recipe = recipe
         self._own = own
         self._cursor = cursor
@@ -60,7 +60,7 @@ class Executor:
         """
         if claim is None:
             return self._persist(tool, call, timeout, claim, cancellation, grading)
-        claims, edge = self._context.claims, None
+        claims, edge = self._services.claims, None
         claim.wanted.patience.execute()
         hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
         try:
