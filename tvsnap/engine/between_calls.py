@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
+from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
+from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError, SandboxDied, StateLost, UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
 OUTSIDE = "(outside)"
 """Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
+_OUTSIDE = Tool(OUTSIDE, "", {})
 
 
 class BetweenCalls:
@@ -92,7 +97,8 @@ class BetweenCalls:
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
             result = ToolResult.of_text(output, None, 0.0)
             step = self._transcript.step(result, "executed", 0.0, reason)
-            self._cursor.stand_at(self._recorder.branch_off(self._cursor.at, call, result, reason, left, step))
+            done = Execution(_OUTSIDE, call, math.inf, result, self._cursor.at, None, None, ended=time.monotonic())
+            self._cursor.stand_at(self._recorder.branch_off(done, left, reason, step))
             live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
         live.sandbox.note()  # from here on, changes count as new ones
 

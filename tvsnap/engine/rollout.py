@@ -179,14 +179,14 @@ class RolloutEngine:
         grading: Grading | None,
     ) -> ToolResult:
         """Makes a call, in its turn."""
+        if self._uncached is not None and call.name not in self._host.tools:
+            return self._uncached.call(self.recipe.environment.tool(call), call, timeout, after, cancellation)
         # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
         began, paused_s = time.perf_counter(), self._cursor.idle
         self._catch_up()
         if call.name in self._host.tools:
             until = latest_start(timeout, self._deadline, deadline)
             return self._host.call(call, timeout, after, until, cancellation, began)
-        if self._uncached is not None:
-            return self._uncached.call(self.recipe.environment.tool(call), call, timeout, after, cancellation)
         if self._events.calls:
             self._services.snapshotter.paused(paused_s)
         self._cursor.advance_time(after)

@@ -23,7 +23,7 @@ from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
-from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.errors import InfrastructureError, UsageError
 
 
 class UncachedCalls:
@@ -38,7 +38,7 @@ class UncachedCalls:
         self._events = events
         self._apart = secrets.token_hex(16)
         self._looks = services.counts_changes(recipe.image)
-        self._started = False
+        self._started = self._closed = False
         self._live: LiveSandbox | None = None
         self._noted: Future[None] | None = None  # whether the last call changed anything
 
@@ -46,8 +46,11 @@ class UncachedCalls:
         """Returns the sandbox, once the last call is completely done in it.
 
         Raises:
+            UsageError: the rollout is closed.
             InfrastructureError: it could not be started, or has ended.
         """
+        if self._closed:
+            raise UsageError("the rollout is closed")
         if self._live is None:
             if self._started:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
@@ -98,7 +101,11 @@ class UncachedCalls:
         return fork
 
     def close(self) -> None:
-        """Ends it; safe to repeat."""
+        """Ends the sandbox with its rollout; safe to repeat."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             self._services.pool.discard(live)
@@ -113,10 +120,10 @@ class UncachedCalls:
             if tool.read_only:
                 live.sandbox.settle(changed=False)
             else:
-                self.close()
+                self._end()
             raise
         except BaseException:
-            self.close()
+            self._end()
             raise
         if not self._looks:
             live.sandbox.settle(changed=not tool.read_only)
