@@ -58,7 +58,8 @@ from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, Usag
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Values, Warm
+from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values, Warm
+from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share, Shares
 from tvsnap.model.stats import Meter, Stats

@@ -24,23 +24,9 @@ from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import (
-    Call,
-    ExecAll,
-    Expect,
-    Get,
-    GradeState,
-    Keep,
-    OpenRollout,
-    Operation,
-    Put,
-    Record,
-    Resume,
-    SnapshotIfIdle,
-    Values,
-    Warm,
-    hosts_of,
-)
+from tvsnap.model.operations.caches import Expect, OpenRollout, Resume, Values, Warm
+from tvsnap.model.operations.operation import Operation, hosts_of
+from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
 from tvsnap.model.side_by_side import results_of
 from tvsnap.wire.errors import Unreachable, WorkerDied
 from tvsnap.wire.operations import as_json

@@ -41,7 +41,7 @@ from tvsnap.model.arguments import LONGEST, check_seconds, check_whole
 from tvsnap.model.calls import Source, ToolCall, ToolResult, next_state
 from tvsnap.model.errors import CallCancelled, InfrastructureError, SandboxDied, StateLost, TvsnapError, UsageError
 from tvsnap.model.grades import Grade, Verifier
-from tvsnap.model.operations import Call
+from tvsnap.model.operations.rollouts import Call
 from tvsnap.model.reasons import Why
 from tvsnap.model.stats import Way
 from tvsnap.sandboxes.protocol import Sandbox

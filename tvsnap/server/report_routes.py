@@ -21,7 +21,8 @@ from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.arguments import check_reward
 from tvsnap.model.errors import UsageError
-from tvsnap.model.operations import Expect, Record
+from tvsnap.model.operations.caches import Expect
+from tvsnap.model.operations.rollouts import Record
 from tvsnap.server import bodies
 from tvsnap.server.bodies import Reader, decode, encode
 from tvsnap.server.events import event_bytes
