@@ -347,7 +347,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def _values(self, asked: Values) -> TaskValues:
         """See `values`."""
         self._check_open()
-        return self.graph.values(asked.task, epoch=asked.epoch)
+        return self.graph.values(asked.task, epoch=asked.epoch, rollouts=asked.rollouts)
 
     def _warm(self, warming: Warm) -> str:
         """See `warm`."""
