@@ -175,7 +175,8 @@ class Credit:
         Args:
             turns: where the agent wrote, first token and the one after the last, turn by turn.
             tokens: how many there are.
-            setup, ended: see `by_turn`.
+            setup: see `by_turn`.
+            ended: see `by_turn`.
 
         Raises:
             UsageError: see `by_turn`.
