@@ -391,7 +391,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             if standing is not None:
                 rollout.begin_in(standing.fork_if_idle(state))
             if not self._acquirer.is_sure(state):  # better now than at the first call
-                rollout.sandbox()
+                rollout.reach()
         except BaseException:
             rollout.close()
             raise

@@ -340,6 +340,13 @@ class RolloutEngine:
         """Whether the rollout has its own sandbox."""
         return not self._own.absent
 
+    def reach(self) -> None:
+        """Makes a sandbox for the next call now, if the rollout has none; see `BetweenCalls.reach`."""
+        with self._turn:
+            self._catch_up()
+            self._between.reach()
+            self._between.rest()
+
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox; see `Rollout.sandbox`."""
         with self._turn:
