@@ -25,6 +25,7 @@ from tvsnap.engine.keeping.policy import Costs, Policy
 from tvsnap.engine.keeping.policy import policy as policy_named
 from tvsnap.engine.keeping.snapshotter import Snapshotter
 from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.meter import Meter
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
 from tvsnap.engine.supply.acquire import Acquirer
@@ -62,7 +63,7 @@ from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Re
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share, Shares
-from tvsnap.model.stats import Meter, Stats
+from tvsnap.model.stats import Stats
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
@@ -255,8 +256,8 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             snapshotter=self._snapshotter,
             processors=processors,
             acquirer=self._acquirer,
-            companions=self._companions,
-            audit=self.audit,
+            on_answered=(self._companions.answered, self.audit.answered, self._meter.answered),
+            on_executed=(self._meter.executed,),
             workers=self._workers,
             contents=self._contents,
             network_answers=network_answers,

@@ -26,7 +26,7 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget, CallContext, DependencyFailed, TerminalEnvironment, tool
 from tvsnap.cache import Cache
-from tvsnap.engine.rollout import OUTSIDE
+from tvsnap.engine.between_calls import OUTSIDE
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 
 CHANCE = "echo $RANDOM > f; cat f"
