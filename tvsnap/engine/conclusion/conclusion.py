@@ -112,8 +112,8 @@ class Conclusions:
             if kept or (shared and execution.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else execution.result.duration)
             self._release(execution)  # who waits for the call is answered only if the state that it led to is kept
-            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or if
-            # somebody else may change something.
+            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or
+            # if somebody else may change something.
             note = exposed or live.disturbed or load.is_idle() or self._context.snapshotter.pause_s > THINKING
             usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
