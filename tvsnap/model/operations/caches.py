@@ -163,6 +163,9 @@ class BeginsRollouts(Generic[R]):
     ) -> R:
         """Begins a rollout at any state of the graph.
 
+        Not all states are kept. `Rollout.snapshot_if_idle` keeps the one at which a rollout stands; others are made
+        again by their calls, if these lead to the same state each time.
+
         Args:
             state: the state's full hash, as `Rollout.state` returns it.
             task: groups rollouts for people, as in `rollout`.
