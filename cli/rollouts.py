@@ -82,6 +82,8 @@ def _moment(text: str) -> float:
 
 
 def _print(found: list[RolloutSummary], limit: int) -> None:
+    from rich.cells import cell_len, set_cell_size
+
     console = context.console(soft_wrap=True)
     if not found:
         console.print("no rollout was made, or none is like that")
@@ -103,10 +105,13 @@ def _print(found: list[RolloutSummary], limit: int) -> None:
     }
     cells = {name: [show(one) for one in found] for name, (show, _) in columns.items()}
     shown = [name for name, values in cells.items() if any(values)]
-    widths = {name: max(len(name), *map(len, cells[name])) for name in shown}
+    widths = {name: max(map(cell_len, (name, *cells[name]))) for name in shown}
     lines = [{name: name for name in shown}, *({name: cells[name][row] for name in shown} for row in range(len(found)))]
     for number, line in enumerate(lines):
-        words = [f"{text:{'<' if columns[name][1] else '>'}{widths[name]}}" for name, text in line.items()]
+        words = [
+            set_cell_size(text, widths[name]) if columns[name][1] else text.rjust(widths[name])
+            for name, text in line.items()
+        ]
         failed = number and found[number - 1].ended not in ("closed", "running")
         console.print("  ".join(words).rstrip(), style="dim" if not number else "red" if failed else "")
     if limit and len(found) == limit:

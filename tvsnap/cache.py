@@ -241,7 +241,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def _values(self, asked: Values) -> TaskValues:
         """See `values`."""
         self._check_open()
-        return self.graph.values(asked.task, epoch=asked.epoch)
+        return self.graph.values(asked.task, epoch=asked.epoch, rollouts=asked.rollouts)
 
     def _warm(self, warming: Warm) -> str:
         """See `warm`."""
@@ -284,7 +284,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             if standing is not None:
                 rollout.begin_in(standing.fork_if_idle(state))
             if not self._services.acquirer.is_sure(state):  # better now than at the first call
-                rollout.sandbox()
+                rollout.reach()
         except BaseException:
             rollout.close()
             raise

@@ -67,7 +67,7 @@ function Folder({ sandbox, state, path }: { sandbox: string; state: string; path
         <>
           {data.entries.length > NAMES && <p><label>Filter <input type="search" value={words} onInput={(event) => setWords(event.currentTarget.value)} /></label></p>}
           <div class="scroll" tabIndex={0} role="region" aria-label={`Files in ${visibleName(path)}`}>
-            <table>
+            <table class="folding">
               <thead><tr>{["name", "kind", "mode", "owner", "size", "changed (UTC)", "download"].map((name) => <th scope="col">{name}</th>)}</tr></thead>
               <tbody>
                 {found.slice(0, most).map((entry) => (

@@ -8,6 +8,8 @@ import { Timeline } from "./timeline.tsx";
 import { TreeView } from "./treeview.tsx";
 import { useLoaded } from "./use.ts";
 
+const FIGURES = ["rollouts", "reward", "calls", "answered", "failing", "waited", "took"];
+
 /** Returns the address of a task's view. */
 export function taskAddress(task: string): string { return `#/task/${encode(task)}`; }
 
@@ -29,8 +31,8 @@ export function Tasks() {
       {error && <p role="alert" class="error">{error}</p>}
       {!found ? <p>Loading…</p> : !found.length ? <p>No task has such a name.</p> : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Tasks">
-          <table>
-            <thead><tr>{["task", "rollouts", "reward", "calls", "answered", "failing", "waited", "took"].map((name) => <th scope="col">{name}</th>)}</tr></thead>
+          <table class="folding">
+            <thead><tr>{["task", ...FIGURES].map((name) => <th scope="col">{name}</th>)}</tr></thead>
             <tbody>
               {found.map(({ task, tally }) => (
                 <tr>
@@ -39,7 +41,7 @@ export function Tasks() {
                     tally.rollouts.toLocaleString("en"), tally.reward?.toPrecision(3) ?? "", tally.calls.toLocaleString("en"),
                     percent(tally.hits + tally.coalesced, tally.calls), tally.failing.toLocaleString("en"),
                     seconds(tally.waited_s), seconds(tally.took_s),
-                  ].map((text) => <td>{text}</td>)}
+                  ].map((text, place) => <td data-name={FIGURES[place]}>{text}</td>)}
                 </tr>
               ))}
             </tbody>

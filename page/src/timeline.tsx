@@ -2,7 +2,7 @@
 import { get } from "./api.ts";
 import { encode } from "./names.ts";
 import { rolloutAddress } from "./rollout.tsx";
-import { count, moment, seconds } from "./text.tsx";
+import { count, cutApart, moment, seconds } from "./text.tsx";
 import { useLoaded } from "./use.ts";
 
 interface Step { source: string; ended: number; seconds: number; duration: number; exit_code: number | null; timed_out: boolean; call: string; state: string | null }
@@ -13,6 +13,8 @@ const KINDS = { answered: "answered", waiting: "waiting for another rollout", fo
 const WIDTH = 1000;
 const ROW = 16;
 const LATEST = 50;
+/** So many characters of a label find room. */
+const LETTERS = 22;
 
 /** The latest rollouts of a task, each from its beginning on. */
 export function Timeline({ task }: { task: string }) {
@@ -20,6 +22,7 @@ export function Timeline({ task }: { task: string }) {
   const { data, error } = useLoaded(async (signal) => (await get<{ rollouts: InTime[] }>(`/v1/timeline?limit=${LATEST}${chosen}`, signal)).rollouts, [task], 5000);
   const rows = (data ?? []).map((rollout) => ({ rollout, pieces: piecesOf(rollout) })).sort((a, b) => (b.rollout.epoch ?? -1) - (a.rollout.epoch ?? -1));
   const longest = rows.reduce((most, { pieces }) => Math.max(most, pieces.at(-1)?.to ?? 0), 0) || 1;
+  const labels = rows.map(({ rollout }) => rollout.label);
   const x = (time: number) => (WIDTH * time) / longest;
   return (
     <section aria-label="Timeline of rollouts">
@@ -37,7 +40,7 @@ export function Timeline({ task }: { task: string }) {
               <>
               {rollout.epoch !== (place ? rows[place - 1]!.rollout.epoch : null) && <Epoch epoch={rollout.epoch} rollouts={(data ?? []).filter(({ epoch }) => epoch === rollout.epoch)} />}
               <div class="lane">
-                <a href={rolloutAddress(rollout.id)} title={`began ${moment(rollout.started)} UTC`}>{rollout.label || rollout.id.slice(0, 8)}</a>
+                <a href={rolloutAddress(rollout.id)} title={`${rollout.label || rollout.id}, began ${moment(rollout.started)} UTC`}>{cutApart(rollout.label, labels, LETTERS) || rollout.id.slice(0, 8)}</a>
                 <svg viewBox={`0 0 ${WIDTH} ${ROW}`} preserveAspectRatio="none" role="img"
                   aria-label={`${rollout.steps.length} calls in ${seconds(pieces.at(-1)?.to ?? 0)}${rollout.finished ? "" : ", still open"}`}>
                   {pieces.map((piece) => (

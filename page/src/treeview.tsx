@@ -53,7 +53,7 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
   const wanted = useRef("");
 
   const least = leastOf(room.width);
-  const left = useMemo(() => 24 + roots.reduce((most, { hash }) => Math.max(most, LETTER * cut(names(hash).text, least.letters).length, SMALL * cut(names(hash).note, least.letters).length), 0), [roots, names, least.letters]);
+  const left = useMemo(() => 24 + tops.reduce((most, { hash, unchanging }) => Math.max(most, LETTER * cut(names(hash).text, least.letters).length, SMALL * belowOf(names(hash).note, unchanging, least.letters).length), 0), [tops, names, least.letters]);
   const shape = useMemo(() => shapeFor(tops, Math.max(FEWEST, Math.floor((room.height - TOP) / ROWS[0])), Math.max(least.columns, 1 + Math.floor((room.width - left - END) / least.column))), [tops, room, left]);
   const marks = useMemo(() => layout(tops, open, colour, shape), [tops, open, colour, shape]);
   const columns = useMemo(() => marks.reduce((most, mark) => Math.max(most, mark.column), 1), [marks]);
@@ -277,6 +277,11 @@ function rootNames(roots: Root[], rollouts: Rollout[]): (hash: string) => RootNa
   return (hash) => ({ text: `${known.get(hash)?.image_name ?? hash.slice(0, 8)} ×${begun.get(hash) ?? 0}`, note: apart.get(hash) ?? "" });
 }
 
+/** Returns what stands below a mark: a note of at most so many characters, and how many calls changed nothing there. */
+function belowOf(note: string, unchanging: Outlined[], longest: number): string {
+  return [cut(note, longest), unchanging.length ? `+ ${count(unchanging.length, "call")}` : ""].filter(Boolean).join(", ");
+}
+
 interface DrawnProps {
   mark: Mark; x: number; y: number; column: number; above: number; text: string; beside: string[]; note: string; longest: number; isChosen: boolean; matches: boolean; act: () => void;
 }
@@ -290,7 +295,7 @@ function Drawn({ mark, x, y, column, above, text, beside, note, longest, isChose
   const tx = mark.parent ? BEND + 4 - column : -10;
   const letters = mark.parent ? Math.floor((column - BEND - 12) / LETTER) - (failed ? failed.length + 1 : 0) : longest;
   const shown = cutApart(text, beside, letters);
-  const below = [cut(note, longest), !mark.fold && unchanging.length ? `+ ${count(unchanging.length, "call")}` : ""].filter(Boolean).join(", ");
+  const below = belowOf(note, mark.fold ? [] : unchanging, longest);
   const filled = mark.kind === "kept" || mark.kind === "root";
   return (
     <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}

@@ -2,12 +2,13 @@
 
 A comment in the line above a block says what it needs. `<!-- example: shell -->`: a data directory with the image
 `terminal` and what a demonstration has recorded; `harbor`, `harness`, `openhands`: in addition, these programs;
-`docker`: an engine. `<!-- not run: WHY -->` says why a block is not executed. Python, YAML and JSON belong to
-test_examples.py.
+`docker`: an engine; `servers`: a model's server and an object store, and what is printed runs until it is stopped.
+`<!-- not run: WHY -->` says why a block is not executed. Python, YAML and JSON belong to test_examples.py.
 
 What a reader has, and a test has not, is put in its place: hashes of states and rollouts, which are others each time,
-the names `fix-git` of a task and `fix-permissions` of an image, and the usual data directory. `pip install` of one of
-tvsnap's extras is not executed, but the extra has to exist: what it brings is installed already.
+the names `fix-git` of a task and `fix-permissions` of an image, folders, a bucket, a terminal and another host.
+`pip install` of one of tvsnap's extras is not executed, but the extra has to exist: what it brings is installed
+already.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import itertools
 import json
 import os
 import re
+import secrets
+import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.authority import Authority
 from tests.docs.pages import DOCS, ROOT, Block, blocks
 from tests.integrations.conftest import harbor_programs, harness_programs, openhands_programs
 from tests.integrations.harbor_tasks import write_tasks
@@ -31,13 +36,48 @@ __all__ = ["harbor_programs", "harness_programs", "openhands_programs"]
 
 GUIDES = (DOCS / "guides").relative_to(ROOT).as_posix() + "/"
 SHELL = [block for block in blocks("") if block.page.startswith(GUIDES)]
-PROGRAMS = {"shell": "", "docker": "docker_engine"}
+PROGRAMS = {"shell": "", "servers": "", "docker": "docker_engine"}
 PROGRAMS |= {"harbor": "harbor_programs", "harness": "harness_programs", "openhands": "openhands_programs"}
 """The marks, with the fixtures of what they need."""
 HASH = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{6,8}\b")
+SERVERS = list(dict.fromkeys(block.page for block in SHELL if block.mark == "servers"))
+"""Pages with programs that run until they are stopped."""
 DIFFERS = 'tvsnap() { command tvsnap "$@" || [ $? = 4 ]; }\n'
 """Status 4 says that something differs, as the time does that a call printed: the verb has done its work."""
+RUNS = re.compile(r"^(?=tvsnap (?:serve|web|proxy --upstream)\b)", re.MULTILINE)
+STARTED = r"""
+running=
+stopped() { [ -z "$running" ] || { kill "$running"; wait "$running"; running=; }; }
+trap '[ -z "$running" ] || kill "$running"' EXIT
+started() {
+    stopped
+    : >said
+    (exec "$@" >said 2>&1) & running=$!
+    until grep -q :// said; do kill -0 "$running" || { cat said; return 1; }; sleep 0.1; done
+    cat said
+    curl --silent --fail --insecure --output page "$(grep -o 'https\?://[^ /,]*' said | head -n 1)/"
+}
+"""
+"""`started`: ends, with status 0, what it has started before; starts a program; and waits for it to answer."""
+ELSEWHERE = 'ssh() { shift; "$@"; }\ndocker() { command docker "${@/-it/-i}"; }\n'
+"""Another host is this one, and a terminal an empty standard input."""
 TIME = 600.0  # seconds for one block, on a machine that has much else to do
+AGENT = """
+import json, os, urllib.request
+
+body = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "Where is the key?"}]}
+asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode())
+asked.add_header("content-type", "application/json")
+for _ in range(2):
+    with urllib.request.urlopen(asked) as answer:
+        print(answer.headers["x-tvsnap-cache"], json.load(answer)["choices"][0]["message"]["content"])
+"""
+CITIES = """-- MySQL dump 10.13  Distrib 8.0.36, for Linux (x86_64)
+CREATE TABLE `city` (`id` int NOT NULL, `name` varchar(35) COLLATE utf8mb4_0900_ai_ci, PRIMARY KEY (`id`));
+INSERT INTO `city` VALUES (1,'Bonn'),(2,'Quito');
+"""
+QUERIES: dict[str, object] = {"task": "cities", "rollout": "first", "database": "world_mysql"}
+QUERIES |= {"calls": [{"name": "sql", "arguments": {"query": "SELECT name FROM city"}}]}
 INSPECT_TASK = """
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
@@ -75,14 +115,16 @@ class Reader:
     folder: Path
     states: list[str]
 
-    def run(self, script: str, *programs: Path) -> str:
-        """Runs lines of a shell, each of which must succeed; returns what they print."""
+    def run(self, script: str, *programs: Path, beside: bool = False) -> str:
+        """Runs lines of a shell, each of which must succeed, beside servers or alone; returns what they print."""
         path = ":".join(map(str, [*programs, ROOT / ".venv/bin", os.environ["PATH"]]))
         own = {"TVSNAP_HOME": str(self.home), "HOME": str(self.folder), "INSPECT_EVAL_MODEL": "mockllm/model"}
+        own |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "BROWSER": "true"}
+        within = ["unshare", "--net", sys.executable, "-m", "tests.docs.beside"] if beside else []
         ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", DIFFERS + script],
-            env={**os.environ, **own, "PATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
-            cwd=self.folder,
+            [*within, "bash", "-euo", "pipefail", "-c", f"cd {self.folder}\n{DIFFERS}{ELSEWHERE}{STARTED}{script}"],
+            env={**os.environ, **own, "PATH": path},
+            cwd=ROOT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -100,7 +142,17 @@ def reader(terminal_image: Image, tmp_path_factory: pytest.TempPathFactory) -> R
     home.mkdir()
     (home / "images").symlink_to(terminal_image.rootfs.parents[1].resolve())  # not what builds have downloaded
     write_tasks(folder / "tasks")
+    shutil.copytree(folder / "tasks/wait", folder / "tasks/fix-permissions")
+    shutil.copytree(folder / "tasks/wait", folder / "task")
     (folder / "task.py").write_text(INSPECT_TASK)
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "world_mysql.sql").write_text(CITIES)
+    (folder / "sql_rollouts.jsonl").write_text(json.dumps(QUERIES) + "\n")
+    (folder / "tokens").write_text(secrets.token_hex(16))
+    (folder / "tokens").chmod(0o600)
+    Authority(folder / "authority").issue("server", "subjectAltName=DNS:sandboxes-1")
+    for end in ("pem", "key"):
+        (folder / "authority" / f"server.{end}").rename(folder / f"server.{end}")
     (rollouts,) = (block for block in blocks("json") if block.page == f"{GUIDES}getting-started.md")
     (folder / "rollouts.jsonl").write_text(rollouts.text)
     (folder / "small").mkdir()
@@ -138,7 +190,15 @@ def script_of(block: Block, reader: Reader) -> str:
             assert has_extra, f"{block}: there is no extra {installed[1]}"
         else:
             typed.append(line)
-    script = "\n".join(typed).replace("/var/lib/tvsnap", str(reader.home))
+    script = "\n".join(typed)
+    for theirs, ours in (
+        ("/var/lib/tvsnap", str(reader.home)),
+        ("/data/run-7", str(reader.home)),
+        ("/mnt/shared", str(reader.folder / "shared")),
+        ("s3://bucket/", "s3://tests/"),
+    ):
+        script = script.replace(theirs, ours)
+    script = RUNS.sub("started ", script)
     states = itertools.cycle(reader.states)
     known: dict[str, str] = {}
     for found in HASH.findall(script):
@@ -154,7 +214,7 @@ def test_each_block_is_executed_or_says_why_it_is_not() -> None:
     assert len([block for block in SHELL if block.mark]) > 25
 
 
-@pytest.mark.parametrize("block", [block for block in SHELL if block.mark], ids=str)
+@pytest.mark.parametrize("block", [block for block in SHELL if block.mark not in ("", "servers")], ids=str)
 def test_commands_do_what_the_guide_says(block: Block, reader: Reader, request: pytest.FixtureRequest) -> None:
     needed = PROGRAMS[block.mark]
     found = request.getfixturevalue(needed) if needed else None
@@ -163,6 +223,16 @@ def test_commands_do_what_the_guide_says(block: Block, reader: Reader, request: 
         assert "Mean: 1.000" in said, said
     if block.page.endswith("inspect.md"):
         assert re.search(r"accuracy:? +1\.0", said), said
+
+
+@pytest.mark.parametrize("page", SERVERS)
+def test_what_runs_until_it_is_stopped(page: str, reader: Reader) -> None:
+    script = "\n".join(script_of(block, reader) for block in SHELL if (block.page, block.mark) == (page, "servers"))
+    said = reader.run(f"{script}\nstopped", beside=True)
+    if page.endswith("proxy.md"):
+        answer = "The key is under the mat"
+        assert f"miss {answer}\nhit {answer}\n" in said, said
+        assert '"source":"asked"' in said.replace(" ", ""), said
 
 
 def test_lines_are_those_that_a_reader_types() -> None:

@@ -87,7 +87,7 @@ def site(server_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for number, salt in enumerate(("run-7", "run-8")):
             alike = [f"{ALIKE}{end}" for end in ("first", "second")[number:]]
             for command in alike:
-                _rollout(client, [command], task=TWO_SALTS, epoch=2, salt=salt)
+                _rollout(client, ["pwd", command], task=TWO_SALTS, epoch=2, salt=salt)
         _rollout(client, [f"echo {number} > step-{number}" for number in range(7)], task="a chain", epoch=2)
         odd = _rollout(client, ODD, task=ODD_TASK, epoch=2)
         [first] = [one.rollout.id for one in client.graph.summaries(task="notes") if one.rollout.state == states[-1]]

@@ -66,10 +66,28 @@ def test_a_narrow_screen_shows_the_whole_width_of_the_tree(page: Page, site: Sit
     picture(page, f"page-tree-narrow-{task.replace(' ', '-')}")
 
 
+@pytest.mark.parametrize("page", [{"viewport": {"width": 420, "height": 900}}], indirect=True, ids=("narrow",))
+def test_figures_and_names_are_whole_on_a_narrow_screen(page: Page, site: Site) -> None:
+    page.goto(f"{site.server.url}/#/tasks")
+    for name in ("Tasks", "Files in /tmp"):
+        table = page.get_by_role("region", name=name)
+        expect(table.locator("tbody tr")).not_to_have_count(0)
+        assert table.evaluate("(at) => at.scrollWidth <= at.clientWidth"), name
+        page.goto(f"{site.server.url}/#/state/{site.states[5]}/files/tmp")
+    page.goto(f"{site.server.url}/#/task/notes")
+    lane = page.get_by_label("Timeline of rollouts").locator(".lane", has_text="reward").first
+    assert lane.locator("a").evaluate("(at) => at.scrollWidth <= at.clientWidth")
+    expect(lane.locator(".note")).to_be_visible()
+
+
 def test_roots_and_siblings_are_told_apart(page: Page, site: Site) -> None:
     page.goto(f"{site.server.url}/#/task/{TWO_SALTS}")
     expect(page.get_by_role("treeitem", name="terminal \u00d72 salt run-7")).to_be_visible()
     expect(page.get_by_role("treeitem", name="terminal \u00d71 salt run-8")).to_be_visible()
+    notes = page.locator(".mark .note")
+    assert min(box["x"] for box in notes.evaluate_all("(all) => all.map((at) => at.getBoundingClientRect())")) >= (
+        page.get_by_role("tree").evaluate("(at) => at.getBoundingClientRect().x")
+    )
     expect(page.get_by_role("treeitem", name="first", exact=False)).to_be_visible()
     expect(page.get_by_role("treeitem", name="second", exact=False)).to_be_visible()
     page.get_by_label("Timeline of rollouts").locator(".lane a").first.click()

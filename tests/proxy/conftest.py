@@ -134,22 +134,31 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-@pytest.fixture
-def model() -> Iterator[ModelServer]:
-    """A model's server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {}))
+@contextlib.contextmanager
+def model_server(port: int = 0) -> Iterator[ModelServer]:
+    """A block with a model's server, at a free port by default."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {}))
     server.daemon_threads = True
     found = ModelServer(f"http://127.0.0.1:{server.server_address[1]}")
     found.gate.set()
     server.RequestHandlerClass.model = found  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    yield found
-    found.gate.set()
-    found.gone.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    try:
+        yield found
+    finally:
+        found.gate.set()
+        found.gone.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """A model's server."""
+    with model_server() as found:
+        yield found
 
 
 @dataclass

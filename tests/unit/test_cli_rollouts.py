@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from cli import context, stats
@@ -203,6 +204,15 @@ def test_a_long_label_is_cut(line: CommandLine, cache: Cache) -> None:
     assert all(len(row) < 130 for row in (head, *rows))
     assert any("x" * 29 + "…" in row for row in rows)
     assert line.json("stats", "--by", "label")["groups"][0]["key"] == "x" * 10_000
+
+
+def test_columns_stand_below_each_other_where_letters_are_wide(line: CommandLine, cache: Cache) -> None:
+    for task in ("\u65e5\u672c\u8a9e", "plain"):
+        with cache.rollout("terminal", task) as rollout:
+            bash(rollout, "true")
+    cache.close()
+    head, *lines = line("rollouts").stdout.splitlines()
+    assert {cell_len(words.partition("terminal")[0]) for words in lines} == {head.index("image")}
 
 
 def test_an_empty_name_is_no_rollouts(line: CommandLine, cache: Cache) -> None:

@@ -392,7 +392,7 @@ async def warm(asking: Asking, warming: Warm) -> str:
 async def values(asking: Asking, asked: Values) -> TaskValues:
     """Performs `Cache.values`."""
     check_epoch(asked.epoch)
-    path = target("values", task=check_text(asked.task, "task"), epoch=asked.epoch)
+    path = target("values", task=check_text(asked.task, "task"), epoch=asked.epoch, rollouts=_ids(asked.rollouts))
     return from_data(TaskValues, (await asking.ask(Ask("GET", path)))["values"])
 
 
@@ -417,6 +417,13 @@ async def make_sandboxes(
     asked = {"n": n, "after": after, "network": hosts_of(network)}
     answer = await asking.ask(Ask("POST", target("states", state, "sandboxes"), asked))
     return cast("Sequence[Mapping[str, Any]]", answer["sandboxes"])
+
+
+def _ids(rollouts: Sequence[str] | None) -> str | None:
+    """Returns ids as one parameter."""
+    if isinstance(rollouts, str):
+        raise UsageError(f"rollouts must be a list of ids, not {rollouts!r}")
+    return None if rollouts is None else ",".join(check_text(id, "a rollout's id") for id in rollouts)
 
 
 def _name_of(image: str | Image) -> str:

@@ -52,13 +52,23 @@ class BetweenCalls:
         self._transcript = transcript
         self._conclusions = conclusions
 
-    def give_out(self) -> Sandbox:
-        """Returns the sandbox, which is made if the rollout has none; see `Rollout.sandbox`."""
+    def reach(self) -> LiveSandbox:
+        """Returns the sandbox, ready for a call; it is made if the rollout has none.
+
+        Raises:
+            StateLost: the state cannot be reached.
+            InfrastructureError: no sandbox could be made.
+        """
         live, _ = self._own.acquire(self._cursor.at)
         if live.observation is None:
             live.observation = self._environment.observe(live.sandbox)
         self._cursor.make_up_time(live)
         live.sandbox.note()
+        return live
+
+    def give_out(self) -> Sandbox:
+        """Returns the sandbox, which is made if the rollout has none; see `Rollout.sandbox`."""
+        live = self.reach()
         live.expendable = False
         self._own.exposed = True
         return live.sandbox

@@ -85,11 +85,7 @@ class RolloutEngine:
         label: str = "",
         epoch: int | None = None,
     ) -> None:
-        """`root` is the state of fresh sandboxes.
-
-        `deadline`, by time.monotonic(), is when the rollout has to be done. `label` and `epoch` are what people know it
-        by.
-        """
+        """`root` is the state of fresh sandboxes; `deadline`, by time.monotonic(), when the rollout has to be done."""
         self.id = id
         self.root = root.hash
         self.salt = root.salt
@@ -342,6 +338,13 @@ class RolloutEngine:
         """Whether the rollout has its own sandbox."""
         return not self._own.absent
 
+    def reach(self) -> None:
+        """Makes a sandbox for the next call now, if the rollout has none; see `BetweenCalls.reach`."""
+        with self._turn:
+            self._catch_up()
+            self._between.reach()
+            self._between.rest()
+
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox; see `Rollout.sandbox`."""
         with self._turn:
@@ -375,10 +378,7 @@ class RolloutEngine:
             return self._between.fork(state) if idle and self._cursor.at.state == state else None
 
     def fork_uncached(self, state: str) -> LiveSandbox | None:
-        """Returns a fork of the sandbox of a rollout without the cache, or a fresh one for its root.
-
-        It waits for a call that is being made; see also `fork_if_idle`.
-        """
+        """Returns a fork of a sandbox without the cache, or a fresh one for the root; see `fork_if_idle`."""
         if state == self.root:
             return self._services.acquirer.start(state, self.recipe)
         with self._turn:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tvsnap import Grade, GradingFailed, InfrastructureError, ToolResult, UsageError
 from tvsnap.training.generation import Generator, check_least
-from tvsnap.training.loop import Trajectory
+from tvsnap.training.loop import Credit, Trajectory
 from tvsnap.training.tasks import Task
 
 DONE = "DONE"
@@ -68,6 +68,8 @@ class Played:
         done: whether it ended by itself.
         failed: whether it has used up its commands and not ended then. Its state is not graded.
         cancelled: whether it was cancelled as a straggler, see `Stragglers`.
+        rollout: its id in the graph; None where nothing is recorded.
+        advantages: of its turns, where credit is by state.
     """
 
     task: Task
@@ -80,13 +82,15 @@ class Played:
     done: bool = False
     failed: bool = False
     cancelled: bool = False
+    rollout: str | None = None
+    advantages: tuple[float, ...] | None = None
 
     @property
     def trajectory(self) -> Trajectory:
         """What the learner needs of it; raises UsageError where there is no grade, and so nothing to learn."""
         if self.grade is None:
             raise UsageError(f"rollout {self.number} of task {self.task.name} has no grade: leave it out of its group")
-        return Trajectory(self.tokens, self.turns, self.grade.reward)
+        return Trajectory(self.tokens, self.turns, self.grade.reward, self.advantages)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ class Agents:
         stragglers: Stragglers | None = None,
         *,
         epoch: int | None = None,
+        credit: Credit = "rollout",
     ) -> list[list[Played]]:
         """Plays tasks, each several times.
 
@@ -165,9 +170,14 @@ class Agents:
             seed: another text has the model draw other tokens.
             stragglers: when late rollouts of a group are cancelled; None for never.
             epoch: of the training run, for people; see `tvsnap.Cache.rollout`.
+            credit: what the learner wants, see `tvsnap.training.loop.Settings`. By state, each turn has its advantage
+                beside the others of the group; this needs a cache that records.
 
         Returns:
             The rollouts, those of one task together.
+
+        Raises:
+            UsageError: credit by state is wanted of rollouts that nothing is recorded of.
         """
         async with contextlib.AsyncExitStack() as stack:
             groups, listed = [], Counter[tuple[str, str]]()
@@ -179,7 +189,11 @@ class Agents:
                 of_group = (seed, *told, listed[told])
                 listed[told] += 1
                 groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts, of_group))
-            return await _all([self._play_group(*group, stragglers) for group in groups])
+            played = await _all([self._play_group(*group, stragglers) for group in groups])
+        if credit == "state":
+            for group in played:
+                await _give_credit(cache, group)
+        return played
 
     async def _play_group(
         self, ones: Sequence[Played], rollouts: Sequence[Any], seed: Sequence[object], stragglers: Stragglers | None
@@ -197,6 +211,8 @@ class Agents:
             await asyncio.gather(*(each for one, each in zip(ones, running, strict=True) if not one.cancelled))
         finally:
             await _end(running)
+        for one, rollout in zip(ones, rollouts, strict=True):
+            one.rollout = rollout.id
         late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled]
         if stragglers is not None and stragglers.grade:
             await _all([self._grade(*pair) for pair in late])
@@ -308,6 +324,20 @@ def command_in(text: str) -> str | None:
         text = text.partition("\n```")[0]
     text = text.strip()
     return None if not text or _SAYS_DONE.match(text) or "\0" in text else text
+
+
+async def _give_credit(cache: Any, group: Sequence[Played]) -> None:
+    """Gives the turns of a group's rollouts their advantages by the states in which they were taken."""
+    graded = [one for one in group if one.grade is not None]
+    if not graded:
+        return
+    if any(one.rollout is None for one in graded):
+        raise UsageError("credit by state needs a cache that records what rollouts do, not use_cache=False")
+    task = graded[0].task
+    values = await cache.values(task.name, rollouts=[one.rollout for one in graded])
+    for one in graded:
+        credit = values.of(one.rollout)
+        one.advantages = credit.by_turn(len(one.turns), setup=len(task.preparation()), ended=one.done)
 
 
 async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -163,7 +163,8 @@ async def run(
         for epoch in range(options.epochs):
             renew(agents.generator, learner, home / f"adapter-{epoch}")
             before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
-            groups = await agents.play(cache, of, k, f"{options.seed} train {epoch}", stragglers, epoch=epoch)
+            credit, seed = learner.settings.credit, f"{options.seed} train {epoch}"
+            groups = await agents.play(cache, of, k, seed, stragglers, epoch=epoch, credit=credit)
             tested = await agents.play(cache, test, 1, f"{options.seed} test {epoch}")
             played, after = time.perf_counter(), counted.stats()
             graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
@@ -336,6 +337,8 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     for name, value in setting.items():
         if getattr(options, name) is None:
             setattr(options, name, value)
+    if variant(options.variant).credit == "state" and list(options.modes) != ["tvsnap"]:
+        parser.error(f"--variant {options.variant} needs --modes tvsnap: without its graph, states are not known")
     return options
 
 

@@ -99,6 +99,38 @@ def test_a_rollout_that_does_not_end_in_its_turns_has_failed(
     assert recorded == [one.trajectory.reward for one in group]
 
 
+def test_turns_have_the_credit_of_their_states(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """Beside the others of the group alone, whatever was made of the task before, and with calls that set it up."""
+    (task,) = tasks(n=1, kinds=["count"])
+    assert task.setup
+    scripts = (task.solutions[0], ("pwd",))
+    agents = Agents(Scripted(tokenizer, *scripts), tokenizer, turns=4)
+
+    async def go() -> list[list[Played]]:
+        async with tvsnap.AsyncCache(tmp_path, images=images) as cache:
+            await agents.play(cache, [task], 3, "before", epoch=0)
+            return await agents.play(cache, [task], 6, epoch=0, credit="state")
+
+    async def without_records() -> None:
+        async with tvsnap.AsyncCache(tmp_path, images=images, use_cache=False) as cache:
+            await agents.play(cache, [task], 2, credit="state")
+
+    (group,) = asyncio.run(go())
+    rewards = {
+        script[0]: [one.trajectory.reward for one in group if one.calls[0].command == script[0]] for script in scripts
+    }
+    mean = sum(map(sum, rewards.values())) / 6
+    assert all(rewards.values())
+    for one in group:
+        own = rewards[one.calls[0].command]
+        assert one.advantages is not None
+        assert one.advantages[0] == pytest.approx((sum(own) / len(own) - mean) * 6 / 5)
+        assert len(one.advantages) == len(one.turns)
+        assert one.trajectory.advantages == one.advantages
+    with pytest.raises(tvsnap.UsageError, match="needs a cache that records"):
+        asyncio.run(without_records())
+
+
 def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
     scripts = (("echo amber > /app/a; ls /app", "cat /app/a"), ("ls /app", "pwd"), ("ls /app", "cat /app/log.txt"))
     found = {}

@@ -51,7 +51,7 @@ class Conclusions:
         """Has a worker find out where a call led, record it, and take a snapshot if the policy wants one.
 
         The call is a step of the rollout. A sandbox that was given out (`exposed`) is not closed to make room for
-        others.
+        others, and what is changed in it from now on is noticed.
 
         Raises:
             InfrastructureError: the cache is closed.
@@ -112,8 +112,9 @@ class Conclusions:
             if kept or (shared and execution.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else execution.result.duration)
             self._release(execution)  # who waits for the call is answered only if the state that it led to is kept
-            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting.
-            note = live.disturbed or load.is_idle() or self._services.snapshotter.pause_s > THINKING
+            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or
+            # if somebody else may change something.
+            note = exposed or live.disturbed or load.is_idle() or self._services.snapshotter.pause_s > THINKING
             usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False

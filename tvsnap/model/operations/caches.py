@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, overload
@@ -82,6 +82,7 @@ class Values(Operation[TaskValues]):
 
     task: str
     epoch: int | None = None
+    rollouts: Sequence[str] | None = None
 
 
 class BeginsRollouts(Generic[R]):
@@ -162,6 +163,9 @@ class BeginsRollouts(Generic[R]):
     ) -> R:
         """Begins a rollout at any state of the graph.
 
+        Not all states are kept. `Rollout.snapshot_if_idle` keeps the one at which a rollout stands; others are made
+        again by their calls, if these lead to the same state each time.
+
         Args:
             state: the state's full hash, as `Rollout.state` returns it.
             task: groups rollouts for people, as in `rollout`.
@@ -233,7 +237,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         """
         return self.perform(Warm(image))
 
-    def values(self, task: str, *, epoch: int | None = None) -> TaskValues:
+    def values(self, task: str, *, epoch: int | None = None, rollouts: Sequence[str] | None = None) -> TaskValues:
         """Returns what the states and calls of a task's rollouts were worth, for credit by step in training.
 
         For each state and each call that was made in it: how many rollouts did so, and the mean and variance of their
@@ -250,6 +254,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         Args:
             task: the task.
             epoch: only rollouts of this epoch, so that the values are those of the present policy; None for all.
+            rollouts: only these, by their ids, such as the present group; None for all.
 
         Returns:
             The values, without any state where no rollout of the task has a reward.
@@ -257,7 +262,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         Raises:
             UsageError: an argument makes no sense, or the cache is closed.
         """
-        return self.perform(Values(task, epoch))
+        return self.perform(Values(task, epoch, rollouts))
 
     def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> AbstractContextManager[S]:
         """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
