@@ -25,6 +25,7 @@ from tvsnap.engine.keeping.policy import Costs, Policy
 from tvsnap.engine.keeping.policy import policy as policy_named
 from tvsnap.engine.keeping.snapshotter import Snapshotter
 from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.meter import Meter
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
 from tvsnap.engine.supply.acquire import Acquirer
@@ -58,10 +59,11 @@ from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, Usag
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Values, Warm
+from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values, Warm
+from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share, Shares
-from tvsnap.model.stats import Meter, Stats
+from tvsnap.model.stats import Stats
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.network import files as network_files
@@ -254,8 +256,8 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             snapshotter=self._snapshotter,
             processors=processors,
             acquirer=self._acquirer,
-            companions=self._companions,
-            audit=self.audit,
+            on_answered=(self._companions.answered, self.audit.answered, self._meter.answered),
+            on_executed=(self._meter.executed,),
             workers=self._workers,
             contents=self._contents,
             network_answers=network_answers,
@@ -346,7 +348,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def _values(self, asked: Values) -> TaskValues:
         """See `values`."""
         self._check_open()
-        return self.graph.values(asked.task, epoch=asked.epoch)
+        return self.graph.values(asked.task, epoch=asked.epoch, rollouts=asked.rollouts)
 
     def _warm(self, warming: Warm) -> str:
         """See `warm`."""
@@ -389,7 +391,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             if standing is not None:
                 rollout.begin_in(standing.fork_if_idle(state))
             if not self._acquirer.is_sure(state):  # better now than at the first call
-                rollout.sandbox()
+                rollout.reach()
         except BaseException:
             rollout.close()
             raise

@@ -15,13 +15,13 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.display import Displayed
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.grades import Verifier
-from tvsnap.model.operations import (
+from tvsnap.model.operations.operation import Operation
+from tvsnap.model.operations.rollouts import (
     Call,
     ExecAll,
     Get,
     GradeState,
     Keep,
-    Operation,
     Put,
     Record,
     RolloutMethods,

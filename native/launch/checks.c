@@ -25,3 +25,11 @@ void write_file(const char *path, const char *text) {
     check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), path);
     close(fd);
 }
+
+void read_file(const char *path, char *text, unsigned size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, size - 1);
+    check(length >= 0, path);
+    text[length] = 0;
+    close(fd);
+}

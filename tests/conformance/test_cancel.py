@@ -120,7 +120,8 @@ def test_a_session_is_begun_anew(
 
 def begun(rollout: Rollout) -> bool:
     """Whether the call under way has made its file in the rollout's sandbox."""
-    live = rollout._engine._own.live or rollout._engine._uncached._live
+    engine = rollout._engine
+    live = engine._own.live if engine._uncached is None else engine._uncached._live
     if live is None:  # it is just being had
         return False
     assert isinstance(live.sandbox, LocalSandbox)

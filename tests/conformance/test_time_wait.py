@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,14 @@ def test_fork_has_it(lab: Lab) -> None:
         seen = one.observe()
         assert "in TIME_WAIT" in str(seen.active)
         assert seen.quiet_s <= left  # a fork has as much of it left as there was at the snapshot, and not more
+
+
+def test_as_many_may_wait_as_on_the_machine(lab: Lab) -> None:
+    """Though a local sandbox has a smaller table of connections, of which the kernel makes these limits."""
+    files = [f"/proc/sys/net/ipv4/{name}" for name in ("tcp_max_tw_buckets", "tcp_max_syn_backlog")]
+    sandbox = lab.start()
+    for one in (sandbox, lab.fork_of(sandbox)):
+        assert sh(one, f"cat {' '.join(files)}") == "".join(Path(file).read_text() for file in files)
 
 
 def test_another_one_is_a_change(lab: Lab) -> None:

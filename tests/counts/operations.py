@@ -15,7 +15,7 @@ from tvsnap.graph import NewEdge, StepRow
 from tvsnap.guest.protocol import Guest
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.limits import Limits
-from tvsnap.model.operations import Call
+from tvsnap.model.operations.rollouts import Call
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 

@@ -238,6 +238,7 @@ class FakeSandbox:
         self._screen = bytearray()
         self._lock = threading.RLock()
         self.interrupted = threading.Event()
+        self._noted = False
 
     @property
     def id(self) -> str:
@@ -442,12 +443,14 @@ class FakeSandbox:
 
     def settle(self, *, changed: bool) -> None:
         self.machine.changes += changed
+        self._noted = self._noted and not changed
 
     def note(self) -> None:
-        """Nothing in it can lie."""
+        self._noted = True
 
     def go_back(self) -> bool:
-        return True
+        """Nothing in it can lie, but what was not noted cannot be compared."""
+        return self._noted
 
     def file_times(self, since: int) -> dict[str, int]:
         """Each of its files has another time in each sandbox."""
@@ -472,6 +475,7 @@ class FakeSandbox:
             if jobs and not captures.processes:
                 raise NotCheckpointable(f"live processes cannot be captured by this backend: {', '.join(jobs)}")
             snapshot = self.backend.keep(self.machine.copy(), self._image)
+            self._noted = False
         duration = self.backend.checkpoint_duration
         return SnapshotInfo(snapshot, captures, size_of(self.machine), duration, duration / 2, jobs)
 

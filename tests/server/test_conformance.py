@@ -330,6 +330,8 @@ def test_calls_are_valued_by_what_rollouts_came_to(cache: AnyCache) -> None:
     assert [one.advantages for one in values.rollouts] == [(0.0, 0.25), (0.0, 0.25), (0.0, -0.5)]
     assert [None if one.call is None else one.call.name for one in values.states[0].calls] == ["bash"]
     assert values.of(rollout.id or "").advantage == -0.5
+    alone = cache.values(task, epoch=1, rollouts=[rollout.id or ""])
+    assert [(one.rollout, one.advantages) for one in alone.rollouts] == [(rollout.id, (0.0, 0.0))]
     assert cache.values(task, epoch=2).states == cache.values(f"not {task}").states == ()
     with pytest.raises(tvsnap.UsageError, match="epoch must be a whole number"):
         cache.values(task, epoch=-1)

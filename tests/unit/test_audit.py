@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import bash, open_cache, prove, run, sources, writes
 from tvsnap import Budget
 from tvsnap.engine.auditing.audit import BACKLOG, Auditor
+from tvsnap.engine.events import Answered
+from tvsnap.engine.meter import Meter
+from tvsnap.engine.position import Position
 from tvsnap.graph import Edge
 from tvsnap.graph.remade import Remade
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, UsageError
-from tvsnap.model.stats import Meter
 
 CHANCE = "echo $RANDOM"
 
@@ -187,16 +190,18 @@ def test_the_backlog_and_the_share_are_bounds(tmp_path: Path) -> None:
     with open_cache(tmp_path) as cache:
         run(cache, "echo x > f")
         (edge,) = (cache.graph.edge(node.made_by.id) for node in cache.graph.tree() if node.made_by)
+        rollout = cache.rollout("terminal")._engine
+        event = Answered(weakref.ref(rollout), edge, "hit", Position(edge.next_state), False, 1, 0.0)
         waiting = _Waiting()
         auditor = Auditor(0.25, cache.graph, waiting, Meter())
         random.seed(7)
         while not waiting.entered.is_set():
-            auditor.answered(edge)
+            auditor.answered(event)
         for number in range(2 * BACKLOG):
-            auditor.answered(replace(edge, id=10_000 + number))
+            auditor.answered(replace(event, edge=replace(edge, id=10_000 + number)))
         assert 350 < len(auditor._waiting) < 650
         for number in range(20 * BACKLOG):
-            auditor.answered(replace(edge, id=20_000 + number))
+            auditor.answered(replace(event, edge=replace(edge, id=20_000 + number)))
         assert len(auditor._waiting) == BACKLOG
         auditor.close()
         waiting.gate.set()

@@ -35,7 +35,7 @@ from tvsnap.host import load
 from tvsnap.host.home import GRAPH_FILE
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
 from tvsnap.model.limits import Limits
-from tvsnap.model.operations import Call
+from tvsnap.model.operations.rollouts import Call
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget, CallContext, DependencyFailed, TerminalEnvironment, tool
 from tvsnap.cache import Cache
-from tvsnap.engine.rollout import OUTSIDE
+from tvsnap.engine.between_calls import OUTSIDE
+from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 
 CHANCE = "echo $RANDOM > f; cat f"
@@ -240,6 +241,17 @@ def test_a_grader_that_only_looks_changes_nothing(cache: Cache) -> None:
         assert rollout.sandbox().run("echo $x", timeout=5).output == b"1\n"
 
 
+def test_no_call_of_a_rollout_counts_as_a_graders_change(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where processors are too busy to note each state at once."""
+    monkeypatch.setattr(load, "is_idle", lambda: False)
+    with cache.rollout("terminal") as rollout:
+        rollout.sandbox()
+        for command in ("echo 1 > f", "echo 2 > f"):
+            assert bash(rollout, command).source == "executed"
+        assert not rollout.private
+    assert [result.source for result in run(cache, "echo 1 > f", "echo 2 > f")] == ["hit", "hit"]
+
+
 def test_what_a_grader_changes_is_nobody_elses(cache: Cache) -> None:
     with cache.rollout("terminal") as rollout:
         bash(rollout, "echo 1 > f")
@@ -284,6 +296,21 @@ def test_keeping_what_was_done_outside(cache: Cache) -> None:
         rollout.sandbox().close()
         with pytest.raises(InfrastructureError, match="has ended"):
             rollout.keep("too late")
+
+
+def test_a_rollout_that_is_resumed_where_nothing_is_kept_is_shared(tmp_path: Path) -> None:
+    """Its sandbox is made ahead, and is given to nobody."""
+    with open_cache(tmp_path, policy="never") as cache:
+        with cache.rollout("terminal") as first:
+            bash(first, "echo 1 > f")
+            begun = first.state
+        reached = set()
+        for _ in range(2):
+            with cache.resume(begun) as rollout:
+                bash(rollout, "echo 2 > f")
+                assert not rollout.private
+                reached.add(rollout.state)
+        assert len(reached) == 1
 
 
 def test_a_rollout_can_be_resumed_anywhere(cache: Cache) -> None:

@@ -13,6 +13,8 @@ from tests.fakes.backend import FakeBackend, Faults
 from tests.fakes.caches import Gate, backend_of, bash, eventually, open_cache, run, settle, threads
 from tvsnap import Budget
 from tvsnap.cache import Cache
+from tvsnap.engine.events import Answered
+from tvsnap.engine.position import Position
 from tvsnap.engine.supply import companions
 from tvsnap.model.errors import ForkFailed
 
@@ -185,10 +187,13 @@ def test_one_that_found_no_room_does_not_take_the_place_of_a_later_one(cache: Ca
         def make_companion(self, _: str) -> bool:
             return False
 
+    run(cache, "echo a > f")
+    (edge,) = (cache.graph.edge(node.made_by.id) for node in cache.graph.tree() if node.made_by)
     makers, rollout = companions.Companions(cache.graph), Crowded()
     try:
-        makers.expect(rollout, "later", stirs=True)
+        at = Position("later", quiet_s=0.0)
+        makers.answered(Answered(weakref.ref(rollout), edge, "hit", at, True, 1, 0.0))
         makers._make(weakref.ref(rollout), "earlier", True)
-        assert [state for _, _, state, _ in makers._waiting.values()] == ["later"]
+        assert [state for _, state, _ in makers._waiting.values()] == ["later"]
     finally:
         makers.close()

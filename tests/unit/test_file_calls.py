@@ -20,7 +20,7 @@ from tvsnap.environments.terminal import bash as bash_tool
 from tvsnap.host.contents import Contents
 from tvsnap.host.trees import TreeItem
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
-from tvsnap.model.operations import Put
+from tvsnap.model.operations.rollouts import Put
 from tvsnap.upkeep.maintenance import plan_gc, run_gc
 
 

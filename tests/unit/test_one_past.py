@@ -19,7 +19,7 @@ from tvsnap.engine.keeping.holds import Holds
 from tvsnap.graph import Edge
 from tvsnap.model.errors import InfrastructureError, SnapshotUnusable, StateLost
 from tvsnap.model.observations import Captures
-from tvsnap.model.operations import Call
+from tvsnap.model.operations.rollouts import Call
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)

@@ -101,7 +101,7 @@ def test_a_call_that_came_to_no_result(tmp_path: Path, monkeypatch: pytest.Monke
         rollout = cache.rollout("terminal")
         bash(rollout, "x=1")
         settle(rollout)
-        monkeypatch.setattr(rollout._engine._execution, "execute", refuse)
+        monkeypatch.setattr(rollout._engine._executor, "execute", refuse)
         with pytest.raises(InfrastructureError, match="no room"), rollout:
             bash(rollout, "ls")
         steps = cache.graph.steps(str(rollout.id))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.backend import FakeBackend
 from tests.fakes.caches import BUSY, FakeImages, bash, open_cache, settle
-from tvsnap import AsyncCache, Cache, StateValue, TaskValues, TerminalEnvironment, ToolCall, tool
+from tvsnap import AsyncCache, Cache, Credit, StateValue, TaskValues, TerminalEnvironment, ToolCall, tool
 from tvsnap.graph import Graph
 from tvsnap.host.home import GRAPH_FILE
 from tvsnap.model.credit import Passage, Way, task_values
@@ -311,6 +311,31 @@ def test_epochs_are_apart(cache: Cache) -> None:
         assert values.epoch == epoch
         assert [value.rollouts for value in values.states] == ([rollouts] * 2 if rollouts else [])
         assert [value.mean for value in values.states] == ([mean] * 2 if rollouts else [])
+
+
+def test_of_a_group_alone(cache: Cache) -> None:
+    """Whatever else was made of the task, in the same epoch."""
+    ids = [play(cache, ["echo 1 > f"], reward, epoch=0) for reward in (1.0, 0.0, 0.5, 0.5)]
+    values = cache.values("t", epoch=0, rollouts=ids[:2])
+    assert [one.rollout for one in values.rollouts] == ids[:2]
+    assert [one.advantage for one in values.rollouts] == [1.0, -1.0]
+    assert cache.values("t", rollouts=[]).rollouts == cache.values("other", rollouts=ids).rollouts == ()
+    with pytest.raises(UsageError, match="must be a list of ids"):
+        cache.values("t", rollouts=ids[0])
+
+
+def test_advantages_of_turns_and_tokens() -> None:
+    credit = Credit(
+        "r", 1.0, 0.5, (1, 2, 4), ("a", "b", "c"), (2, 2, 1), (0.5, 0.5, 0.5), (0.0, 0.25, 0.75), -0.1, True
+    )
+    assert credit.by_turn(5) == (0.0, 0.25, 0.5, 0.75, -0.1)  # the third call came to no result
+    assert credit.by_turn(4, setup=1) == (0.25, 0.5, 0.75, -0.1)
+    assert credit.by_turn(3, setup=1) == (0.25, 0.5, 0.75)
+    assert credit.by_turn(4, setup=1, ended=False) == (0.25, 0.5, 0.75, 0.5)
+    assert credit.by_turn(1, setup=4) == (-0.1,)
+    assert credit.by_token([(2, 4), (5, 6)], 8, setup=3) == [0.0, 0.0, 0.75, 0.75, 0.0, -0.1, 0.0, 0.0]
+    with pytest.raises(UsageError, match="has 3 calls after the setup"):
+        credit.by_turn(2, setup=1)
 
 
 def test_rollouts_that_share_no_states_are_apart(cache: Cache) -> None:

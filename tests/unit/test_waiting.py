@@ -32,7 +32,7 @@ from tvsnap.engine.live import LiveSandbox
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Captures
-from tvsnap.model.operations import Call
+from tvsnap.model.operations.rollouts import Call
 from tvsnap.rollout import Rollout
 
 NOT_PARKED = Budget(parked=0)

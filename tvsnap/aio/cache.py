@@ -18,7 +18,8 @@ from tvsnap.environments.base import Environment
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
+from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
+from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import AsyncForks
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats

@@ -14,7 +14,8 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
-from tvsnap.model.operations import Call, ExecAll, Get, GradeState, Keep, Operation, Put, Record, SnapshotIfIdle
+from tvsnap.model.operations.operation import Operation
+from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
 from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.rollout import Rollout, exec_all, get, put
 

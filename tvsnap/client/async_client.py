@@ -29,7 +29,8 @@ from tvsnap.graph.remade import Remade
 from tvsnap.model.arguments import check_outcome, outcome_of
 from tvsnap.model.display import Displayed
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume, awaited
+from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
+from tvsnap.model.operations.operation import Operation, awaited
 from tvsnap.model.same_turn import RunsSideBySide
 from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.model.stats import Stats

@@ -36,7 +36,9 @@ from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.observations import FolderListing
-from tvsnap.model.operations import CacheMethods, OpenRollout, Operation, Resume, RolloutMethods
+from tvsnap.model.operations.caches import CacheMethods, OpenRollout, Resume
+from tvsnap.model.operations.operation import Operation
+from tvsnap.model.operations.rollouts import RolloutMethods
 from tvsnap.model.sandbox_methods import SandboxMethods
 from tvsnap.model.several import Forks
 from tvsnap.model.stats import Stats

@@ -24,23 +24,9 @@ from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import (
-    Call,
-    ExecAll,
-    Expect,
-    Get,
-    GradeState,
-    Keep,
-    OpenRollout,
-    Operation,
-    Put,
-    Record,
-    Resume,
-    SnapshotIfIdle,
-    Values,
-    Warm,
-    hosts_of,
-)
+from tvsnap.model.operations.caches import Expect, OpenRollout, Resume, Values, Warm
+from tvsnap.model.operations.operation import Operation, hosts_of
+from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
 from tvsnap.model.side_by_side import results_of
 from tvsnap.wire.errors import Unreachable, WorkerDied
 from tvsnap.wire.operations import as_json
@@ -406,7 +392,7 @@ async def warm(asking: Asking, warming: Warm) -> str:
 async def values(asking: Asking, asked: Values) -> TaskValues:
     """Performs `Cache.values`."""
     check_epoch(asked.epoch)
-    path = target("values", task=check_text(asked.task, "task"), epoch=asked.epoch)
+    path = target("values", task=check_text(asked.task, "task"), epoch=asked.epoch, rollouts=_ids(asked.rollouts))
     return from_data(TaskValues, (await asking.ask(Ask("GET", path)))["values"])
 
 
@@ -431,6 +417,13 @@ async def make_sandboxes(
     asked = {"n": n, "after": after, "network": hosts_of(network)}
     answer = await asking.ask(Ask("POST", target("states", state, "sandboxes"), asked))
     return cast("Sequence[Mapping[str, Any]]", answer["sandboxes"])
+
+
+def _ids(rollouts: Sequence[str] | None) -> str | None:
+    """Returns ids as one parameter."""
+    if isinstance(rollouts, str):
+        raise UsageError(f"rollouts must be a list of ids, not {rollouts!r}")
+    return None if rollouts is None else ",".join(check_text(id, "a rollout's id") for id in rollouts)
 
 
 def _name_of(image: str | Image) -> str:

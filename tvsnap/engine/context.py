@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from tvsnap.engine.auditing.audit import Auditor
 from tvsnap.engine.claiming.claims import Claims
+from tvsnap.engine.events import Answered, Executed
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.snapshotter import Snapshotter
+from tvsnap.engine.meter import Meter
 from tvsnap.engine.supply.acquire import Acquirer
-from tvsnap.engine.supply.companions import Companions
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Graph
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import HomeInUse
 from tvsnap.host.load import Processors
 from tvsnap.model.images import Image
-from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.fixed import is_fixed
 from tvsnap.sandboxes.protocol import Backend
 
@@ -33,7 +33,7 @@ class Context:
         pool: the live sandboxes.
         holds: tells other processes which states rollouts stand at.
         processors: tells whether they are short.
-        companions: sandboxes for rollouts that wait in states that change by themselves.
+        on_answered, on_executed: what is told of each call; see `CallEvents`.
         workers: run background work.
         contents: what rollouts put into sandboxes and fetched from them.
         network_answers: seconds for which a call that used the network answers others; None for ever.
@@ -53,8 +53,8 @@ class Context:
     snapshotter: Snapshotter
     processors: Processors
     acquirer: Acquirer
-    companions: Companions
-    audit: Auditor
+    on_answered: Sequence[Callable[[Answered], None]]
+    on_executed: Sequence[Callable[[Executed], None]]
     workers: Executor
     contents: Contents
     network_answers: float | None

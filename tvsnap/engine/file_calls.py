@@ -12,7 +12,7 @@ from tvsnap.model.arguments import check_whole
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.fetched import Fetched
-from tvsnap.model.operations import Call, Get, Put
+from tvsnap.model.operations.rollouts import Call, Get, Put
 
 
 class FileCalls:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from tvsnap.engine.meter import Meter
 from tvsnap.model.reasons import REASONS
-from tvsnap.model.stats import Meter
 
 _LOG = logging.getLogger("tvsnap")
 ENOUGH = 200  # calls after which it is said

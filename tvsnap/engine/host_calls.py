@@ -15,7 +15,7 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim, Claims, Wanted
 from tvsnap.engine.claiming.patience import UNKNOWN, Patience
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
-from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.engine.transcript import Transcript
@@ -65,6 +65,11 @@ class HostCalls:
         root = stateless_root(environment.name, environment.version, salt)
         self._root = RootInfo(root, ANY_IMAGE, "", environment.name, "{}", salt, time.time())
         self._known = False
+
+    @property
+    def shares(self) -> bool:
+        """Whether calls are looked up and recorded."""
+        return self._claims is not None
 
     def look_up(
         self, tool: Tool, call: ToolCall, timeout: float, at: Position, grading: Grading | None = None
@@ -119,7 +124,7 @@ class HostCalls:
                 return HostAnswer(result, None)
             grade = None if grading is None else str(result.parts[0].data)
             ended = time.monotonic()
-            executed = Executed(
+            execution = Execution(
                 tool,
                 call,
                 timeout,
@@ -134,8 +139,8 @@ class HostCalls:
             )
             step = None
             if transcript is not None:
-                step = transcript.executed(result, "executed", result.duration, _why_made(tool, at))
-            unshared = self._recorder.record(executed, Aftermath(unchanged=True), step)[0].unshared
+                step = transcript.step(result, "executed", result.duration, _why_made(tool, at))
+            unshared = self._recorder.record(execution, Aftermath(unchanged=True), step)[0].unshared
         finally:
             if claim is not None and self._claims is not None:
                 self._claims.release(claim, unshareable=True)

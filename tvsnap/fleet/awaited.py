@@ -18,7 +18,8 @@ from tvsnap.fleet.graph import FleetImages
 from tvsnap.fleet.rollout import FleetRollout
 from tvsnap.graph.model import Forgotten
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import AwaitedCacheMethods, OpenRollout, Operation, Resume
+from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
+from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import AsyncForks, awaited_or_entered
 
 T = TypeVar("T")

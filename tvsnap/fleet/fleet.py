@@ -18,7 +18,8 @@ from tvsnap.graph.model import Edge, Forgotten
 from tvsnap.graph.remade import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
 from tvsnap.model.network import NetworkLike
-from tvsnap.model.operations import CacheMethods, Expect, OpenRollout, Operation, Resume, Values
+from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values
+from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import Forks
 
 SPREAD = 64

@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
@@ -63,6 +63,7 @@ FROM rollouts r
 LEFT JOIN steps s ON s.rollout = r.number AND s.source <> {STEP_SOURCES.index("failed")}
 LEFT JOIN edges e ON e.id = s.edge
 WHERE r.task = :task AND r.reward IS NOT NULL AND (:epoch IS NULL OR r.epoch = :epoch)
+    AND (:rollouts IS NULL OR r.id IN (SELECT value FROM json_each(:rollouts)))
 ORDER BY r.number, s.place
 """
 _TALLIED = """
@@ -190,18 +191,22 @@ class Rollouts(GraphPart):
         groups = self._rows(_TALLIED.format(key=key, order=order), chosen)
         return [Tally(*group, *of_calls.get(group[0], _NO_CALLS)) for group in groups]
 
-    def values(self, task: str, *, epoch: int | None = None) -> TaskValues:
+    def values(self, task: str, *, epoch: int | None = None, rollouts: Sequence[str] | None = None) -> TaskValues:
         """Returns what the states and calls of a task's rollouts were worth; see `Cache.values`.
 
         Args:
             task: the task.
             epoch: only rollouts of this epoch; None for all.
+            rollouts: only these, by their ids; None for all.
 
         Raises:
             UsageError: an argument makes no sense.
         """
         check_epoch(epoch)
-        chosen = {"task": check_text(task, "task"), "epoch": epoch}
+        if isinstance(rollouts, str):
+            raise UsageError(f"rollouts must be a list of ids, not {rollouts!r}")
+        ids = None if rollouts is None else json.dumps([check_text(id, "a rollout's id") for id in rollouts])
+        chosen = {"task": check_text(task, "task"), "epoch": epoch, "rollouts": ids}
         self._write_all()
         calls: dict[bytes, ToolCall | None] = {}
         by_rollout = groupby(self._rows(_WAYS, chosen), key=lambda row: row[0])

@@ -37,7 +37,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tvsnap.model.calls import ToolCall
-from tvsnap.model.errors import NotFound
+from tvsnap.model.errors import NotFound, UsageError
 
 _END = ""
 """Stands for the key of a call where a rollout ended."""
@@ -143,6 +143,48 @@ class Credit:
     advantages: tuple[float, ...]
     end: float
     compared: bool
+
+    def by_turn(self, turns: int, *, setup: int = 0, ended: bool = True) -> tuple[float, ...]:
+        """Returns an advantage for each turn of an agent that makes one call in each.
+
+        Args:
+            turns: how many there were. The last may be one in which the agent made no call.
+            setup: how many calls were made before the first turn, to set the task up.
+            ended: whether the agent ended the rollout in such a last turn. If not, as its turns were used up, the turn
+                has the advantage of the whole rollout, and so has one whose call came to no result.
+
+        Raises:
+            UsageError: there are fewer turns than calls.
+        """
+        made = dict(zip(self.places, self.advantages, strict=True))
+        calls = max(self.places, default=0) - setup
+        if turns < calls:
+            raise UsageError(f"rollout {self.rollout} has {calls} calls after the setup, more than {turns} turns")
+        found = [made.get(setup + turn, self.advantage) for turn in range(1, turns + 1)]
+        if ended and turns > max(calls, 0):
+            found[-1] = self.end
+        return tuple(found)
+
+    def by_token(
+        self, turns: Sequence[tuple[int, int]], tokens: int, *, setup: int = 0, ended: bool = True
+    ) -> list[float]:
+        """Returns an advantage for each token of a rollout: that of its turn, and 0 for those of the task and of tools.
+
+        It is the row of a batch that trainers with an advantage for each token want.
+
+        Args:
+            turns: where the agent wrote, first token and the one after the last, turn by turn.
+            tokens: how many there are.
+            setup: see `by_turn`.
+            ended: see `by_turn`.
+
+        Raises:
+            UsageError: see `by_turn`.
+        """
+        found = [0.0] * tokens
+        for (first, end), advantage in zip(turns, self.by_turn(len(turns), setup=setup, ended=ended), strict=True):
+            found[first:end] = [advantage] * (end - first)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

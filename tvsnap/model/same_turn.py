@@ -10,7 +10,7 @@ from typing import Any
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Command
-from tvsnap.model.operations import AwaitedRolloutMethods
+from tvsnap.model.operations.rollouts import AwaitedRolloutMethods
 from tvsnap.model.side_by_side import MOST_COMMANDS, exec_all_arguments, results_of
 
 

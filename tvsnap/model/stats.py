@@ -1,30 +1,24 @@
-"""Counts what a cache does, for reports."""
+"""What a cache has done, for reports."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from tvsnap.model.display import Displayed
-from tvsnap.model.reasons import COUNTED, Kind, of_counters
+from tvsnap.model.reasons import Kind
 
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
 Way = Literal["parked", "ready", "forked", "started", "replayed"]
 """How a sandbox in a state was acquired."""
 WAYS: tuple[Way, ...] = ("parked", "ready", "forked", "started", "replayed")
-AT_HAND = ("parked", "ready", "forked")  # the ways that need a sandbox or a snapshot of exactly the state
 LATENCIES: tuple[Latency, ...] = ("hit", "coalesced", "executed", "fork", "start", "checkpoint")
-SAMPLES = 65_536  # the latest of each kind are kept
 DEEPEST = 99  # later calls of a rollout are counted with this one
 
 
 SAVED = "saved_cost."
 """The prefix of counters of saved costs; the unit follows."""
-NO_COST: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -172,166 +166,3 @@ def _sum(one: Any, other: Any) -> Any:
     if isinstance(one, tuple):  # (used, limit), (calls, answered), or samples
         return tuple(map(_sum, one, other)) if len(one) == len(other) == 2 else one + other
     return None if one is None or other is None else one + other
-
-
-class Meter:
-    """Counts for `Stats`. Thread-safe, and cheap enough for a hit."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: defaultdict[str, float] = defaultdict(float)
-        self._saved: dict[str, float] = {}
-        self._here = threading.local()  # whether this thread makes sandboxes for no rollout
-        self._latency: dict[Latency, deque[float]] = {kind: deque(maxlen=SAMPLES) for kind in LATENCIES}
-
-    def add(self, **counts: float) -> None:
-        """Adds to counters, named as the attributes of `Stats`."""
-        with self._lock:
-            for name, value in counts.items():
-                self._counts[name] += value
-
-    def hit(self, duration: float, seconds: float, index: int, cost: Mapping[str, float] = NO_COST) -> None:
-        """Counts a hit.
-
-        Args:
-            duration: seconds that the call took when it was executed.
-            seconds: how long the hit took.
-            index: the call's place in its rollout, from 1 on.
-            cost: what the call cost beyond time when it was executed, by unit.
-        """
-        with self._lock:
-            counts = self._counts
-            counts["hits"] += 1
-            for unit, amount in cost.items():
-                counts[f"{SAVED}{unit}"] += amount
-            counts["answered_s"] += duration
-            counts["hit_time_s"] += seconds
-            counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
-            counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
-            self._latency["hit"].append(seconds)
-
-    def coalesced(self, duration: float, seconds: float, index: int, cost: Mapping[str, float] = NO_COST) -> None:
-        """Counts a call that was answered by waiting for another rollout; arguments as in `hit`."""
-        with self._lock:
-            counts = self._counts
-            counts["coalesced"] += 1
-            for unit, amount in cost.items():
-                counts[f"{SAVED}{unit}"] += amount
-            counts["answered_s"] += duration
-            counts["waited_s"] += seconds
-            counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
-            counts[f"depth.{min(index, DEEPEST)}.answered"] += 1
-            self._latency["coalesced"].append(seconds)
-
-    def executed(self, duration: float, seconds: float, index: int, way: Way | None, why: Kind | None = None) -> None:
-        """Counts a call that was executed; arguments as in `hit`.
-
-        `way` is None for the rollout's own sandbox, and `why` if nothing could have answered the call.
-        """
-        with self._lock:
-            counts = self._counts
-            counts["executed"] += 1
-            counts["prefix_hits"] += way in AT_HAND
-            if way is not None:
-                counts[f"arrivals.{way}"] += 1
-            if why is not None:
-                counts[f"{COUNTED}{why}"] += 1
-            counts["tool_time_s"] += duration
-            counts[f"depth.{min(index, DEEPEST)}.calls"] += 1
-            self._latency["executed"].append(seconds)
-
-    def reasons(self) -> tuple[int, int, Mapping[Kind, int]]:
-        """Returns how many calls were made, how many of them executed, and for which reasons."""
-        with self._lock:
-            counts = self._counts
-            executed = int(counts["executed"])
-            return int(counts["hits"] + counts["coalesced"]) + executed, executed, of_counters(counts)
-
-    def fork(self, seconds: float) -> None:
-        """Counts a fork that took `seconds`."""
-        self._timed("forks", "fork_time_s", "fork", seconds)
-
-    def start(self, seconds: float) -> None:
-        """Counts a fresh start that took `seconds`."""
-        self._timed("starts", "start_time_s", "start", seconds)
-
-    def prefork(self, seconds: float) -> None:
-        """Counts a fork or a fresh start ahead of time that took `seconds`."""
-        self.add(preforks=1, prefork_time_s=seconds)
-
-    def checkpoint(self, seconds: float) -> None:
-        """Counts a checkpoint that took `seconds`."""
-        self._timed("checkpoints", "checkpoint_time_s", "checkpoint", seconds)
-
-    def replay(self, seconds: float) -> None:
-        """Counts a recorded call that was executed again in `seconds`."""
-        self.add(**{"replayed": 1, self._spent_as("replay_time_s"): seconds})
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """A block in which this thread makes sandboxes for no rollout: their times are counted by themselves."""
-        self._here.aside = True
-        try:
-            yield
-        finally:
-            self._here.aside = False
-
-    def _spent_as(self, time: str) -> str:
-        return "aside_time_s" if getattr(self._here, "aside", False) else time
-
-    def _timed(self, count: str, time: str, kind: Latency, seconds: float) -> None:
-        with self._lock:
-            self._counts[count] += 1
-            self._counts[self._spent_as(time)] += seconds
-            self._latency[kind].append(seconds)
-
-    def take_unsaved(self) -> Mapping[str, float]:
-        """Returns what was counted since the last time, for the graph's counters."""
-        with self._lock:
-            unsaved = {
-                name: value - self._saved.get(name, 0.0)
-                for name, value in self._counts.items()
-                if value != self._saved.get(name)
-            }
-            self._saved = dict(self._counts)
-        return unsaved
-
-    def stats(
-        self,
-        *,
-        sandboxes: int,
-        parked: int,
-        ready: int,
-        budget: Mapping[str, tuple[int, int | None]],
-        trouble: str | None,
-        totals: Mapping[str, float],
-    ) -> Stats:
-        """Returns all counts; see `Stats` for the arguments."""
-        with self._lock:
-            counts = dict(self._counts)
-            latency = {kind: tuple(samples) for kind, samples in self._latency.items()}
-        by_depth = {
-            index: (int(calls), int(counts.get(f"depth.{index}.answered", 0)))
-            for index in range(1, DEEPEST + 1)
-            if (calls := counts.get(f"depth.{index}.calls", 0))
-        }
-        arrivals = {way: int(counts.get(f"arrivals.{way}", 0)) for way in WAYS}
-        saved = {name.removeprefix(SAVED): value for name, value in counts.items() if name.startswith(SAVED)}
-        plain = {name: value for name, value in counts.items() if "." not in name}
-        times = {name: value for name, value in plain.items() if name.endswith("_s")}
-        numbers = {name: int(value) for name, value in plain.items() if name not in times}
-        return Stats(
-            **times,  # type: ignore[arg-type]  # the counters are named for the attributes
-            **numbers,
-            sandboxes=sandboxes,
-            parked=parked,
-            ready=ready,
-            budget=budget,
-            trouble=trouble,
-            arrivals=arrivals,
-            reasons=of_counters(counts),
-            latency_s=latency,
-            by_depth=by_depth,
-            saved_cost=saved,
-            totals=totals,
-        )

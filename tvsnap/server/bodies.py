@@ -18,7 +18,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.grades import TIMEOUT
 from tvsnap.model.limits import MIB
 from tvsnap.model.observations import Command
-from tvsnap.model.operations import Bounds
+from tvsnap.model.operations.operation import Bounds
 from tvsnap.wire.operations import members
 
 T = TypeVar("T")

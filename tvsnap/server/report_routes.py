@@ -21,7 +21,8 @@ from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.images.descriptions.spec import name_from
 from tvsnap.model.arguments import check_reward
 from tvsnap.model.errors import UsageError
-from tvsnap.model.operations import Expect, Record
+from tvsnap.model.operations.caches import Expect
+from tvsnap.model.operations.rollouts import Record
 from tvsnap.server import bodies
 from tvsnap.server.bodies import Reader, decode, encode
 from tvsnap.server.events import event_bytes
@@ -109,7 +110,11 @@ class ReportRoutes:
             ),
             Operation(
                 *("GET", "/v1/values", "values", "Tells what states and calls of a task were worth.", self.values),
-                query={"task": "the task", "epoch": "only rollouts of this epoch"},
+                query={
+                    "task": "the task",
+                    "epoch": "only rollouts of this epoch",
+                    "rollouts": "only these, by their ids, between commas",
+                },
                 of_all=True,
             ),
             Operation("GET", "/v1/stats", "stats", "Tells what was done and what is used.", self.stats, of_all=True),
@@ -271,9 +276,11 @@ class ReportRoutes:
     async def values(self, request: Request) -> Response:
         """Tells what the states and calls of a task were worth."""
         task, epoch = request.query_params.get("task", ""), number_of(request, "epoch")
+        named = request.query_params.get("rollouts")
+        ids = None if named is None else named.split(",")
 
         def read() -> bytes:
-            return encode({"values": to_data(self._graph.values(task, epoch=epoch))})
+            return encode({"values": to_data(self._graph.values(task, epoch=epoch, rollouts=ids))})
 
         return json_response(await self._service.in_thread(read))
 

@@ -18,7 +18,8 @@ from tvsnap.engine.position import Position
 from tvsnap.model.arguments import check_outcome
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.grades import Verifier
-from tvsnap.model.operations import Call, Get, Keep, OpenRollout, Resume
+from tvsnap.model.operations.caches import OpenRollout, Resume
+from tvsnap.model.operations.rollouts import Call, Get, Keep
 from tvsnap.server import bodies
 from tvsnap.server.bodies import (
     CallAnswer,

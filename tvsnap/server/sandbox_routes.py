@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.model.errors import UsageError
-from tvsnap.model.operations import Get
+from tvsnap.model.operations.rollouts import Get
 from tvsnap.server import bodies
 from tvsnap.server.bodies import Reader, SandboxAnswer, SandboxesAnswer, decode, encode
 from tvsnap.server.held import HeldSandbox

@@ -14,13 +14,13 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvsnap import Grade, GradingFailed, InfrastructureError, ToolResult, UsageError
+from tvsnap import Grade, GradingFailed, InfrastructureError, StateLost, TaskValues, ToolResult, UsageError
 from tvsnap.training.generation import Generator, check_least
-from tvsnap.training.loop import Trajectory
+from tvsnap.training.loop import Credit, Trajectory
 from tvsnap.training.tasks import Task
 
 DONE = "DONE"
@@ -68,6 +68,10 @@ class Played:
         done: whether it ended by itself.
         failed: whether it has used up its commands and not ended then. Its state is not graded.
         cancelled: whether it was cancelled as a straggler, see `Stragglers`.
+        rollout: its id in the graph; None where nothing is recorded.
+        advantages: of its turns, where credit is by state.
+        before: how many commands led to the state in which it began: 0, but for branches (`Agents.branch`). Their turns
+            are not among `turns`, as another rollout took them.
     """
 
     task: Task
@@ -80,13 +84,16 @@ class Played:
     done: bool = False
     failed: bool = False
     cancelled: bool = False
+    rollout: str | None = None
+    advantages: tuple[float, ...] | None = None
+    before: int = 0
 
     @property
     def trajectory(self) -> Trajectory:
         """What the learner needs of it; raises UsageError where there is no grade, and so nothing to learn."""
         if self.grade is None:
             raise UsageError(f"rollout {self.number} of task {self.task.name} has no grade: leave it out of its group")
-        return Trajectory(self.tokens, self.turns, self.grade.reward)
+        return Trajectory(self.tokens, self.turns, self.grade.reward, self.advantages)
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,7 @@ class Agents:
         stragglers: Stragglers | None = None,
         *,
         epoch: int | None = None,
+        credit: Credit = "rollout",
     ) -> list[list[Played]]:
         """Plays tasks, each several times.
 
@@ -165,9 +173,14 @@ class Agents:
             seed: another text has the model draw other tokens.
             stragglers: when late rollouts of a group are cancelled; None for never.
             epoch: of the training run, for people; see `tvsnap.Cache.rollout`.
+            credit: what the learner wants, see `tvsnap.training.loop.Settings`. By state, each turn has its advantage
+                beside the others of the group; this needs a cache that records.
 
         Returns:
             The rollouts, those of one task together.
+
+        Raises:
+            UsageError: credit by state is wanted of rollouts that nothing is recorded of.
         """
         async with contextlib.AsyncExitStack() as stack:
             groups, listed = [], Counter[tuple[str, str]]()
@@ -179,7 +192,72 @@ class Agents:
                 of_group = (seed, *told, listed[told])
                 listed[told] += 1
                 groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts, of_group))
-            return await _all([self._play_group(*group, stragglers) for group in groups])
+            played = await _all([self._play_group(*group, stragglers) for group in groups])
+        if credit == "state":
+            for group in played:
+                await _give_credit(cache, group)
+        return played
+
+    async def branch(
+        self,
+        cache: Any,
+        group: Sequence[Played],
+        seed: str = "0",
+        *,
+        states: int = 2,
+        n: int = 2,
+        depths: Collection[int] = (),
+        epoch: int | None = None,
+        credit: Credit = "rollout",
+    ) -> list[list[Played]]:
+        """Goes on from states in which rollouts of a group stood, several times from each, with what was said there.
+
+        What led to a state is neither executed nor said again. Each branch is a rollout of its own, and is graded.
+
+        Args:
+            cache: the one in which the group was played.
+            group: the rollouts, of one task.
+            seed: another text has the model draw other tokens.
+            states: from how many states branches begin, at most.
+            n: how many begin in each.
+            depths: only in states after so many commands; by default in those in which several rollouts stood whose
+                rewards differ, the most different ones first.
+            epoch: of the training run, for people.
+            credit: as in `play`. By state, the rollouts of the group have other advantages afterwards, as there is more
+                to compare them with.
+
+        Returns:
+            The branches, those of one state together; states that nothing leads to any more are left out.
+
+        Raises:
+            UsageError: `states` or `n` is less than 1, or nothing is recorded of the rollouts.
+        """
+        check_least("states", states)
+        check_least("n", n)
+        graded = [one for one in group if one.grade is not None]
+        if not graded:
+            return []
+        task, values = graded[0].task, await _values(cache, graded)
+        async with contextlib.AsyncExitStack() as stack:
+            found, running = list[list[Played]](), list[Coroutine[Any, Any, None]]()
+            for state, one, turn in _places(graded, values, depths):
+                if len(found) == states:
+                    break
+                said = one.tokens[: one.turns[turn][0]]
+                with contextlib.suppress(StateLost):
+                    begun = [cache.resume(state, task.name, epoch=epoch) for _ in range(n)]
+                    rollouts = [await stack.enter_async_context(rollout) for rollout in begun]
+                    branches = [
+                        Played(task, number, list(said), rollout=rollout.id, before=one.before + turn)
+                        for number, rollout in enumerate(rollouts)
+                    ]
+                    seeds = [(seed, task.name, task.instruction, "branch", len(found), number) for number in range(n)]
+                    running += map(self._go_on, branches, rollouts, seeds)
+                    found.append(branches)
+            await _all(running)
+        if credit == "state":
+            await _give_credit(cache, [*group, *(one for branches in found for one in branches)])
+        return found
 
     async def _play_group(
         self, ones: Sequence[Played], rollouts: Sequence[Any], seed: Sequence[object], stragglers: Stragglers | None
@@ -197,6 +275,8 @@ class Agents:
             await asyncio.gather(*(each for one, each in zip(ones, running, strict=True) if not one.cancelled))
         finally:
             await _end(running)
+        for one, rollout in zip(ones, rollouts, strict=True):
+            one.rollout = rollout.id
         late = [(one, rollout) for one, rollout in zip(ones, rollouts, strict=True) if one.cancelled]
         if stragglers is not None and stragglers.grade:
             await _all([self._grade(*pair) for pair in late])
@@ -209,6 +289,10 @@ class Agents:
             result = await rollout.call(tool, arguments, 60.0)
             if result.timed_out or result.exit_code:
                 raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
+        await self._go_on(one, rollout, seed)
+
+    async def _go_on(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
+        """Plays one rollout from where it stands to its grade."""
         while not (one.done or one.failed):
             tokens = await self.generator.write(list(one.tokens), _seed(*seed, len(one.turns)))
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
@@ -257,7 +341,7 @@ class Agents:
         if command is None:
             one.done = True
             return
-        if len(one.calls) == self._turns:
+        if one.before + len(one.calls) == self._turns:
             one.failed = True
             return
         began = time.perf_counter()
@@ -308,6 +392,46 @@ def command_in(text: str) -> str | None:
         text = text.partition("\n```")[0]
     text = text.strip()
     return None if not text or _SAYS_DONE.match(text) or "\0" in text else text
+
+
+async def _give_credit(cache: Any, group: Sequence[Played]) -> None:
+    """Gives the turns of a group's rollouts their advantages by the states in which they were taken."""
+    graded = [one for one in group if one.grade is not None]
+    if not graded:
+        return
+    values = await _values(cache, graded)
+    for one in graded:
+        one.advantages = values.of(one.rollout or "").by_turn(len(one.turns), setup=_setup(one), ended=one.done)
+
+
+async def _values(cache: Any, graded: Sequence[Played]) -> TaskValues:
+    """Returns what the states were worth in which rollouts of a task stood."""
+    if any(one.rollout is None for one in graded):
+        raise UsageError("credit by state needs a cache that records what rollouts do, not use_cache=False")
+    values: TaskValues = await cache.values(graded[0].task.name, rollouts=[one.rollout for one in graded])
+    return values
+
+
+def _setup(one: Played) -> int:
+    """Returns how many calls a rollout made to set its task up."""
+    return 0 if one.before else len(one.task.preparation())
+
+
+def _places(graded: Sequence[Played], values: TaskValues, depths: Collection[int]) -> list[tuple[str, Played, int]]:
+    """Returns states to branch from, the best first, each with a rollout that stood there, and its turn there.
+
+    The first turn is no such place: to begin there is to begin anew.
+    """
+    places: dict[str, tuple[str, Played, int]] = {}
+    for one in graded:
+        credit, setup = values.of(one.rollout or ""), _setup(one)
+        for place, state in zip(credit.places, credit.states, strict=True):
+            turn = place - setup - 1
+            if 0 < turn < len(one.turns) and (not depths or one.before + turn in depths):
+                places.setdefault(state, (state, one, turn))
+    spread = {value.state: value.variance or 0.0 for value in values.states}
+    ranked = sorted(places.values(), key=lambda each: -spread[each[0]])  # of equal ones, in the order of the rollouts
+    return [each for each in ranked if depths or spread[each[0]] > 0]
 
 
 async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

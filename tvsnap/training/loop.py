@@ -18,6 +18,7 @@ from tvsnap import UsageError
 from tvsnap.training import arithmetic
 
 Ratio = Literal["token", "turn", "trajectory"]
+Credit = Literal["rollout", "state"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Settings:
     Attributes:
         ratio: over what an importance ratio is taken: a token, all that the model wrote in a turn, or in the rollout.
             The loss of a rollout is the mean over these.
+        credit: to what an advantage belongs: to a rollout, as in the paper, or to each of its turns, by the states in
+            which they were taken (`Trajectory.advantages`; arXiv 2604.11037).
         normalised: advantages are divided by the standard deviation of the group's rewards.
         leave_one_out: a rollout's baseline is the mean of the others' rewards, and not that of all.
         clip: ratios are clipped to the range from 1 - clip to 1 + clip, as by PPO; None for no clipping.
-        least_advantage: rollouts whose advantage is smaller take no part.
+        least_advantage: rollouts whose advantage is smaller, or that of each of whose turns is, take no part.
         epochs: how often each collection of rollouts is gone through.
         minibatch: rollouts for one step of the optimiser; 0 for all of them.
         learning_rate: of AdamW.
@@ -41,6 +44,7 @@ class Settings:
     """
 
     ratio: Ratio = "token"
+    credit: Credit = "rollout"
     normalised: bool = False
     leave_one_out: bool = True
     clip: float | None = 0.2
@@ -56,6 +60,13 @@ class Settings:
         """Raises UsageError for values that make no sense."""
         if self.ratio not in get_args(Ratio):
             raise UsageError(f"ratio must be one of {', '.join(get_args(Ratio))}, not {self.ratio!r}")
+        if self.credit not in get_args(Credit):
+            raise UsageError(f"credit must be one of {', '.join(get_args(Credit))}, not {self.credit!r}")
+        if self.credit == "state" and (self.ratio == "trajectory" or self.normalised or not self.leave_one_out):
+            raise UsageError(
+                "credit by state has advantages of turns, against the mean of others: it needs the ratio of tokens or "
+                "turns, leave_one_out and no normalised advantages"
+            )
         if self.clip is not None and not 0 < self.clip <= 1:
             raise UsageError(f"clip must be larger than 0 and at most 1, or None for no clipping, not {self.clip!r}")
         for name, least in (("epochs", 1), ("minibatch", 0)):
@@ -73,6 +84,7 @@ VARIANTS = {
     "loop-turn": Settings(ratio="turn"),
     "loop-trajectory": Settings(ratio="trajectory"),
     "loop-normalised": Settings(normalised=True),
+    "loop-state": Settings(credit="state"),
     "rloo": Settings(ratio="trajectory", clip=None, epochs=1, minibatch=0),
     "grpo": Settings(normalised=True, leave_one_out=False, epochs=1, minibatch=0),
 }
@@ -91,14 +103,16 @@ class Trajectory:
         tokens: all of them: the task, what the model wrote, and what tools returned.
         turns: where the model wrote, first token and the one after the last, turn by turn.
         reward: what the verifier gave it.
+        advantages: of its turns, in order (`tvsnap.Credit.by_turn`); None where credit is not by state.
     """
 
     tokens: Sequence[int]
     turns: Sequence[tuple[int, int]]
     reward: float
+    advantages: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        """Raises UsageError where turns are none of its tokens or overlap, or the reward is no number."""
+        """Raises UsageError where turns are none of its tokens or overlap, or a reward or an advantage is no number."""
         at = 1  # nothing says how probable the first token was
         for first, end in self.turns:
             if not at <= first <= end <= len(self.tokens):
@@ -109,6 +123,11 @@ class Trajectory:
             at = end
         if not math.isfinite(self.reward):
             raise UsageError(f"reward must be a number, not {self.reward!r}: leave what has none out of its group")
+        if self.advantages is not None:
+            if len(self.advantages) != len(self.turns):
+                raise UsageError(f"there are {len(self.advantages)} advantages for {len(self.turns)} turns")
+            if not all(map(math.isfinite, self.advantages)):
+                raise UsageError(f"advantages must be numbers, not {list(self.advantages)}")
 
     @property
     def written(self) -> list[int]:
@@ -120,6 +139,21 @@ class Trajectory:
         """To which turn each of these belongs, counted from 0; turns without tokens do not count."""
         spans = [(first, end) for first, end in self.turns if end > first]
         return [number for number, (first, end) in enumerate(spans) for _ in range(first, end)]
+
+    def weights(self, advantage: float, credit: Credit) -> list[float]:
+        """Returns the advantages of the turns that these numbers mean.
+
+        Args:
+            advantage: that of the rollout.
+            credit: see `Settings.credit`.
+
+        Raises:
+            UsageError: the credit is by state, and the rollout has no advantages of turns.
+        """
+        if credit == "state" and self.advantages is None:
+            raise UsageError("credit by state needs Trajectory.advantages (Cache.values, Credit.by_turn)")
+        of_turns = self.advantages if credit == "state" and self.advantages else [advantage] * len(self.turns)
+        return [weight for weight, (first, end) in zip(of_turns, self.turns, strict=True) if end > first]
 
 
 _ROUNDING = 1e-9
@@ -170,7 +204,7 @@ def advantages(rewards: Sequence[float], settings: Settings) -> list[float]:
 
 
 def rollout_loss(
-    log_probs: torch.Tensor, old_log_probs: torch.Tensor, turns: torch.Tensor, advantage: float, settings: Settings
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, turns: torch.Tensor, weights: torch.Tensor, settings: Settings
 ) -> torch.Tensor:
     """Returns the loss of one rollout, a scalar.
 
@@ -178,14 +212,17 @@ def rollout_loss(
         log_probs: the logarithms of the probabilities of the tokens that the model wrote, under the policy that learns.
         old_log_probs: the same under the policy that wrote them.
         turns: to which turn each token belongs, counted from 0.
-        advantage: the rollout's advantage.
+        weights: the advantages of the turns; those of a ratio of the whole rollout are equal.
         settings: see `Settings.ratio` and `Settings.clip`.
     """
     moved = log_probs - old_log_probs
+    advantage = weights[turns]
     if settings.ratio == "turn":
         moved = torch.zeros(int(turns.max()) + 1, dtype=moved.dtype, device=moved.device).index_add(0, turns, moved)
+        advantage = weights
     elif settings.ratio == "trajectory":
         moved = moved.sum(0, keepdim=True)
+        advantage = weights[:1]
     ratio = moved.exp()
     gain = ratio * advantage
     if settings.clip is not None:
@@ -266,11 +303,15 @@ class Learner:
             UsageError: a group has fewer than two rollouts.
         """
         settings = self.settings
-        weighed = [
-            (one, advantage)
+        compared = [
+            (one, one.weights(advantage, settings.credit))
             for group in groups
             for one, advantage in zip(group, advantages([each.reward for each in group], settings), strict=True)
-            if abs(advantage) >= settings.least_advantage and one.written
+        ]
+        weighed = [
+            (one, weights)
+            for one, weights in compared
+            if max(map(abs, weights), default=-1.0) >= settings.least_advantage
         ]
         with torch.no_grad():
             parts = _slices([one for one, _ in weighed], self._rows)
@@ -286,9 +327,10 @@ class Learner:
                     found = self.log_probs([weighed[row][0] for row in rows])
                     total = torch.zeros((), device=found[0].device)
                     for row, log_probs in zip(rows, found, strict=True):
-                        one, advantage = weighed[row]
+                        one, weights = weighed[row]
                         turns = torch.tensor(one.turn_numbers, device=log_probs.device)
-                        total = total + rollout_loss(log_probs, old[row], turns, advantage, settings) / len(batch)
+                        gains = torch.tensor(weights, dtype=log_probs.dtype, device=log_probs.device)
+                        total = total + rollout_loss(log_probs, old[row], turns, gains, settings) / len(batch)
                         moved += float((log_probs.detach() - old[row]).sum())
                         tokens += len(log_probs)
                     total.backward()

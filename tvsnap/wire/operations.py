@@ -1,4 +1,4 @@
-"""Operations as JSON, by the types of their fields; see `tvsnap.model.operations`."""
+"""Operations as JSON, by the types of their fields; see `tvsnap.model.operations.operation`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from tvsnap.model.operations import HERE, Travels
+from tvsnap.model.operations.operation import HERE, Travels
 
 
 class Member(NamedTuple):

@@ -39,21 +39,23 @@ def groups(rewards: tuple[tuple[float, ...], ...] = ((1.0, 0.0, 0.0), (0.5, 0.5,
         made.append([])
         for reward in group:
             tokens = chance.integers(1, VOCABULARY, int(chance.integers(9, 14))).tolist()
-            made[-1].append(Trajectory(tokens, [(3, 5), (7, 9)], reward))
+            turns = [reward - 0.4, 0.6 * reward - 0.3]
+            made[-1].append(Trajectory(tokens, [(3, 5), (7, 9)], reward, turns))
     return made
 
 
-def reference(new: Any, old: Any, turns: list[int], advantage: float, settings: Settings) -> float:
-    """The loss, in plain numbers, straight from its definition."""
+def reference(new: Any, old: Any, turns: list[int], weights: list[float], settings: Settings) -> float:
+    """The loss, in plain numbers, straight from its definition; `weights` are the advantages of the turns."""
     difference = np.asarray(new) - np.asarray(old)
     if settings.ratio == "token":
-        units = list(difference)
+        units = [(d, weights[turn]) for d, turn in zip(difference, turns, strict=True)]
     elif settings.ratio == "turn":
-        units = [sum(d for d, turn in zip(difference, turns, strict=True) if turn == each) for each in set(turns)]
+        of_turns = [sum(d for d, turn in zip(difference, turns, strict=True) if turn == each) for each in set(turns)]
+        units = list(zip(of_turns, weights, strict=True))
     else:
-        units = [sum(difference)]
+        units = [(sum(difference), weights[0])]
     gains = []
-    for unit in units:
+    for unit, advantage in units:
         ratio = math.exp(unit)
         gain = ratio * advantage
         if settings.clip is not None:
@@ -93,9 +95,11 @@ def test_the_loss_of_a_rollout_by_hand(name: str, advantage: float) -> None:
     for spread in (0.0, 0.05, 1.0):
         old = chance.normal(-2, 1, 6)
         new = old + chance.normal(0, 1, 6) * spread
-        loss = rollout_loss(torch.tensor(new), torch.tensor(old), torch.tensor(turns), advantage, VARIANTS[name])
-        assert float(loss) == pytest.approx(reference(new, old, turns, advantage, VARIANTS[name]), abs=1e-12)
-        if spread == 0:
+        weights = [advantage, advantage / 2, 0.1] if VARIANTS[name].credit == "state" else [advantage] * 3
+        gains = torch.tensor(weights, dtype=torch.float64)
+        loss = rollout_loss(torch.tensor(new), torch.tensor(old), torch.tensor(turns), gains, VARIANTS[name])
+        assert float(loss) == pytest.approx(reference(new, old, turns, weights, VARIANTS[name]), abs=1e-12)
+        if spread == 0 and VARIANTS[name].credit == "rollout":
             assert float(loss) == pytest.approx(-advantage)
 
 
@@ -104,7 +108,7 @@ def test_what_is_clipped_on_each_side() -> None:
     for advantage in (0.5, -0.5):
         for ratio in (0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 3.0):
             moved = torch.tensor([math.log(ratio)], dtype=torch.float64)
-            loss = rollout_loss(moved, torch.zeros(1), torch.tensor([0]), advantage, VARIANTS["loop"])
+            loss = rollout_loss(moved, torch.zeros(1), torch.tensor([0]), torch.tensor([advantage]), VARIANTS["loop"])
             assert float(loss) == pytest.approx(-min(ratio * advantage, advantage + 0.2 * abs(advantage)))
 
 
@@ -112,7 +116,7 @@ def test_reinforce_is_not_divided_by_the_length_and_on_policy_means_one_step() -
     for length in (1, 3, 10):
         log_probs = torch.full((length,), -1.5, requires_grad=True)
         turns = torch.zeros(length, dtype=torch.long)
-        rollout_loss(log_probs, log_probs.detach(), turns, 0.4, VARIANTS["rloo"]).backward()
+        rollout_loss(log_probs, log_probs.detach(), turns, torch.tensor([0.4]), VARIANTS["rloo"]).backward()
         assert log_probs.grad is not None
         assert log_probs.grad.tolist() == pytest.approx([-0.4] * length)
     for name in ("rloo", "grpo"):
@@ -131,9 +135,10 @@ def total_loss(model: Any, old: list[list[float]], settings: Settings) -> float:
     losses, number = [], 0
     for group in groups():
         for one, advantage in zip(group, advantages([each.reward for each in group], settings), strict=True):
-            if abs(advantage) >= settings.least_advantage:
+            weights = one.weights(advantage, settings.credit)
+            if max(map(abs, weights)) >= settings.least_advantage:
                 new = model_log_probs(model, one)
-                losses.append(reference(new, old[number], one.turn_numbers, advantage, settings))
+                losses.append(reference(new, old[number], one.turn_numbers, weights, settings))
             number += 1
     return sum(losses) / len(losses)
 
@@ -235,6 +240,7 @@ def test_there_is_no_other_algorithm() -> None:
     "change",
     [
         {"ratio": "sentence"},
+        {"credit": "step"},
         {"clip": -0.5},
         {"minibatch": -3},
         {"epochs": 0},
@@ -247,6 +253,31 @@ def test_there_is_no_other_algorithm() -> None:
 def test_settings_that_make_no_sense(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         variant("loop", **change)
+
+
+@pytest.mark.parametrize("change", [{"ratio": "trajectory"}, {"normalised": True}, {"leave_one_out": False}], ids=str)
+def test_credit_by_state_is_of_turns_and_beside_others(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="credit by state"):
+        variant("loop-state", **change)
+
+
+def test_credit_by_state_takes_the_advantages_of_turns() -> None:
+    """The first turn was as good as any other, the second one was bad: only that becomes less probable."""
+    model = tiny()
+    learner = Learner(model, variant("loop-state", learning_rate=1e-3, epochs=1))
+    told = [Trajectory([1, 2, 3, 4, 5, 6], [(1, 3), (4, 6)], 0.0, weights) for weights in ([0.0, -1.0], [0.0, 0.0])]
+    before = learner.log_probs(told[:1])[0].detach()
+    assert learner.learn([told]).kept == 1
+    after = learner.log_probs(told[:1])[0].detach()
+    assert float((after - before)[2:].sum()) < 0
+    with pytest.raises(UsageError, match=r"needs Trajectory\.advantages"):
+        learner.learn([[Trajectory([1, 2, 3], [(1, 2)], reward) for reward in (0.0, 1.0)]])
+
+
+@pytest.mark.parametrize(("weights", "message"), [([1.0], "1 advantages for 2 turns"), ([1.0, math.nan], "be numbers")])
+def test_advantages_of_turns_that_make_no_sense(weights: list[float], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Trajectory([1, 2, 3, 4, 5], [(1, 2), (3, 4)], 1.0, weights)
 
 
 def test_nothing_is_learned_from_what_is_no_number() -> None:

@@ -11,9 +11,10 @@ import threading
 from collections import deque
 
 from tvsnap.engine.auditing.checking import Checker, CheckReport, Difference, Reexecute
-from tvsnap.graph import Edge, Graph
+from tvsnap.engine.events import Answered
+from tvsnap.engine.meter import Meter
+from tvsnap.graph import Graph
 from tvsnap.model.arguments import check_number
-from tvsnap.model.stats import Meter
 
 BACKLOG = 1000  # answers that wait for their audit; more are passed over
 REMEMBERED = 100_000  # calls audited by this process, which are not audited again
@@ -38,8 +39,9 @@ class Auditor:
         self._closed = False
         self._worker: threading.Thread | None = None
 
-    def answered(self, edge: Edge) -> None:
-        """Notes that an edge answered a call, and queues it for an audit if it is chosen for one."""
+    def answered(self, event: Answered) -> None:
+        """Queues the record that has answered a call for an audit, if it is chosen for one."""
+        edge = event.edge
         chosen = edge.comparable and self._share and random.random() < self._share
         if not chosen or edge.id in self._known:
             return

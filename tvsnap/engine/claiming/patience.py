@@ -32,6 +32,7 @@ FREE = 0.25  # seconds that any call may wait on an idle machine; most take less
 SHORT = 0.05  # seconds of a call whose state is not kept while processors are short
 UNTIL_ABLE = 0.05  # seconds between two checks whether the call could be executed
 SHARE = 0.5  # of the least time that a call takes
+SPARE = 0.01  # of the time until a deadline: nobody has planned it to the hundredth
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +132,20 @@ class Patience:
         if self._known.cheap and is_over and least < SHORT:
             return SHARE * least - waited
         return max(self._free, SHARE * least) - waited
+
+
+def latest_start(timeout: float, deadline: float, within: float) -> float:
+    """Returns when a call has to be executed at the latest to meet its deadlines, by time.monotonic().
+
+    A call whose timeout would end after a deadline may still wait for a small part of the time that is left, as most
+    calls take far less than their timeouts.
+
+    Args:
+        timeout: seconds that the call may take.
+        deadline: when the rollout has to be done, by time.monotonic().
+        within: seconds in which the caller needs the result.
+    """
+    now = time.monotonic()
+    ahead = [end for end in (deadline, now + within) if end > now]  # deadlines that have passed are ignored
+    end = min(ahead, default=math.inf)
+    return max(end - timeout, now + SPARE * (end - now))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.context import Context
-from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.keeping.holds import Hold
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
@@ -47,11 +47,11 @@ class Conclusions:
         self._recorder = recorder
         self._hold = hold
 
-    def begin(self, live: LiveSandbox, executed: Executed, step: StepRow | None, *, exposed: bool) -> Concluding:
+    def begin(self, live: LiveSandbox, execution: Execution, step: StepRow | None, *, exposed: bool) -> Concluding:
         """Has a worker find out where a call led, record it, and take a snapshot if the policy wants one.
 
         The call is a step of the rollout. A sandbox that was given out (`exposed`) is not closed to make room for
-        others.
+        others, and what is changed in it from now on is noticed.
 
         Raises:
             InfrastructureError: the cache is closed.
@@ -60,7 +60,7 @@ class Conclusions:
         for future in concluding:
             future.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
         try:
-            self._context.workers.submit(self._conclude, concluding, live, executed, step, exposed)
+            self._context.workers.submit(self._conclude, concluding, live, execution, step, exposed)
         except RuntimeError:
             raise InfrastructureError("the cache is closed") from None
         return concluding
@@ -79,25 +79,25 @@ class Conclusions:
         return True
 
     def _conclude(
-        self, concluding: Concluding, live: LiveSandbox, executed: Executed, step: StepRow | None, exposed: bool
+        self, concluding: Concluding, live: LiveSandbox, execution: Execution, step: StepRow | None, exposed: bool
     ) -> None:
         """Does, in a worker, what `begin` describes."""
         outcome, freed = concluding
         usable = False
         try:
-            self._context.snapshotter.executed(executed.result.duration, executed.result.processor_s)
-            if self._recorder.answers_nobody(executed):
-                self._release(executed)  # a caller that waits for the result need not wait for the observation
+            self._context.snapshotter.executed(execution.result.duration, execution.result.processor_s)
+            if self._recorder.answers_nobody(execution):
+                self._release(execution)  # a caller that waits for the result need not wait for the observation
             looked = time.monotonic()
-            observation = self._observe_after(live, executed)
-            usable = observation is not None or _left_alone(executed)
+            observation = self._observe_after(live, execution)
+            usable = observation is not None or _left_alone(execution)
             left = Aftermath(unchanged=False)
             if usable:
-                left = self._aftermath(live, executed, observation, looked - executed.ended)
-            position, edge = self._recorder.record(executed, left, step)
-            changed = position.state != executed.at.state
+                left = self._aftermath(live, execution, observation, looked - execution.ended)
+            position, edge = self._recorder.record(execution, left, step)
+            changed = position.state != execution.at.state
             if changed:
-                live.state, live.since = position.state, executed.ended
+                live.state, live.since = position.state, execution.ended
             live.observation, live.disturbed = observation, False
             live.expendable = not changed and live.expendable
             shared = usable and not position.private
@@ -109,15 +109,16 @@ class Conclusions:
             outcome.set_result(position)
             if kept and edge is not None and edge.times:
                 self._agree_on_times(live, left, edge)
-            if kept or (shared and executed.result.duration >= LONG):
-                usable = self._snapshot(live, position, exposed, 0.0 if changed else executed.result.duration)
-            self._release(executed)  # those who wait for the call are answered only if the state that it led to is kept
-            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting.
-            note = live.disturbed or load.is_idle() or self._context.snapshotter.pause_s > THINKING
+            if kept or (shared and execution.result.duration >= LONG):
+                usable = self._snapshot(live, position, exposed, 0.0 if changed else execution.result.duration)
+            self._release(execution)  # who waits for the call is answered only if the state that it led to is kept
+            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or
+            # if somebody else may change something.
+            note = exposed or live.disturbed or load.is_idle() or self._context.snapshotter.pause_s > THINKING
             usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False
-            self._release(executed)
+            self._release(execution)
             if not outcome.done():
                 outcome.set_exception(error)
         finally:
@@ -141,9 +142,9 @@ class Conclusions:
         if changed:
             live.observation = self._recipe.environment.observe(live.sandbox)
 
-    def _observe_after(self, live: LiveSandbox, executed: Executed) -> Observation | None:
+    def _observe_after(self, live: LiveSandbox, execution: Execution) -> Observation | None:
         """Observes the sandbox after a call; returns None if it has ended."""
-        if _left_alone(executed):
+        if _left_alone(execution):
             return live.observation
         try:
             with self._context.home.in_place():
@@ -151,20 +152,22 @@ class Conclusions:
         except InfrastructureError:
             return None
 
-    def _aftermath(self, live: LiveSandbox, executed: Executed, after: Observation | None, seconds: float) -> Aftermath:
+    def _aftermath(
+        self, live: LiveSandbox, execution: Execution, after: Observation | None, seconds: float
+    ) -> Aftermath:
         """Returns what a call left behind, as observed `seconds` after its end.
 
         Raises:
             InfrastructureError: the sandbox ended.
         """
-        if _left_alone(executed):
+        if _left_alone(execution):
             return Aftermath(unchanged=True)
-        if executed.before is None or after is None:
+        if execution.before is None or after is None:
             return Aftermath(unchanged=False)
         # What will happen by itself after a call, such as the end of a port's TIME_WAIT, is a change, even if all else
         # is equal.
-        stirred = bool(after.active) and executed.at.quiet_s == math.inf
-        unchanged = not stirred and self._recipe.environment.unchanged(executed.call, executed.before, after)
+        stirred = bool(after.active) and execution.at.quiet_s == math.inf
+        unchanged = not stirred and self._recipe.environment.unchanged(execution.call, execution.before, after)
         if unchanged and live.sandbox.go_back():
             return Aftermath(unchanged=True, chance=after.chance)
         live.sandbox.settle(changed=True)
@@ -172,16 +175,16 @@ class Conclusions:
         digest = times = None
         with contextlib.suppress(InfrastructureError):  # the next call raises it
             found = live.sandbox.digest()
-            if found and executed.before.files != after.files and not self._recipe.environment.serves:
-                times = live.sandbox.file_times(executed.began)
+            if found and execution.before.files != after.files and not self._recipe.environment.serves:
+                times = live.sandbox.file_times(execution.began)
             digest = found
         reproducible = after.reproducible and not after.chance
         return Aftermath(False, digest, times, quiet_s, after.active, after.chance, reproducible)
 
-    def _release(self, executed: Executed) -> None:
+    def _release(self, execution: Execution) -> None:
         """Wakes those who wait for a call. If they do not find it in the graph now, they should execute it at once."""
-        if executed.claim is not None:
-            self._context.claims.release(executed.claim, unshareable=True)
+        if execution.claim is not None:
+            self._context.claims.release(execution.claim, unshareable=True)
 
     def _snapshot(self, live: LiveSandbox, at: Position, exposed: bool, answered_s: float) -> bool:
         """Takes a snapshot of the state of a sandbox if the policy wants one; see `Snapshotter.consider`.
@@ -198,10 +201,10 @@ class Conclusions:
         return True
 
 
-def _left_alone(executed: Executed) -> bool:
+def _left_alone(execution: Execution) -> bool:
     """Returns whether a call surely changed nothing: its tool is read-only, and no other process was there.
 
     Processes that wait for a file to be opened (a FIFO, a watch, a lease) wake up when it is read.
     """
-    alone = executed.before is None or executed.before.alone
-    return executed.tool.read_only and alone and executed.at.quiet_s == math.inf
+    alone = execution.before is None or execution.before.alone
+    return execution.tool.read_only and alone and execution.at.quiet_s == math.inf

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tvsnap.engine.execution.executed import Executed
+from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.position import Position
 from tvsnap.graph import Edge, Graph, NewEdge, StepRow
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
@@ -55,7 +55,9 @@ class Recorder:
         self.task = task
         self._timeouts = timeouts
 
-    def record(self, executed: Executed, left: Aftermath, step: StepRow | None = None) -> tuple[Position, Edge | None]:
+    def record(
+        self, execution: Execution, left: Aftermath, step: StepRow | None = None
+    ) -> tuple[Position, Edge | None]:
         """Records a call that was executed, a step of a rollout.
 
         If the graph cannot record it (its state was forgotten, the disk is full), it leads into a private branch.
@@ -63,37 +65,37 @@ class Recorder:
         Returns:
             Where it led, and the record that answers others, which may be an earlier one; None if none does.
         """
-        tool, result, at = executed.tool, executed.result, executed.at
+        tool, result, at = execution.tool, execution.result, execution.at
         if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
             left = replace(left, unchanged=False)
         try:
-            reason = at.private or _unshareable(executed, left, timeouts=self._timeouts)
-            reason = reason or self._ungraded(executed)
+            reason = at.private or _unshareable(execution, left, timeouts=self._timeouts)
+            reason = reason or self._ungraded(execution)
             if not reason:
-                position, reason, edge = self._share(executed, left, step)
+                position, reason, edge = self._share(execution, left, step)
                 if position is not None:
                     return position, edge
-            timeout = executed.timeout if result.timed_out else None
+            timeout = execution.timeout if result.timed_out else None
             position = self._keep(
                 at,
-                executed.call,
+                execution.call,
                 result,
                 reason,
                 timeout,
                 left,
-                executed.ended,
+                execution.ended,
                 on_host=tool.on_host,
-                asked=executed.asked,
-                grade=executed.grade,
+                asked=execution.asked,
+                grade=execution.grade,
                 step=step,
             )
         except TvsnapError as error:
-            position = self._unrecorded(at, executed.call, str(error), left, executed.ended, step)
+            position = self._unrecorded(at, execution.call, str(error), left, execution.ended, step)
         return position, None
 
-    def answers_nobody(self, executed: Executed) -> bool:
+    def answers_nobody(self, execution: Execution) -> bool:
         """Returns whether a call's result is sure not to be shared, whatever the call left behind."""
-        return _unshareable(executed, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
+        return _unshareable(execution, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
 
     def branch_off(
         self,
@@ -114,32 +116,32 @@ class Recorder:
         except TvsnapError as error:
             return self._unrecorded(at, call, str(error), left, now, step)
 
-    def _ungraded(self, executed: Executed) -> str | None:
+    def _ungraded(self, execution: Execution) -> str | None:
         """Returns why the grade that a call gave cannot be shared; None if it can, or if the call does not grade."""
-        grading, grade, state, call = executed.grading, executed.grade, executed.at.state, executed.call
-        if grading is None or grade is None or (grading.executions <= 1 and executed.held_up is None):
+        grading, grade, state, call = execution.grading, execution.grade, execution.at.state, execution.call
+        if grading is None or grade is None or (grading.executions <= 1 and execution.held_up is None):
             return None
-        reason = grading.not_yet(self._graph.grades(state, call.key), grade, executed.held_up)
+        reason = grading.not_yet(self._graph.grades(state, call.key), grade, execution.held_up)
         if reason is None and grading.executions > 1 and self._graph.recorded(state, call) is not None:
             return "another execution has given this grade, and answers others"
         return reason
 
     def _share(
-        self, executed: Executed, left: Aftermath, step: StepRow | None
+        self, execution: Execution, left: Aftermath, step: StepRow | None
     ) -> tuple[Position | None, str | None, Edge]:
         """Records a call for all.
 
         Returns:
             Where it led, or None and the reason why it cannot be shared after all; and the record that counts.
         """
-        at, call, result = executed.at, executed.call, executed.result
-        timeout = executed.timeout if result.timed_out else None
-        by_nature = executed.tool.reproducible or left.reproducible
+        at, call, result = execution.at, execution.call, execution.result
+        timeout = execution.timeout if result.timed_out else None
+        by_nature = execution.tool.reproducible or left.reproducible
         identity = left.digest or ("" if by_nature else secrets.token_hex(16))
         if left.times is not None:  # the result may tell them
             identity = f"{identity} {result.fingerprint}"
-        if executed.waited:
-            identity = f"{identity} after {executed.waited!r} s"
+        if execution.waited:
+            identity = f"{identity} after {execution.waited!r} s"
         after = at.state if left.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
         edge = self._graph.record(
             NewEdge(
@@ -152,15 +154,15 @@ class Recorder:
                 digest=None if left.unchanged else left.digest,
                 times=left.times,
                 active=None if left.unchanged else left.active,
-                proven=by_nature and not executed.asked,
-                comparable=bool(left.digest) and not executed.asked,
-                asked=executed.asked,
-                grade=executed.grade,
-                waited=executed.waited,
-                on_host=executed.tool.on_host,
+                proven=by_nature and not execution.asked,
+                comparable=bool(left.digest) and not execution.asked,
+                asked=execution.asked,
+                grade=execution.grade,
+                waited=execution.waited,
+                on_host=execution.tool.on_host,
                 quiet_s=math.inf if left.unchanged else left.quiet_s,
                 backend=self._backend,
-                ended=_wall_clock(executed.ended),
+                ended=_wall_clock(execution.ended),
                 step=step,
             )
         )
@@ -175,7 +177,7 @@ class Recorder:
                 edge,
             )
         course = at.course_after(call)
-        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=executed.ended, course=course), None, edge
+        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=execution.ended, course=course), None, edge
 
     def _keep(
         self,
@@ -238,21 +240,21 @@ def _wall_clock(moment: float) -> float:
     return time.time() - (time.monotonic() - moment)
 
 
-def _unshareable(executed: Executed, left: Aftermath, *, timeouts: bool) -> str | None:
+def _unshareable(execution: Execution, left: Aftermath, *, timeouts: bool) -> str | None:
     """Returns why a call's result cannot be shared; None if it can."""
-    tool, result = executed.tool, executed.result
+    tool, result = execution.tool, execution.result
     if not tool.cacheable:
         return f"the tool {tool.name} acts on what is not in the sandbox"
     if tool.stochastic or (left.chance and left.unchanged):
         return f"the value of the tool {tool.name} is left to chance"
-    if executed.asked and executed.lasts == 0:
-        return f"asked the network for {executed.asked[0]}"
-    if executed.trouble:
-        return f"may have failed by no fault of its own: {executed.trouble}"
-    if executed.cancelled and result.timed_out:
+    if execution.asked and execution.lasts == 0:
+        return f"asked the network for {execution.asked[0]}"
+    if execution.trouble:
+        return f"may have failed by no fault of its own: {execution.trouble}"
+    if execution.cancelled and result.timed_out:
         return f"was cancelled after {result.duration:.3g} s"
-    if result.timed_out and executed.held_up and not timeouts:
-        return f"timed out after {executed.timeout:g} s on a busy machine"
+    if result.timed_out and execution.held_up and not timeouts:
+        return f"timed out after {execution.timeout:g} s on a busy machine"
     return None
 
 

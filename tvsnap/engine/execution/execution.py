@@ -1,114 +1,63 @@
-"""Executes a rollout's calls in sandboxes."""
+"""What is known of a call after its execution."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import dataclass
 
-from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim
-from tvsnap.engine.execution.executed import Executed
-from tvsnap.engine.execution.own_sandbox import OwnSandbox
-from tvsnap.engine.execution.strain import held_up, near_limit
-from tvsnap.engine.live import LiveSandbox
-from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
-from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.engine.position import Position
 from tvsnap.environments.tools import Tool
-from tvsnap.model.calls import ToolCall
-from tvsnap.model.errors import InfrastructureError, SandboxDied
-from tvsnap.model.stats import Way
-from tvsnap.sandboxes.file_times import file_time
+from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.errors import DependencyFailed, UsageError
+from tvsnap.model.observations import Observation
+
+TOOL_ERRORS = (DependencyFailed, UsageError)
+"""What the code of a tool raises for reasons that do not lie in the sandbox."""
+SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
 
 
+@dataclass(frozen=True, slots=True)
 class Execution:
-    """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
+    """A call that has just been executed.
 
-    def __init__(self, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
-        self._recipe = recipe
-        self._own = own
-        self._cursor = cursor
+    Attributes:
+        timeout: seconds that it was given.
+        at: where it was called.
+        before: how the sandbox looked before; None if that was not needed.
+        claim: the right by which it was executed; None if nobody waits for the result.
+        trouble: why the result may be due to this machine and not to the call; None if it is not.
+        age: seconds for which nothing had been done in the sandbox when the call began.
+        began: the `file_time` of when the call began, nanoseconds since the epoch; 0 where no sandbox executed it.
+        ended: when the call ended, by time.monotonic().
+        cancelled: its caller ended it early.
+        asked: what it requested from the network.
+        lasts: seconds for which a result that depends on the network answers others; None for ever.
+        grading: how it grades; None if it does not.
+        grade: the grade that it gave.
+        held_up: how the load of the machine held it up; None if it did not.
+    """
 
-    def execute(
-        self,
-        tool: Tool,
-        call: ToolCall,
-        timeout: float,
-        claim: Claim | None,
-        cancellation: Cancellation,
-        grading: Grading | None = None,
-    ) -> tuple[LiveSandbox, Executed, Way | None]:
-        """Executes a call in a sandbox in the present state; if the sandbox dies, once more in another one.
+    tool: Tool
+    call: ToolCall
+    timeout: float
+    result: ToolResult
+    at: Position
+    before: Observation | None
+    claim: Claim | None
+    trouble: str | None = None
+    age: float = 0.0
+    began: int = 0
+    ended: float = 0.0
+    cancelled: bool = False
+    asked: tuple[str, ...] = ()
+    lasts: float | None = None
+    grading: Grading | None = None
+    grade: str | None = None
+    held_up: str | None = None
 
-        Returns:
-            The sandbox, the executed call, and how the sandbox was acquired (None: the rollout had it).
-
-        Raises:
-            StateLost: the state cannot be reached.
-            InfrastructureError: no sandbox could be made, or two sandboxes died during the call.
-            CallCancelled: the call was cancelled before it was executed.
-        """
-        try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading)
-        except SandboxDied:
-            self._own.drop()
-        cancellation.check()
-        try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading)
-        except SandboxDied as death:
-            self._own.drop()
-            raise InfrastructureError(f"the sandbox died twice over {call.brief}: {death}") from death
-
-    def _attempt(
-        self,
-        tool: Tool,
-        call: ToolCall,
-        timeout: float,
-        claim: Claim | None,
-        cancellation: Cancellation,
-        grading: Grading | None,
-    ) -> tuple[LiveSandbox, Executed, Way | None]:
-        live, way = self._own.acquire(self._cursor.at)
-        at, environment = self._cursor.at, self._recipe.environment
-        # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.
-        if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
-            live.observation = environment.observe(live.sandbox)
-        self._cursor.make_up_time(live, cancellation.pause)
-        if not tool.read_only and not environment.surely_changes(call, live.observation):
-            live.sandbox.note()
-        if claim is not None:
-            claim.begin()
-        # Checked before the call, too: a disk that was full may have room again when the call ends.
-        trouble = live.sandbox.machine_fault("")
-        load, age, wrote_since = live.sandbox.load(), live.age(), file_time()
-        with cancellation.executing(live.sandbox):
-            result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
-        ended = self._cursor.end_call()
-        load = live.sandbox.load() - load
-        delay = result.strain or held_up(result, load)
-        strain = delay or near_limit(call, result, timeout)
-        result = replace(result, strain=strain, processor_s=load.used or None)
-        trouble = live.sandbox.machine_fault(result.output) or trouble
-        grade = None if grading is None else grading.read(live.sandbox, result)
-        asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
-        before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)
-        executed = Executed(
-            tool,
-            call,
-            timeout,
-            result,
-            at,
-            before,
-            claim,
-            trouble,
-            age,
-            wrote_since,
-            ended,
-            cancelled,
-            asked,
-            lasts,
-            grading,
-            grade,
-            delay,
-        )
-        return live, executed, way
+    @property
+    def waited(self) -> float:
+        """The wait on which the result may depend; 0 if nothing changed by itself before the call ended."""
+        over = self.age + self.result.duration > self.at.quiet_s
+        return max(self.age, SHORTEST_WAIT) if over else 0.0

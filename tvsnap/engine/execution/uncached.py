@@ -9,25 +9,34 @@ process ids because the image has a seed, the sandbox is observed after each cal
 from __future__ import annotations
 
 import contextlib
+import secrets
+import time
 from concurrent.futures import Future
 
+from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.context import Context
-from tvsnap.engine.execution.executed import TOOL_ERRORS
+from tvsnap.engine.events import CallEvents
+from tvsnap.engine.execution.execution import TOOL_ERRORS
 from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.lookup.cursor import Cursor
+from tvsnap.engine.position import Position
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
-from tvsnap.model.calls import ToolCall, ToolResult
+from tvsnap.model.calls import ToolCall, ToolResult, next_state
 from tvsnap.model.errors import InfrastructureError
 
 
-class UncachedSandbox:
-    """The sandbox, which is started at the first call that needs it. Used by one thread at a time."""
+class UncachedCalls:
+    """Executes calls in the sandbox, which is started at the first one that needs it. Used by one thread at a time."""
 
-    def __init__(self, context: Context, recipe: Recipe, root: str) -> None:
+    def __init__(self, context: Context, recipe: Recipe, root: str, cursor: Cursor, events: CallEvents) -> None:
         """`root` is the state that the sandbox starts at."""
         self._context = context
         self._recipe = recipe
         self._root = root
+        self._cursor = cursor
+        self._events = events
+        self._apart = secrets.token_hex(16)
         self._looks = context.counts_changes(recipe.image)
         self._started = False
         self._live: LiveSandbox | None = None
@@ -51,13 +60,51 @@ class UncachedSandbox:
             self._noted = None
         return self._live
 
-    def execute(self, live: LiveSandbox, tool: Tool, call: ToolCall, timeout: float) -> ToolResult:
-        """Executes a call in the sandbox that `live` returned.
+    def call(self, tool: Tool, call: ToolCall, timeout: float, after: float, cancellation: Cancellation) -> ToolResult:
+        """Executes a call, once `after` seconds have passed since the last one; nothing is looked up or recorded.
 
         Raises:
             DependencyFailed, UsageError: what the tool asks failed; the sandbox lives on if the tool is read-only.
             InfrastructureError: the sandbox failed, and has been ended.
+            CallCancelled: the call was cancelled before it was executed.
         """
+        began, cursor = time.perf_counter(), self._cursor
+        live = self.live()
+        cancellation.pause(cursor.missing(after))
+        try:
+            with cancellation.executing(live.sandbox):
+                result = self._execute(live, tool, call, timeout)
+        finally:
+            cursor.end_call()
+        # It is not known what the call left behind: no other rollout has a state of that name.
+        reached = next_state(cursor.at.state, call, identity=self._apart)
+        cursor.at = Position(reached, cursor.at.depth + 1, recorded=False)
+        self._events.executed(call, result, time.perf_counter() - began)
+        return result
+
+    def fork(self) -> LiveSandbox:
+        """Returns a fork of the sandbox as it is between two calls.
+
+        Raises:
+            StateLost: no snapshot can be taken of it, with the reason in words.
+            InfrastructureError: the snapshot, or the fork of it, failed.
+        """
+        live, waited = self.live(), self._cursor.idle
+        try:
+            fork = self._context.acquirer.fork_beside(live, self._recipe)
+        finally:
+            live.look_again(self._recipe.environment.observe)
+        fork.since = time.monotonic() - waited
+        return fork
+
+    def close(self) -> None:
+        """Ends it; safe to repeat."""
+        live, self._live = self._live, None
+        if live is not None:
+            self._context.pool.discard(live)
+
+    def _execute(self, live: LiveSandbox, tool: Tool, call: ToolCall, timeout: float) -> ToolResult:
+        """Executes a call; ends the sandbox where that fails, unless the call surely changed nothing."""
         try:
             if self._looks and not self._recipe.environment.surely_changes(call, live.observation):
                 live.sandbox.note()
@@ -77,12 +124,6 @@ class UncachedSandbox:
         with contextlib.suppress(RuntimeError):  # the cache is being closed
             self._noted = self._context.workers.submit(self._note, live, tool, call)
         return result
-
-    def close(self) -> None:
-        """Ends it; safe to repeat."""
-        live, self._live = self._live, None
-        if live is not None:
-            self._context.pool.discard(live)
 
     def _note(self, live: LiveSandbox, tool: Tool, call: ToolCall) -> None:
         """Tells the sandbox whether a call changed anything, so that process ids are those of a run with the cache."""

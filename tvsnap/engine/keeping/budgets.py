@@ -19,12 +19,12 @@ from pathlib import Path
 from tvsnap.engine.keeping.holds import Holds
 from tvsnap.engine.keeping.policy.eviction import Kept, SnapshotLimits, choose_evicted, parts_of
 from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
+from tvsnap.engine.meter import Meter
 from tvsnap.graph import Graph, Snapshot, SnapshotWay
 from tvsnap.host.disk import DiskSpace
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.limits import MIB, Budget
 from tvsnap.model.shares import OTHERS, Shares
-from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend, Occupying
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others

@@ -16,6 +16,7 @@ from tvsnap.engine.keeping.policy import Costs, Policy, Rebuild
 from tvsnap.engine.keeping.policy.eviction import Kept
 from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
 from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.meter import Meter
 from tvsnap.graph import Distance, Graph, Snapshot
 from tvsnap.model.errors import (
     CheckpointFailed,
@@ -27,7 +28,6 @@ from tvsnap.model.errors import (
     TvsnapError,
 )
 from tvsnap.model.limits import MIB
-from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
 
 LONGEST_CHECKPOINT = 60.0  # seconds to wait for a checkpoint that another thread takes

@@ -22,6 +22,7 @@ from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
+from tvsnap.model.reasons import Why
 
 
 class Cursor:
@@ -155,6 +156,21 @@ class Cursor:
                 return again
         self.hold.stand(at.state)
         return None
+
+    def why_executed(
+        self, tool: Tool, call: ToolCall, timeout: float, edge: Edge | None, grading: Grading | None
+    ) -> Why:
+        """Returns why a call is not answered, not even by its record `edge` where there is one."""
+        if edge is not None:
+            return Why("cheap", "answering it would have taken longer than executing it")
+        at, context = self.at, self._context
+        if at.private:
+            return Why("private", f"the rollout is private: {at.private}")
+        if tool.stochastic or not tool.cacheable:
+            return Why("unshared", f"calls of {call.name} are never answered")
+        if grading is not None and grading.executions > 1:
+            return Why("unshared", "its grade is not settled yet")
+        return context.graph.why_unanswered(at.state, call.key, timeout, context.backend.name)
 
     def await_answer(self, call: ToolCall, timeout: float, pause: Callable[[float], None]) -> Edge | None:
         """Waits for as long as an answer that was recorded after a longer wait wants, and returns it.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvsnap.model.calls import ToolResult, canonical_json
+from tvsnap.model.errors import UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
 _SHOWN = 200  # bytes of a file up to which a grade contains its text, and not its digest
@@ -29,6 +30,13 @@ class Grading:
 
     paths: tuple[str, ...]
     executions: int = 1
+
+    @classmethod
+    def of(cls, paths: Sequence[str], executions: int) -> Grading:
+        """Returns how a call grades, given its argument `grade`; raises UsageError if that makes no sense."""
+        if isinstance(paths, str) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
+            raise UsageError(f"grade must be a list of absolute paths of files inside, not {paths!r}")
+        return cls(tuple(paths), executions)
 
     def read(self, sandbox: Sandbox, result: ToolResult) -> str:
         """Returns, as text, the grade that a call has just given in a sandbox."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.keeping.snapshotter import Snapshotter
 from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.meter import Meter
 from tvsnap.engine.supply.dating import agree_on_times
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
@@ -31,7 +32,7 @@ from tvsnap.model.errors import (
     StateLost,
     TvsnapError,
 )
-from tvsnap.model.stats import Meter, Way
+from tvsnap.model.stats import Way
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 LONG_REBUILD = 1.0  # seconds

@@ -11,13 +11,14 @@ and no processor is taken from calls that run now.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Protocol
 
+from tvsnap.engine.events import Accompanied, Answered
 from tvsnap.graph import Graph
 from tvsnap.host.load import running
 from tvsnap.model.errors import TvsnapError
@@ -28,16 +29,6 @@ LAST_FORK = 5.0  # seconds that closing waits for the sandboxes that are being m
 NO_ROOM = 0.1  # seconds after which it is tried again to make one for which there was no room
 NEW_CALL_CHANCE = 0.25  # of a new call, from which on a sandbox is forked while a model thinks
 LOOK_AGAIN = 0.01  # seconds between two checks which rollouts are due
-
-
-class Accompanied(Protocol):
-    """The part of a rollout that is used here."""
-
-    def lacks_sandbox(self, state: str) -> bool:
-        """Returns whether it stands at a state and has no sandbox. Any thread may call it; the answer may change."""
-
-    def make_companion(self, state: str) -> bool:
-        """Makes a sandbox that runs beside it in a state, unless it has gone on; returns False if there is no room."""
 
 
 class Companions:
@@ -56,21 +47,21 @@ class Companions:
         self._makers = ThreadPoolExecutor(max(2, self._processors), thread_name_prefix="tvsnap-companion")
         self._making: set[Future[None]] = set()
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[float, weakref.ref[Accompanied], str, bool]] = {}  # the latest of each
+        self._waiting: dict[weakref.ref[Accompanied], tuple[float, str, bool]] = {}  # the latest of each
         self._wanted = threading.Event()  # somebody waits, or it is closed
         self._worker: threading.Thread | None = None
         self._closed = threading.Event()
 
-    def expect(self, rollout: Accompanied, state: str, *, stirs: bool) -> None:
-        """Announces that a rollout was answered, and stands without a sandbox.
-
-        `stirs` is True where something runs by itself.
-        """
+    def answered(self, event: Answered) -> None:
+        """Has a sandbox made for a rollout that was answered and has none, unless it is answered again soon."""
+        if not event.without_sandbox:
+            return
+        stirs = event.at.quiet_s < math.inf  # something runs by itself
         if not (stirs or self._ahead):
             return
         when = time.monotonic() + (PATIENCE if stirs else THINKING)
         with self._lock:
-            self._waiting[id(rollout)] = (when, weakref.ref(rollout), state, stirs)
+            self._waiting[event.rollout] = (when, event.at.state, stirs)
         if not self._wanted.is_set():
             self._wake()
 
@@ -119,7 +110,7 @@ class Companions:
         with contextlib.suppress(Exception):  # the call will then make a sandbox, or raise
             if rollout is not None and rollout.lacks_sandbox(state) and not rollout.make_companion(state) and stirs:
                 with self._lock:  # not in place of a later state
-                    self._waiting.setdefault(id(rollout), (time.monotonic() + NO_ROOM, reference, state, stirs))
+                    self._waiting.setdefault(reference, (time.monotonic() + NO_ROOM, state, stirs))
                 self._wake()
 
     def _made(self, making: Future[None]) -> None:
@@ -135,7 +126,7 @@ class Companions:
                 self._wanted.clear()
         idle = any(when <= now for when, *_ in waiting.values()) and running() <= self._processors
         spare = self._processors - len(self._making)  # one takes a processor
-        for key, (when, reference, state, stirs) in waiting.items():
+        for reference, (when, state, stirs) in waiting.items():
             rollout = reference()
             if rollout is None or not rollout.lacks_sandbox(state):
                 continue
@@ -144,7 +135,7 @@ class Companions:
                 spare -= 1
             else:
                 with self._lock:
-                    self._waiting.setdefault(key, (when, reference, state, stirs))
+                    self._waiting.setdefault(reference, (when, state, stirs))
                     self._wanted.set()
         return due
 

@@ -17,13 +17,13 @@ from collections import Counter
 
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.meter import Meter
 from tvsnap.engine.supply.pool import QUIET, Check, SandboxPool
 from tvsnap.engine.supply.prefork_policy import Demand, Needs, plan
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Graph
 from tvsnap.host.load import running
 from tvsnap.model.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError
-from tvsnap.model.stats import Meter
 from tvsnap.sandboxes.protocol import Backend
 
 USUAL = 4  # sandboxes that are kept ready if no number was given, and only those that take ...

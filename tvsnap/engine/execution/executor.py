@@ -1,0 +1,160 @@
+"""Executes a rollout's calls in sandboxes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tvsnap.engine.claiming.cancellation import Cancellation
+from tvsnap.engine.claiming.claims import Claim
+from tvsnap.engine.claiming.hedge import Hedge
+from tvsnap.engine.context import Context
+from tvsnap.engine.execution.execution import Execution
+from tvsnap.engine.execution.own_sandbox import OwnSandbox
+from tvsnap.engine.execution.strain import held_up, near_limit
+from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.lookup.cursor import Cursor
+from tvsnap.engine.lookup.grades import Grading
+from tvsnap.engine.supply.recipe import Recipe
+from tvsnap.environments.tools import Tool
+from tvsnap.graph import Edge
+from tvsnap.model.calls import ToolCall
+from tvsnap.model.errors import InfrastructureError, SandboxDied, TvsnapError
+from tvsnap.model.stats import Way
+from tvsnap.sandboxes.file_times import file_time
+
+
+class Executor:
+    """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
+
+    def __init__(self, context: Context, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
+        self._context = context
+        self._recipe = recipe
+        self._own = own
+        self._cursor = cursor
+
+    def execute(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
+    ) -> Edge | tuple[LiveSandbox, Execution, Way | None]:
+        """Executes a call in a sandbox in the present state, unless another rollout's execution of it ends first.
+
+        Args:
+            tool, call, timeout, cancellation: the call.
+            claim: the right to execute it; None if nobody waits for the result.
+            grading: how it grades; None if it does not.
+
+        Returns:
+            The sandbox, the executed call, and how the sandbox was acquired (None: the rollout had it); or the record
+            of the other execution. The rollout has no sandbox then.
+
+        Raises:
+            StateLost: the state cannot be reached.
+            InfrastructureError: no sandbox could be made, or two sandboxes died during the call.
+            CallCancelled: the call was cancelled before it was executed.
+        """
+        if claim is None:
+            return self._persist(tool, call, timeout, claim, cancellation, grading)
+        claims, edge = self._context.claims, None
+        claim.wanted.patience.execute()
+        hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
+        try:
+            made = self._persist(tool, call, timeout, claim, cancellation, grading)
+        except TvsnapError:
+            edge = None if hedge is None else hedge.outlast()
+            if edge is None:
+                raise
+        except BaseException:
+            if hedge is not None:
+                hedge.end()
+            raise
+        else:
+            edge = None if hedge is None else hedge.end()
+            if edge is None and not cancellation.wanted:
+                edge = claims.end(claim, made[1].result.duration)
+                edge = edge if edge is not None and self._cursor.keeps(edge) else None
+            if edge is None:
+                return made
+        self._own.drop()
+        claims.release(claim)
+        return edge
+
+    def _persist(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
+    ) -> tuple[LiveSandbox, Execution, Way | None]:
+        """Executes a call in a sandbox; if the sandbox dies, once more in another one."""
+        try:
+            return self._attempt(tool, call, timeout, claim, cancellation, grading)
+        except SandboxDied:
+            self._own.drop()
+        cancellation.check()
+        try:
+            return self._attempt(tool, call, timeout, claim, cancellation, grading)
+        except SandboxDied as death:
+            self._own.drop()
+            raise InfrastructureError(f"the sandbox died twice over {call.brief}: {death}") from death
+
+    def _attempt(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        timeout: float,
+        claim: Claim | None,
+        cancellation: Cancellation,
+        grading: Grading | None,
+    ) -> tuple[LiveSandbox, Execution, Way | None]:
+        live, way = self._own.acquire(self._cursor.at)
+        at, environment = self._cursor.at, self._recipe.environment
+        # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.
+        if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
+            live.observation = environment.observe(live.sandbox)
+        self._cursor.make_up_time(live, cancellation.pause)
+        if not tool.read_only and not environment.surely_changes(call, live.observation):
+            live.sandbox.note()
+        if claim is not None:
+            claim.begin()
+        # Checked before the call, too: a disk that was full may have room again when the call ends.
+        trouble = live.sandbox.machine_fault("")
+        load, age, wrote_since = live.sandbox.load(), live.age(), file_time()
+        with cancellation.executing(live.sandbox):
+            result = environment.execute(live.sandbox, call, timeout, self._recipe.limits)
+        ended = self._cursor.end_call()
+        load = live.sandbox.load() - load
+        delay = result.strain or held_up(result, load)
+        strain = delay or near_limit(call, result, timeout)
+        result = replace(result, strain=strain, processor_s=load.used or None)
+        trouble = live.sandbox.machine_fault(result.output) or trouble
+        grade = None if grading is None else grading.read(live.sandbox, result)
+        asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
+        before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)
+        execution = Execution(
+            tool,
+            call,
+            timeout,
+            result,
+            at,
+            before,
+            claim,
+            trouble,
+            age,
+            wrote_since,
+            ended,
+            cancelled,
+            asked,
+            lasts,
+            grading,
+            grade,
+            delay,
+        )
+        return live, execution, way

@@ -1,0 +1,406 @@
+"""What is asked of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar, overload
+
+from tvsnap.model.arguments import check_whole
+from tvsnap.model.credit import TaskValues
+from tvsnap.model.images import Image
+from tvsnap.model.limits import Limits
+from tvsnap.model.network import NetworkLike
+from tvsnap.model.operations.operation import (
+    HERE,
+    Count,
+    Epoch,
+    ImageName,
+    Operation,
+    Performs,
+    PerformsAwaited,
+    Reach,
+    Seconds,
+    Use,
+    awaited,
+)
+from tvsnap.model.several import AsyncForks, Forks, awaited_or_entered
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+# The docstrings of `CacheMethods` describe the fields.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRollout:
+    """Begins a rollout; see `Cache.rollout`."""
+
+    image: ImageName
+    task: str = ""
+    salt: str | None = None
+    label: str | None = None
+    limits: Use = None
+    network: Reach = None
+    deadline: Seconds | None = None
+    epoch: Epoch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Begins a rollout at a state; see `Cache.resume`."""
+
+    state: Annotated[str, HERE]
+    task: str = ""
+    label: str | None = None
+    after: Seconds = 0.0
+    epoch: Epoch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expect(Operation[None]):
+    """Announces rollouts of an image; see `Cache.expect`."""
+
+    image: Annotated[str | Image, HERE]
+    n: Count = 1
+    salt: str | None = None
+    limits: Use = None
+    network: Reach = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warm(Operation[str]):
+    """Takes a snapshot of an image's root; see `Cache.warm`."""
+
+    image: Annotated[str | Image, HERE]
+
+
+@dataclass(frozen=True, slots=True)
+class Values(Operation[TaskValues]):
+    """Asks what the states and calls of a task were worth; see `Cache.values`."""
+
+    task: str
+    epoch: int | None = None
+    rollouts: Sequence[str] | None = None
+
+
+class BeginsRollouts(Generic[R]):
+    """What begins rollouts, wherever they are; one whose methods are awaited begins with its first use."""
+
+    def begin(self, opening: OpenRollout | Resume) -> R:
+        """Begins a rollout.
+
+        Args:
+            opening: how, as the other methods make it.
+
+        Returns:
+            The rollout; see the method that makes `opening`, also for what it raises.
+        """
+        raise NotImplementedError
+
+    def rollout(
+        self,
+        image: str | Image,
+        task: str = "",
+        salt: str | None = None,
+        label: str | None = None,
+        *,
+        limits: Limits | None = None,
+        network: NetworkLike = None,
+        deadline: float | None = None,
+        epoch: int | None = None,
+    ) -> R:
+        """Begins a rollout at the root of an image, which is the state of a freshly started sandbox.
+
+        No sandbox is started yet. A rollout whose methods are awaited begins with its first use; errors are raised
+        then.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollout is of. It groups rollouts for people; states are shared across tasks.
+            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
+            label: what people call this rollout.
+            limits: what its sandboxes may use; None for what all sandboxes of the image may. Rollouts share states
+                where the limits that change behaviour are the same.
+            network: what its sandboxes may reach outside: "none", "public", or a list of hosts ("example.org") and
+                suffixes (".example.org"); None for what the image says. Rollouts share states where it is the same.
+            deadline: seconds from now on by which the rollout is to be through; None for none. Its calls then wait for
+                other rollouts only as long as they would be done before the deadline if they took their whole timeout,
+                or for a hundredth of what is left.
+            epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
+
+        Returns:
+            The rollout, which is to be closed after its last call.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: the image's environment is unknown, an argument makes no sense, or the cache is closed.
+        """
+        return self.begin(OpenRollout(image, task, salt, label, limits, network, deadline, epoch))
+
+    def group(self, image: str | Image, task: str = "", n: int = 8, **options: Any) -> list[R]:
+        """Begins several rollouts at one root, as trainers do that compare attempts at the same task.
+
+        Args:
+            image: the image, or its name or digest.
+            task: the task that the rollouts are of.
+            n: how many.
+            options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
+
+        Returns:
+            The rollouts, each to be closed after its last call.
+
+        Raises:
+            NotFound, UsageError: as `rollout`. None is open then.
+            Busy: a server has no room for all of them. None is open then.
+        """
+        check_whole(n, "n", 1)
+        return self._all_or_none(self.rollout(image, task, **options) for _ in range(n))
+
+    def resume(
+        self, state: str, task: str = "", label: str | None = None, *, after: float = 0.0, epoch: int | None = None
+    ) -> R:
+        """Begins a rollout at any state of the graph.
+
+        Not all states are kept. `Rollout.snapshot_if_idle` keeps the one at which a rollout stands; others are made
+        again by their calls, if these lead to the same state each time.
+
+        Args:
+            state: the state's full hash, as `Rollout.state` returns it.
+            task: groups rollouts for people, as in `rollout`.
+            label: what people call this rollout.
+            after: seconds that are to have passed there since the state was reached, where something runs by itself.
+            epoch: as in `rollout`.
+
+        Returns:
+            The rollout, which stands at `state`.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+        """
+        return self.begin(Resume(state, task, label, after, epoch))
+
+    def _all_or_none(self, rollouts: Iterable[R]) -> list[R]:
+        """Returns all of some rollouts; where one cannot be begun, none is open afterwards."""
+        return list(rollouts)
+
+
+class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
+    """What may be asked of a cache, wherever it is."""
+
+    def expect(
+        self,
+        image: str | Image,
+        n: int = 1,
+        *,
+        salt: str | None = None,
+        limits: Limits | None = None,
+        network: NetworkLike = None,
+    ) -> None:
+        """Announces that rollouts of an image will soon need a sandbox at its root: these are made ahead of time.
+
+        A trainer that knows which tasks come next saves their first calls the start of a sandbox. Sandboxes are made in
+        the background while processors are idle, as far as `Budget` has room for them, and closed where they are not
+        used for some minutes or others need the room. Nothing is done where `prefork` is 0 or `use_cache` is False.
+
+        Args:
+            image: the image, or its name or digest.
+            n: how many more rollouts than those announced before.
+            salt: as in `rollout`, like `limits` and `network`.
+            limits: what the sandboxes may use.
+            network: what they may reach outside.
+
+        Raises:
+            NotFound: there is no such image.
+            UsageError: an argument makes no sense, or the cache is closed.
+        """
+        return self.perform(Expect(image, n, salt, limits, network))
+
+    def warm(self, image: str | Image) -> str:
+        """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
+
+        Nothing is done where the root has a snapshot, or where sandboxes of the image run no service.
+
+        Args:
+            image: the image, or its name or digest.
+
+        Returns:
+            The hash of the root, the state at which rollouts without a salt begin.
+
+        Raises:
+            NotFound: there is no such image.
+            NotCheckpointable: the root cannot be kept; the message is the reason. Each rollout then starts the server.
+            InfrastructureError: the sandbox does not start.
+        """
+        return self.perform(Warm(image))
+
+    def values(self, task: str, *, epoch: int | None = None, rollouts: Sequence[str] | None = None) -> TaskValues:
+        """Returns what the states and calls of a task's rollouts were worth, for credit by step in training.
+
+        For each state and each call that was made in it: how many rollouts did so, and the mean and variance of their
+        rewards. For each call of each rollout: its advantage, which is the rollout's reward minus the mean of the
+        others that stood in the same state, averaged over the rollouts that made the same call there; where no other
+        stood, it is compared with the others that stood where it began, as in LOOP (arXiv 2502.01600). Credit by state
+        is that of RTMC (arXiv 2604.11037); `tvsnap.model.credit` says what differs.
+
+        It is computed from what the data directory has, so any process may ask. The rollouts of other caches may have
+        made calls within the last second that are not there yet, and so may those that are not closed. Rollouts without
+        a reward (`Rollout.grade`, `Rollout.record`) are left out, and so are all that were made without the cache.
+        Where something runs by itself, a state is one state, however long rollouts waited in it.
+
+        Args:
+            task: the task.
+            epoch: only rollouts of this epoch, so that the values are those of the present policy; None for all.
+            rollouts: only these, by their ids, such as the present group; None for all.
+
+        Returns:
+            The values, without any state where no rollout of the task has a reward.
+
+        Raises:
+            UsageError: an argument makes no sense, or the cache is closed.
+        """
+        return self.perform(Values(task, epoch, rollouts))
+
+    def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> AbstractContextManager[S]:
+        """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
+
+        It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
+
+        Args:
+            state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
+                open rollout of this cache stands, or its root.
+            after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
+                something in the state runs by itself.
+            network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: the sandbox could not be made.
+        """
+        return self._materialised(state, after, network)
+
+    @overload
+    def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> Forks[S]: ...
+
+    @overload
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> Forks[R]: ...
+
+    def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> Forks[S] | Forks[R]:
+        """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
+
+        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
+        they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
+
+        Args:
+            state: the state's full hash, as `Rollout.state` returns it; with `use_cache=False` as in `materialise`.
+            n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
+            as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
+
+        Raises:
+            UsageError: `state` is not the hash of a state, or another argument makes no sense.
+            NotFound: there is no such state, or its image was removed.
+            StateLost: what kept the state is gone, and nothing else leads to it.
+            InfrastructureError: a sandbox could not be made. None is left then.
+        """
+        return self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n)
+
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractContextManager[S]:
+        raise NotImplementedError
+
+    def _forked(self, opening: Resume, n: int) -> Forks[R]:
+        """Returns several rollouts that begin in the same way."""
+        raise NotImplementedError
+
+    def _made(self, state: str, n: int) -> Forks[S]:
+        """Returns several sandboxes in a state."""
+        raise NotImplementedError
+
+
+class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
+    """What may be asked of a cache, wherever it is, to be awaited."""
+
+    expect = awaited(CacheMethods.expect)
+    """`Cache.expect`, to be awaited."""
+    values = awaited(CacheMethods.values)
+    """`Cache.values`, to be awaited."""
+    warm = awaited(CacheMethods.warm)
+    """`Cache.warm`, to be awaited."""
+
+    def materialise(
+        self, state: str, *, after: float = 0.0, network: NetworkLike = None
+    ) -> AbstractAsyncContextManager[S]:
+        """Returns an asynchronous context manager with a live sandbox in any state; see `Cache.materialise`.
+
+        Args:
+            state: the state's full hash, as `AsyncRollout.state` returns it.
+            after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
+            network: what the sandbox may reach outside; see `Cache.materialise`.
+
+        Yields:
+            The sandbox.
+
+        Raises:
+            UsageError, NotFound, StateLost, InfrastructureError: see `Cache.materialise`.
+        """
+        return self._materialised(state, after, network)
+
+    @overload
+    @awaited_or_entered
+    async def fork(self, state: str, n: int = 1, *, as_rollouts: Literal[False] = False) -> AsyncForks[S]: ...
+
+    @overload
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+    ) -> AsyncForks[R]: ...
+
+    @awaited_or_entered
+    async def fork(
+        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+    ) -> AsyncForks[S] | AsyncForks[R]:
+        """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
+
+        `async with cache.fork(...) as forks:` closes them after the block; `forks = await cache.fork(...)` does not.
+
+        Args:
+            state: the state's full hash.
+            n: how many.
+            as_rollouts: begin rollouts, which make sandboxes once they need them.
+            task: groups the rollouts for people.
+            label: what people call the rollouts.
+
+        Returns:
+            The sandboxes or rollouts, to be closed together.
+
+        Raises:
+            UsageError, NotFound, StateLost, InfrastructureError: see `Cache.fork`.
+        """
+        return await (self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n))
+
+    def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractAsyncContextManager[S]:
+        raise NotImplementedError
+
+    async def _forked(self, opening: Resume, n: int) -> AsyncForks[R]:
+        """Returns several rollouts that begin in the same way."""
+        raise NotImplementedError
+
+    async def _made(self, state: str, n: int) -> AsyncForks[S]:
+        """Returns several sandboxes in a state."""
+        raise NotImplementedError
