@@ -42,7 +42,7 @@ class Gauges:
         Raises:
             TimeoutError: something does not go.
         """
-        with self._cache._preforker._planning:  # so that it makes no more meanwhile
+        with self._cache._services.preforker._planning:  # so that it makes no more meanwhile
             as_found = self._memory()
             gc.collect()  # what is dropped in a circle is dropped now
             self._drain()
@@ -53,7 +53,7 @@ class Gauges:
                 **self._memory(),
                 **self._disk(),
                 "allocated": self._allocated() - _graph_memory(),
-                "blocks": sys.getallocatedblocks() - sum(map(len, self._cache._meter._latency.values())),
+                "blocks": sys.getallocatedblocks() - sum(map(len, self._cache._services.meter._latency.values())),
                 "descriptors": sum(count for name, count in descriptors.items() if not name.startswith("tvsnap.db")),
                 "connections": len(self._database.readers) + 1,
                 "threads": sum(not thread.name.startswith(POOLED) for thread in threading.enumerate()),
@@ -64,7 +64,7 @@ class Gauges:
                     len(names) for root in self._backend._cgroups.roots for _, names, _ in os.walk(root)
                 ),
                 "loop devices": len(self._loops()),
-                "rollouts": len(self._cache._rollouts),
+                "rollouts": len(self._cache._rollouts.all()),
                 "leases": self._ask("SELECT count(*) FROM leases"),
             }
 
@@ -72,15 +72,20 @@ class Gauges:
         """Closes all sandboxes that nobody uses, and waits until nothing is on its way out or to the graph."""
         pool = self._cache.pool
         deadline = time.monotonic() + PATIENCE
-        while self._cache._rollouts or pool.live or pool._opening or self._cache._workers._work_queue.qsize():
-            self._cache._end_dropped()
+        while (
+            self._cache._rollouts.all()
+            or pool.live
+            or pool._opening
+            or self._cache._services.workers._work_queue.qsize()
+        ):
+            self._cache._rollouts.end_dropped()
             pool.keep_ready_at_most({})
             with pool._changed:
                 parked = list(pool._parked)
             for live in parked:
                 pool.discard(live)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(self._cache._rollouts)} rollouts and {pool.live} sandboxes do not end")
+                raise TimeoutError(f"{len(self._cache._rollouts.all())} rollouts and {pool.live} sandboxes do not end")
             time.sleep(0.02)
         while self._strays() and time.monotonic() < deadline:  # files of what was evicted go in the background
             time.sleep(0.02)

@@ -4,79 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
+from concurrent.futures import wait
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar, cast
 
-from tvsnap.engine.auditing.audit import Auditor
-from tvsnap.engine.claiming.claims import Claims
-from tvsnap.engine.context import Context
+from tvsnap.engine.any_state import AnyState
 from tvsnap.engine.hint import Hint
-from tvsnap.engine.keeping.budgets import SnapshotBudget, fitted, taken
-from tvsnap.engine.keeping.holds import Holds
-from tvsnap.engine.keeping.housekeeping import tidy
-from tvsnap.engine.keeping.policy import Costs, Policy
-from tvsnap.engine.keeping.policy import policy as policy_named
-from tvsnap.engine.keeping.snapshotter import Snapshotter
+from tvsnap.engine.keeping.budgets import taken
+from tvsnap.engine.keeping.policy import Policy
 from tvsnap.engine.live import LiveSandbox
-from tvsnap.engine.meter import Meter
+from tvsnap.engine.open_rollouts import OpenRollouts
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
-from tvsnap.engine.supply.acquire import Acquirer
-from tvsnap.engine.supply.companions import Companions
-from tvsnap.engine.supply.pool import SandboxPool
-from tvsnap.engine.supply.preforking import Preforker
+from tvsnap.engine.services import Services
+from tvsnap.engine.settings import CacheSettings
 from tvsnap.engine.supply.rebuilding import make_again
-from tvsnap.engine.supply.recipe import Recipe
-from tvsnap.engine.supply.recipes import ImageSource, Recipes
+from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
-from tvsnap.graph import Edge, Graph
+from tvsnap.graph import Edge
 from tvsnap.graph.remade import Remade
-from tvsnap.graph.shared import SharedGraph
-from tvsnap.host import owners, spare
-from tvsnap.host.contents import Contents
-from tvsnap.host.home import GRAPH_FILE, HomeInUse, resolve_home
-from tvsnap.host.load import Processors
-from tvsnap.host.owners import Owner
+from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
     check_epoch,
-    check_number,
-    check_provides,
     check_seconds,
     check_text,
     check_type,
     check_whole,
 )
 from tvsnap.model.credit import TaskValues
-from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values, Warm
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import Forks
-from tvsnap.model.shares import Share, Shares
+from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.rollout import Rollout
-from tvsnap.sandboxes import open_backend
-from tvsnap.sandboxes.network import files as network_files
 from tvsnap.sandboxes.network.settings import NetworkSettings
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 T = TypeVar("T")
-_FORKS_AT_ONCE = 32
-"""How many of the forks of one request are made side by side: much of the time of each is waiting."""
-_NOTHING_THERE = (
-    "no open rollout stands at state {}, and without the cache (use_cache=False) nothing else leads there: ask before "
-    "the rollout's next call, and before it is closed"
-)
 
 
 class Cache(CacheMethods[Rollout, Sandbox]):
@@ -165,118 +137,39 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             MachineLacks: this machine lacks something that is needed; the message says what.
             TvsnapError: the graph cannot be opened.
         """
-        chosen = (
-            policy_named(policy)
-            if isinstance(policy, str)
-            else check_provides(policy, "should_checkpoint", "policy must be a policy's name, or a tvsnap.Policy")
-        )
-        if not isinstance(backend, str):
-            check_provides(backend, "fork", "backend must be a backend's name, or one that is open")
-        if images is not None:
-            check_provides(images, "get", "images must be a source of images")
-        if not isinstance(use_cache, bool):
-            raise UsageError(f"use_cache must be True or False, not {use_cache!r}")
-        if not isinstance(same_ids, bool):
-            raise UsageError(f"same_ids must be True or False, not {same_ids!r}")
-        if timeouts not in ("private", "shared"):
-            raise UsageError(f'timeouts must be "private" or "shared", not {timeouts!r}')
-        check_whole(grade_executions, "grade_executions", 1)
-        check_number(audit, "audit", 0, 1)
-        if network_answers is not None:
-            network_answers = check_seconds(network_answers, "network_answers", least=0.0)
-        if prefork is not None:
-            check_whole(prefork, "prefork", 0)
-        self.limits = None if limits is None else check_type(limits, Limits, "limits")
-        self.budget = Budget() if budget is None else check_type(budget, Budget, "budget")
-        shared = Shares(check_type(share, Share, "shares") for share in shares)
-        shared.check(self.budget.disk)
-        self.home = resolve_home(home)
-        self._in_use = HomeInUse(self.home)
-        self.use_cache = use_cache
-        self._lent = network_settings or NetworkSettings.of_environment()
-        self._image_source: ImageSource = images or ImageStore(self.home)
-        self._contents = Contents(self.home)
-        self.pool = SandboxPool(self.budget, self._end_dropped_soon)
-        spare.keep(self.home)
-        with contextlib.ExitStack() as undo:
-            self._owner = Owner(self.home)
-            undo.callback(self._owner.close)
-            self.owner = self._owner.id
-            gives_timeouts = timeouts == "shared"
-            self.graph = (
-                Graph(self.home / GRAPH_FILE, self.owner, gives_timeouts=gives_timeouts)
-                if graph is None
-                else SharedGraph(self.home / GRAPH_FILE, self.owner, graph, gives_timeouts=gives_timeouts)
-            )
-            undo.callback(self.graph.close)
-            self.backend = (
-                open_backend(backend, self.home, self.owner, self._lent) if isinstance(backend, str) else backend
-            )
-            undo.callback(self.backend.close)
-            self._holds = Holds(self.home, self.owner)
-            undo.callback(self._holds.close)
-            tidy(self.home, self.graph, self.backend)
-            self.budget = fitted(self.budget, self.home, taken(self.backend, self.graph))
-            self._totals: Mapping[str, float] = self.graph.counters()
-            undo.pop_all()
-        processors = Processors()
-        self._costs = Costs(self.backend.name, self._totals, short=lambda: processors.short)
-        self._meter, self._hint = Meter(), Hint()
-        if use_cache:
-            self.graph.count_by(partial(_unsaved, self._costs, self._meter))
-        self._kept = SnapshotBudget(self.home, self.graph, self.backend, self._holds, self.budget, self._meter, shared)
-        with contextlib.suppress(InfrastructureError):  # a full disk must not keep anyone out
-            self._kept.evict_excess()
-        self._snapshotter = Snapshotter(self.graph, self.backend, chosen, self._kept, self._costs, self._meter)
-        self._preforker = Preforker(
-            self.graph, self.backend, self.pool, self._costs, self._meter, prefork if use_cache else 0
-        )
-        self._acquirer = Acquirer(
-            self.graph, self.backend, self.pool, self._snapshotter, self._preforker, self._costs, self._meter
-        )
-        self.audit = Auditor(audit, self.graph, self.reexecute, self._meter)
-        self._claims = Claims(self.graph, self.owner, partial(owners.is_alive, self.home))
-        # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
-        self._workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
-        self._forkers = ThreadPoolExecutor(_FORKS_AT_ONCE, thread_name_prefix="tvsnap-fork")
-        self._companions = Companions(self.graph, ahead=prefork != 0)
-        self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
-        self._dropped: SimpleQueue[RolloutEngine] = SimpleQueue()
-        self._hooks = CacheHooks(self._dropped, self._ended, self._resume, self._for_grading)
-        self._context = Context(
-            home=self._in_use,
+        settings = CacheSettings(
+            backend=backend,
+            policy=policy,
+            limits=limits,
+            budget=Budget() if budget is None else budget,
             use_cache=use_cache,
             same_ids=same_ids,
-            graph=self.graph,
-            backend=self.backend,
-            pool=self.pool,
-            holds=self._holds,
-            meter=self._meter,
-            claims=self._claims,
-            snapshotter=self._snapshotter,
-            processors=processors,
-            acquirer=self._acquirer,
-            on_answered=(self._companions.answered, self.audit.answered, self._meter.answered),
-            on_executed=(self._meter.executed,),
-            workers=self._workers,
-            contents=self._contents,
+            prefork=prefork,
+            audit=audit,
+            images=images,
+            environments=tuple(environments),
+            network_settings=network_settings or NetworkSettings.of_environment(),
             network_answers=network_answers,
-            shares_timeouts=timeouts == "shared",
+            timeouts=timeouts,
             grade_executions=grade_executions,
+            shares=tuple(shares),
+            graph=graph,
         )
-        self._recipes = Recipes(
-            self.graph,
-            self._image_source,
-            environments,
-            self.limits,
-            self.backend.platform,
-            self._lent,
-            self._contents,
-            shared,
-        )
-        self._lock = threading.Lock()
+        self.use_cache, self.limits = use_cache, limits
+        self.home = resolve_home(home)
+        self._rollouts = OpenRollouts()
+        self._services = Services(settings, self.home, reexecute=self.reexecute, make_room=self._end_dropped_soon)
+        self.graph = self._services.graph
+        self.backend = self._services.backend
+        self.owner = self._services.owner.id
+        self.pool = self._services.pool
+        self.budget = self._services.budget
+        self.audit = self._services.audit
+        self._any_state = AnyState(self._services, self._rollouts.all)
+        self._hooks = CacheHooks(self._rollouts.dropped, self._ended, self._resume, self._for_grading)
+        self._hint = Hint()
+        self._totals = self._services.totals
         self._used: Mapping[str, tuple[int, int | None]] = {}
-        self._closed = False
 
     @property
     def images(self) -> ImageStore:
@@ -284,7 +177,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
 
         Of a cache that was opened with `images`, it is that, which may have no method but `get`.
         """
-        return cast("ImageStore", self._image_source)
+        return cast("ImageStore", self._services.images)
 
     def begin(self, opening: OpenRollout | Resume) -> Rollout:
         """Begins a rollout; see `BeginsRollouts.begin`."""
@@ -305,10 +198,10 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         until = math.inf
         if opening.deadline is not None:
             until = time.monotonic() + check_seconds(opening.deadline, "deadline", least=0.0)
-        recipe = self._recipes.of_image(image, limits, network, salt)
-        root = self._recipes.root(recipe, salt)
+        recipe = self._services.recipes.of_image(image, limits, network, salt)
+        root = self._services.recipes.root(recipe, salt)
         at, id = Position(root.hash), None
-        self._recipes.remember(recipe.image)
+        self._services.recipes.remember(recipe.image)
         if self.use_cache:
             try:
                 self.graph.ensure_root(root)
@@ -317,7 +210,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             except InfrastructureError as error:  # a full disk must not fail a rollout
                 at = Position(root.hash, private=f"could not be recorded: {error}", recorded=False)
         where = (recipe, root, id, task, at, until)
-        return self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch))
+        return self._begun(RolloutEngine(self._services, self._hooks, *where, label=label, epoch=epoch))
 
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`."""
@@ -339,11 +232,11 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         salt = "" if announced.salt is None else check_text(announced.salt, "salt")
         if limits is not None:
             check_type(limits, Limits, "limits")
-        recipe = self._recipes.of_image(image, limits, network, salt)
-        if self._preforker.enabled:
-            root = self._recipes.root(recipe, salt)
+        recipe = self._services.recipes.of_image(image, limits, network, salt)
+        if self._services.preforker.enabled:
+            root = self._services.recipes.root(recipe, salt)
             self.graph.ensure_root(root)
-            self._acquirer.announce(root.hash, recipe, n)
+            self._services.acquirer.announce(root.hash, recipe, n)
 
     def _values(self, asked: Values) -> TaskValues:
         """See `values`."""
@@ -353,13 +246,13 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def _warm(self, warming: Warm) -> str:
         """See `warm`."""
         self._check_open()
-        recipe = self._recipes.of_image(warming.image)
-        root = self._recipes.root(recipe, "")
+        recipe = self._services.recipes.of_image(warming.image)
+        root = self._services.recipes.root(recipe, "")
         if recipe.environment.serves:
             self.graph.ensure_root(root)
-            live = self._acquirer.acquire(root.hash, recipe).live
+            live = self._services.acquirer.acquire(root.hash, recipe).live
             try:
-                self._snapshotter.take(live)
+                self._services.snapshotter.take(live)
             finally:
                 self.pool.discard(live)
         return root.hash
@@ -376,21 +269,21 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         label = "" if label is None else check_text(label, "label")
         check_epoch(epoch)
         after = check_seconds(after, "after", least=0.0)
-        recipe = self._recipes.of_state(state)
+        recipe = self._services.recipes.of_state(state)
         start, made_by = self.graph.state(state), self.graph.edge_to(state)
         about = {"task": task, "image": recipe.image.name, "root": start.root, "label": label}
         record = self.graph.begin_rollout(**about, epoch=epoch, start=state)
         quiet_s = math.inf if made_by is None else made_by.quiet_s
         at = Position(state, start.depth, start.private, quiet_s=quiet_s, since=time.monotonic() - after)
-        root = self._recipes.root_of(state)
+        root = self._services.recipes.root_of(state)
         where = (recipe, root, record.id, task, at)
-        rollout = self._begun(RolloutEngine(self._context, self._hooks, *where, label=label, epoch=epoch))
+        rollout = self._begun(RolloutEngine(self._services, self._hooks, *where, label=label, epoch=epoch))
         try:
-            self._holds.wait_for_evictions()  # one that began before may not have seen where the rollout stands
-            standing = self._keep_live(state)
+            self._services.holds.wait_for_evictions()  # one that began before may not have seen where it stands
+            standing = self._any_state.keep_live(state)
             if standing is not None:
                 rollout.begin_in(standing.fork_if_idle(state))
-            if not self._acquirer.is_sure(state):  # better now than at the first call
+            if not self._services.acquirer.is_sure(state):  # better now than at the first call
                 rollout.reach()
         except BaseException:
             rollout.close()
@@ -401,8 +294,8 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[Sandbox]:
         self._check_open()
         after = check_seconds(after, "after", least=0.0)
-        with self._meter.aside():
-            live, recipe = self._made_at(state, network)
+        with self._services.meter.aside():
+            live, recipe = self._any_state.make(state, network)
         try:
             if after > 0 and recipe.environment.observe(live.sandbox).active:
                 live.let_run(after)
@@ -423,15 +316,15 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         with contextlib.ExitStack() as undo:
 
             def make(_number: int) -> Sandbox:
-                with self._meter.aside():
-                    live, _ = self._made_at(state)
+                with self._services.meter.aside():
+                    live, _ = self._any_state.make(state)
                 undo.callback(self.pool.discard, live)
                 return live.sandbox
 
             # What it takes to keep a state is done once, for the first one.
-            kept = self.use_cache and self._acquirer.is_sure(state)
+            kept = self.use_cache and self._services.acquirer.is_sure(state)
             sandboxes = [make(0)] if n == 1 or not kept else []
-            others = [self._forkers.submit(make, number) for number in range(len(sandboxes), n)]
+            others = [self._services.forkers.submit(make, number) for number in range(len(sandboxes), n)]
             try:
                 sandboxes += [other.result() for other in others]
             finally:
@@ -458,7 +351,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             raise UsageError(f"edge must be a tvsnap.graph.Edge, not {edge!r}")
         if edge.on_host:
             raise UsageError(f"{edge.call.brief} was made on the host: it cannot be made again in a sandbox")
-        recipe = self._recipes.of_state(edge.state)
+        recipe = self._services.recipes.of_state(edge.state)
         with self.materialise(edge.state, after=edge.waited) as sandbox:
             result = make_again(sandbox, edge, recipe)
             sandbox.settle(changed=edge.changed)
@@ -466,7 +359,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
 
     def stats(self) -> Stats:
         """Returns what this cache has done so far, and the counters of all processes that used the data directory."""
-        if not self._closed:
+        if not self._rollouts.closed:
             self._totals = self.graph.counters()
             self._used = self.budget.compare(
                 disk=taken(self.backend, self.graph),
@@ -474,7 +367,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
                 memory=self.pool.memory,
                 sandboxes=self.pool.live,
             )
-        return self._meter.stats(
+        return self._services.meter.stats(
             sandboxes=self.pool.live,
             parked=self.pool.parked,
             ready=self.pool.ready,
@@ -489,45 +382,43 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         Args:
             state: the state's full hash.
         """
-        return self._snapshotter.refusal(state)
+        return self._services.snapshotter.refusal(state)
 
     @property
     def trouble(self) -> str | None:
         """The reason why no snapshots are taken at present, such as a full disk; None if they are taken."""
-        return self._snapshotter.trouble
+        return self._services.snapshotter.trouble
 
     def close(self) -> None:
         """Ends all rollouts and sandboxes, waits for snapshots under way, and writes the counters.
 
         It may be called more than once.
         """
-        if self._in_use.forked_off:
+        if self._services.home.forked_off:
             return  # all of it is the parent's
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            rollouts = list(self._rollouts)
-        self._claims.close()
-        with self._in_use.in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
-            ends.callback(self._owner.close)
-            ends.callback(self._contents.close)
-            ends.callback(self._holds.close)
+        services, rollouts = self._services, self._rollouts.close()
+        if rollouts is None:
+            return
+        services.claims.close()
+        with services.home.in_place(), contextlib.ExitStack() as ends:  # in reverse order, each even if another fails
+            ends.callback(services.owner.close)
+            ends.callback(services.contents.close)
+            ends.callback(services.holds.close)
             ends.callback(self._close_graph)
-            ends.callback(self.backend.close)
-            ends.callback(self._kept.close)
-            ends.callback(self.audit.join)
-            ends.callback(self._end_dropped)
+            ends.callback(services.backend.close)
+            ends.callback(services.kept.close)
+            ends.callback(services.audit.join)
+            ends.callback(self._rollouts.end_dropped)
             for rollout in rollouts:
                 ends.callback(rollout.close)
-            ends.callback(self.pool.close)  # calls still under way end here
-            ends.callback(self._workers.shutdown)
-            ends.callback(self._forkers.shutdown)
+            ends.callback(services.pool.close)  # calls still under way end here
+            ends.callback(services.workers.shutdown)
+            ends.callback(services.forkers.shutdown)
             for rollout in rollouts:
                 ends.callback(rollout.close_if_idle)
-            ends.callback(self._preforker.close)
-            ends.callback(self._companions.close)
-            ends.callback(self.audit.close)
+            ends.callback(services.preforker.close)
+            ends.callback(services.companions.close)
+            ends.callback(services.audit.close)
 
     def __enter__(self) -> Cache:
         return self
@@ -536,107 +427,24 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         self.close()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the cache is closed")
-        self._in_use.check()
+        self._rollouts.check()
+        self._services.home.check()
 
     def _begun(self, rollout: RolloutEngine) -> RolloutEngine:
-        self._end_dropped()
-        with self._lock:
-            self._check_open()
-            self._rollouts.add(rollout)
-        self._meter.add(rollouts=1)
-        self._acquirer.expect(rollout.where().state, rollout.recipe)
+        self._rollouts.add(rollout)
+        self._services.meter.add(rollouts=1)
+        self._services.acquirer.expect(rollout.where().state, rollout.recipe)
         return rollout
 
     @contextlib.contextmanager
     def _for_grading(self, state: str) -> Iterator[LiveSandbox]:
         """A block with a sandbox in a state that a rollout waits for, unlike those of `materialise`."""
         self._check_open()
-        live, _ = self._made_at(state)
+        live, _ = self._any_state.make(state)
         try:
             yield live
         finally:
             self.pool.discard(live)
-
-    def _made_at(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
-        """Returns a sandbox that stands at a state, and the recipe of those of rollouts there."""
-        rollout = None if self.use_cache else self._uncached_at(state)
-        if rollout is None:
-            recipe, wanted = self._recipes.of_state(state), self._recipes.of_state(state, network)
-            live = self._standing_at(state, recipe)
-        else:
-            recipe = rollout.recipe
-            wanted = recipe if network is None else self._recipes.with_network(recipe, network, rollout.salt)
-            made = rollout.fork_uncached(state)
-            if made is None:
-                raise NotFound(_NOTHING_THERE.format(state[:12]))
-            live = made
-        if wanted.image.network != recipe.image.network:
-            live = self._with_other_network(live, wanted)
-        return live, recipe
-
-    def _uncached_at(self, state: str) -> RolloutEngine | None:
-        """Returns an open rollout without the cache that stands at a state, or began there; None if the graph has it.
-
-        Raises NotFound if nothing leads there.
-        """
-        with self._lock:
-            rollouts = list(self._rollouts)
-        for rollout in rollouts:
-            if state in (rollout.where().state, rollout.root):
-                return rollout
-        try:
-            self._recipes.root_of(state)
-        except NotFound:
-            raise NotFound(_NOTHING_THERE.format(state[:12])) from None
-        return None
-
-    def _standing_at(self, state: str, recipe: Recipe) -> LiveSandbox:
-        """Returns a sandbox that stands at a state of the graph, which rollouts need not have come to be kept at."""
-        hold = self._holds.add()
-        try:
-            hold.stand(state)
-            self._holds.wait_for_evictions()  # one that began before may not have seen it
-            standing = self._keep_live(state)
-            return (standing and standing.fork_if_idle(state)) or self._acquirer.acquire(state, recipe).live
-        finally:
-            self._holds.remove(hold)
-
-    def _with_other_network(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
-        """Returns a fork of a sandbox that may reach something else; nothing in that belongs to the state."""
-        try:
-            fork = self._acquirer.fork_beside(live, recipe)
-        finally:
-            self.pool.discard(live)
-        try:
-            if recipe.image.network.attached:
-                network_files.prepare(fork.sandbox, self._lent)
-                fork.sandbox.lend(network_files.variables(self._lent))
-        except BaseException:
-            self.pool.discard(fork)
-            raise
-        return fork
-
-    def _keep_live(self, state: str) -> RolloutEngine | None:
-        """Snapshots a state that nothing but the live sandbox of a rollout of this cache keeps, if there is one.
-
-        Returns:
-            That rollout, if no snapshot of its state could be kept: there is no room, say.
-        """
-        if self._acquirer.is_sure(state):
-            return None
-        with self._lock:
-            rollouts = list(self._rollouts)
-        standing = None
-        for rollout in rollouts:
-            if rollout.may_stand_at(state):
-                try:
-                    if rollout.where().state == state and rollout.snapshot_if_idle():
-                        return None
-                except TvsnapError:
-                    standing = rollout
-        return standing
 
     def limits_for(self, image: Image) -> Limits:
         """Returns the limits that sandboxes of an image have in this cache.
@@ -647,7 +455,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         Raises:
             UsageError: the image asks for limits that make no sense, and the cache was given none.
         """
-        return self._recipes.limits_for(image)
+        return self._services.recipes.limits_for(image)
 
     def _close_graph(self) -> None:
         with contextlib.suppress(InfrastructureError):  # counters that a full disk has no room for
@@ -655,35 +463,21 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         with contextlib.suppress(InfrastructureError):
             self.graph.close()
 
-    def _end_dropped(self) -> None:
-        """Ends the rollouts that nobody holds any more and nobody has closed."""
-        with contextlib.suppress(Empty):
-            while True:
-                rollout = self._dropped.get_nowait()
-                with contextlib.suppress(Exception):  # there is nobody to be told
-                    rollout.close()
-
     def _end_dropped_soon(self) -> None:
         """Has a worker end the rollouts that nobody holds any more, as somebody waits for room."""
-        if not self._dropped.empty():
+        if not self._rollouts.dropped.empty():
             with contextlib.suppress(RuntimeError):  # the cache is being closed
-                self._workers.submit(self._end_dropped)
+                self._services.workers.submit(self._rollouts.end_dropped)
 
     def _ended(self, rollout: RolloutEngine, at: Position, outcome: str | None) -> None:
         """Forgets a rollout that has ended, perhaps by an error, and writes what is to be written for people."""
-        with self._lock:
-            self._rollouts.discard(rollout)
+        self._rollouts.remove(rollout)
         if self.use_cache:
-            self._hint.look(self._meter)
+            self._hint.look(self._services.meter)
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
                 if rollout.id is not None:
                     self.graph.end_rollout(rollout.id, at.state, outcome)
                 self.graph.flush()
-
-
-def _unsaved(costs: Costs, meter: Meter) -> dict[str, float]:
-    """Returns what was counted since it was asked last."""
-    return {**costs.take_unsaved(), **meter.take_unsaved()}
 
 
 _PERFORMERS: Mapping[type, Callable[[Cache, Any], Any]] = {

@@ -113,7 +113,7 @@ def record(space: Workspace) -> Iterator[Step]:
     """The record of a call in the graph, as a step of a rollout."""
     result = ToolResult.of_text("", 0, 0.01)
     with space.cache("never") as cache, cache.rollout(IMAGE, salt="record") as rollout:
-        graph, state = rollout._engine._context.graph, rollout._engine.root
+        graph, state = rollout._engine._services.graph, rollout._engine.root
         for number in range(USUAL + REPETITIONS):
             call = ToolCall("bash", {"command": WRITING.format(number)})
             step = StepRow(rollout.id or "", number, None, "executed", 0.0, 0.01, 0.01, None, 0, False, "new", None)

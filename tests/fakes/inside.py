@@ -27,22 +27,22 @@ def settle(rollout: Rollout) -> None:
 
 def rollouts(cache: Cache) -> Collection[Any]:
     """Returns the rollouts that are open."""
-    return cache._rollouts
+    return cache._rollouts.all()
 
 
 def held(cache: Cache) -> Collection[str]:
     """Returns the states whose values no collection of garbage may take."""
-    return cache._holds.held()
+    return cache._services.holds.held()
 
 
 def calls_under_way(cache: Cache) -> Collection[Any]:
     """Returns the calls that others could wait for."""
-    return cache._claims._claims
+    return cache._services.claims._claims
 
 
 def snapshot_again(cache: Cache) -> None:
     """Lets snapshots be taken at once after trouble, of which some time is waited otherwise."""
-    cache._snapshotter._pauses.end()
+    cache._services.snapshotter._pauses.end()
 
 
 def threads(cache: AsyncCache) -> ThreadPoolExecutor:
@@ -78,7 +78,7 @@ def parked_at(pool: SandboxPool, state: str) -> Any:
 
 def preforker(cache: Cache) -> Any:
     """Returns what makes sandboxes ahead."""
-    return cache._preforker
+    return cache._services.preforker
 
 
 def workers(cache: Cache) -> list[threading.Thread]:
@@ -105,13 +105,13 @@ def is_wanted(cache: Cache, rollout: Rollout) -> bool:
 
 def fix_costs(cache: Cache, patch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
     """Sets what operations cost, however long they take."""
-    cache._costs.add("start", 1.0)
-    patch.setattr(cache._costs, "_medians", seconds)
+    cache._services.costs.add("start", 1.0)
+    patch.setattr(cache._services.costs, "_medians", seconds)
 
 
 def drop(cache: Cache, snapshot: Snapshot) -> None:
     """Lets a snapshot go as one that turned out to be unusable."""
-    cache._acquirer.drop(snapshot)
+    cache._services.acquirer.drop(snapshot)
 
 
 def park_nothing(pool: SandboxPool) -> None:

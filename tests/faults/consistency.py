@@ -101,7 +101,7 @@ def assert_states_are_right(cache: Cache, image: Image) -> int:
     states = [node.state for node in cache.graph.tree() if not node.state.private]
     unchecked = {state.hash for state in states}
     for leaf in unchecked - {state.parent for state in states}:
-        recipe = cache._recipes.of_state(leaf)
+        recipe = cache._services.recipes.of_state(leaf)
         fresh = cache.backend.start(image, recipe.limits)
         try:
             edges = cache.graph.lineage(leaf)
@@ -124,7 +124,7 @@ def assert_states_are_right(cache: Cache, image: Image) -> int:
 
 def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: bool) -> None:
     """Asserts that a state is like a sandbox, and that the calls which leave it as it is return what is recorded."""
-    before, sure = cache.stats(), restored or cache._acquirer.is_sure(state)
+    before, sure = cache.stats(), restored or cache._services.acquirer.is_sure(state)
     with contextlib.ExitStack() as opened:
         try:
             sandbox = opened.enter_context(cache.materialise(state))
@@ -141,7 +141,7 @@ def assert_state_is_like(cache: Cache, state: str, fresh: Sandbox, *, restored: 
         assert not [item for item in difference.shell if item.name not in UNCOUNTED], difference
         for edge in cache.graph.out_edges(state):
             if edge.shared and edge.next_state == state:
-                result = make_again(sandbox, edge, cache._recipes.of_state(state))
+                result = make_again(sandbox, edge, cache._services.recipes.of_state(state))
                 assert result.same_value(edge.result), (edge.call, edge.result, result)
 
 

@@ -347,7 +347,7 @@ class Executor:
 
     def _call(self, rollout: Rollout, step: Step, clock: Clock) -> Seen:
         arguments, timeout = dict(step.arguments), step.timeout or TIMEOUT
-        if WAITS and step.pause and rollout._engine._context.use_cache:
+        if WAITS and step.pause and rollout._engine._services.settings.use_cache:
             clock.waited += step.pause
             since, began = clock.enter(step), time.monotonic()
             result = rollout.call(step.name, arguments, timeout, after=step.pause)

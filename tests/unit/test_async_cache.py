@@ -423,6 +423,3 @@ def test_a_twin_has_all_that_can_be_awaited(plain: type, twin: type, left_out: f
         if inspect.isfunction(method):
             given, taken = (inspect.signature(getattr(one, name)).parameters for one in (plain, twin))
             assert {key: one.default for key, one in given.items()} == {key: one.default for key, one in taken.items()}
-    arguments = [set(inspect.signature(one.__init__).parameters) for one in (Cache, AsyncCache)]
-    assert arguments[1] - arguments[0] == {"threads"}
-    assert arguments[0] <= arguments[1]

@@ -114,7 +114,7 @@ def test_no_call_of_an_agent_that_thinks_waits_until_its_sandbox_is_noted(
         settle(rollout)
         noted.clear()
         if thinks:
-            cache._costs.paused(10 * conclusion.THINKING / LATEST)
+            cache._services.costs.paused(10 * conclusion.THINKING / LATEST)
         bash(rollout, "echo 2 > f")
         settle(rollout)
     assert [name.startswith("tvsnap-work") for name in noted] == [True] * thinks

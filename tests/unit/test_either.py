@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 
-from tvsnap.aio.cache import THREADS, AsyncCache
+from tvsnap.aio.cache import AsyncCache
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
@@ -20,6 +21,7 @@ from tvsnap.client.async_client import (
 )
 from tvsnap.client.bases import RemoteGraph, RemoteImages
 from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
+from tvsnap.engine.settings import CacheArguments, CacheSettings
 from tvsnap.graph import Graph
 from tvsnap.images import ImageStore
 from tvsnap.model.several import AsyncForks, Forks
@@ -90,7 +92,10 @@ def test_what_is_awaited_has_the_same_arguments(plain: type, awaited: type) -> N
 
 
 def test_what_a_cache_is_opened_with() -> None:
-    assert _arguments(AsyncCache) == {**_arguments(Cache), "threads": (inspect.Parameter.KEYWORD_ONLY, THREADS)}
+    opened = set(_arguments(Cache)) - {"home"}
+    assert set(CacheArguments.__annotations__) == opened == {field.name for field in fields(CacheSettings)}
+    assert set(_arguments(AsyncCache)) == {"home", "threads", "arguments"}
+    assert _arguments(AsyncCache)["home"] == _arguments(Cache)["home"]
 
 
 def _arguments(method: Callable[..., object]) -> dict[str, tuple[object, object]]:

@@ -51,6 +51,7 @@ INSIDE = {
 }
 """What tvsnap itself calls, and nobody else."""
 FOR_OURSELVES = {
+    "CacheArguments",
     "Call",
     "Closing",
     "Forgotten",

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from tvsnap.aio.images import AsyncImageStore
 from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thread
 from tvsnap.cache import Cache
-from tvsnap.engine.keeping.policy import Policy
-from tvsnap.engine.supply.recipes import ImageSource
-from tvsnap.environments.base import Environment
+from tvsnap.engine.settings import CacheArguments
 from tvsnap.model.arguments import check_whole
-from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.several import AsyncForks
-from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
-from tvsnap.sandboxes.network.settings import NetworkSettings
-from tvsnap.sandboxes.protocol import Backend, Sandbox
+from tvsnap.sandboxes.protocol import Sandbox
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 THREADS = 256  # one for each call that is being executed or waited for; made when they are needed
@@ -43,45 +44,15 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
         self,
         home: Path | str | None = None,
         *,
-        backend: str | Backend = "local",
-        policy: str | Policy = "default",
-        limits: Limits | None = None,
-        budget: Budget | None = None,
-        use_cache: bool = True,
-        same_ids: bool = False,
-        prefork: int | None = None,
-        audit: float = 0.0,
-        images: ImageSource | None = None,
-        environments: Iterable[Environment] = (),
-        network_settings: NetworkSettings | None = None,
-        network_answers: float | None = None,
-        timeouts: Literal["private", "shared"] = "private",
-        grade_executions: int = 1,
-        shares: Iterable[Share] = (),
-        graph: str | None = None,
         threads: int = THREADS,
+        **arguments: Unpack[CacheArguments],
     ) -> None:
         """Opens a data directory.
 
         Args:
             home: the data directory; see `Cache`.
-            backend: the name of a backend, or an open backend; see `Cache`.
-            policy: when to take snapshots; see `Cache`.
-            limits: what one sandbox may use; see `Cache`.
-            budget: what snapshots and sandboxes may use together; see `Budget`.
-            use_cache: False to execute every call, in one fresh sandbox for each rollout.
-            same_ids: whether processes then have the ids that they would have with the cache; see `Cache`.
-            prefork: how many sandboxes are made ahead of time; see `Cache`.
-            audit: the share (0 to 1) of the answered calls that are made again and compared; see `Cache`.
-            images: where images come from; see `Cache`.
-            environments: environments of your own; see `Cache`.
-            network_settings: what the host lends to sandboxes that have a network; see `Cache`.
-            network_answers: seconds for which a call that asked the network answers others; see `Cache`.
-            timeouts: whether calls that timed out while they were working answer others; see `Cache`.
-            grade_executions: how often a call that grades is executed before it answers others; see `Cache`.
-            shares: the parts that several owners have; see `Cache`.
-            graph: the database through which hosts exchange their calls; see `Cache`.
             threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
+            arguments: the other arguments of `Cache`.
 
         Raises:
             UsageError: there is no such backend or policy, or another argument makes no sense.
@@ -89,25 +60,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
             TvsnapError: the graph cannot be opened.
         """
         check_whole(threads, "threads", 1)
-        self.cache = Cache(
-            home,
-            backend=backend,
-            policy=policy,
-            limits=limits,
-            budget=budget,
-            use_cache=use_cache,
-            same_ids=same_ids,
-            prefork=prefork,
-            audit=audit,
-            images=images,
-            environments=environments,
-            network_settings=network_settings,
-            network_answers=network_answers,
-            timeouts=timeouts,
-            grade_executions=grade_executions,
-            shares=shares,
-            graph=graph,
-        )
+        self.cache = Cache(home, **arguments)
         self._threads = CallThreads(threads, thread_name_prefix="tvsnap-call")
 
     def begin(self, opening: OpenRollout | Resume) -> AsyncRollout:

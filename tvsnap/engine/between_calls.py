@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
-from tvsnap.engine.context import Context
+from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
+from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import InfrastructureError, SandboxDied, StateLost, UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
 OUTSIDE = "(outside)"
 """Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
+_OUTSIDE = Tool(OUTSIDE, "", {})
 
 
 class BetweenCalls:
@@ -30,7 +35,7 @@ class BetweenCalls:
 
     def __init__(
         self,
-        context: Context,
+        services: Services,
         recipe: Recipe,
         own: OwnSandbox,
         cursor: Cursor,
@@ -38,7 +43,7 @@ class BetweenCalls:
         transcript: Transcript,
         conclusions: Conclusions,
     ) -> None:
-        self._context = context
+        self._services = services
         self._environment = recipe.environment
         self._recipe = recipe
         self._own = own
@@ -79,7 +84,7 @@ class BetweenCalls:
             raise InfrastructureError("the sandbox has ended: what was done in it is lost")
         if self._cursor.at != before:
             with self._looking_again(live):
-                self._context.snapshotter.take(live, pinned=True)
+                self._services.snapshotter.take(live, pinned=True)
         return self._cursor.at.state
 
     def notice_changes(self, label: str | None = None, output: str = "") -> None:
@@ -102,7 +107,8 @@ class BetweenCalls:
             left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
             result = ToolResult.of_text(output, None, 0.0)
             step = self._transcript.step(result, "executed", 0.0, reason)
-            self._cursor.stand_at(self._recorder.branch_off(self._cursor.at, call, result, reason, left, step))
+            done = Execution(_OUTSIDE, call, math.inf, result, self._cursor.at, None, None, ended=time.monotonic())
+            self._cursor.stand_at(self._recorder.branch_off(done, left, reason, step))
             live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
         live.sandbox.note()  # from here on, changes count as new ones
 
@@ -112,7 +118,7 @@ class BetweenCalls:
         if live is None:
             return False
         with self._looking_again(live):
-            self._context.snapshotter.take(live)
+            self._services.snapshotter.take(live)
         live.expendable = not self._own.exposed
         return True
 
@@ -127,7 +133,7 @@ class BetweenCalls:
         if live is None:
             return None
         with self._looking_again(live):
-            return self._context.acquirer.fork_beside(live, self._recipe)
+            return self._services.acquirer.fork_beside(live, self._recipe)
 
     def fork_unlike_others(self) -> LiveSandbox | None:
         """Returns a fork of the sandbox if no other sandbox would do for the position; None if another would."""
@@ -143,7 +149,7 @@ class BetweenCalls:
     def rest(self) -> None:
         """Lets the sandbox, if the rollout has it at hand, make room for others again."""
         if self._own.live is not None:
-            self._context.pool.rest(self._own.live)
+            self._services.pool.rest(self._own.live)
 
     @contextlib.contextmanager
     def _looking_again(self, live: LiveSandbox) -> Iterator[None]:
@@ -168,5 +174,5 @@ class BetweenCalls:
         observation = self._environment.observe(live.sandbox)
         quiet_s = age + observation.quiet_s if observation.quiet_s else 0.0
         live.observation = replace(observation, quiet_s=quiet_s)  # as if it had been observed on arrival
-        self._context.graph.note_activity(at.state, quiet_s, observation.active)
+        self._services.graph.note_activity(at.state, quiet_s, observation.active)
         self._cursor.at = replace(at, quiet_s=quiet_s)

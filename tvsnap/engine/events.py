@@ -26,7 +26,7 @@ class Accompanied(Protocol):
         """Makes a sandbox that runs beside it in a state, unless it has gone on; returns False if there is no room."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would take six times as long to make, with each hit
 class Answered:
     """A call that a record has answered.
 

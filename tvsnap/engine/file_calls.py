@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tvsnap.engine.context import Context
+from tvsnap.engine.services import Services
 from tvsnap.environments.files import GET, PUT, StoredFetched
 from tvsnap.environments.tools import Tool
 from tvsnap.host.trees import items_of
@@ -18,8 +18,8 @@ from tvsnap.model.operations.rollouts import Call, Get, Put
 class FileCalls:
     """Makes such calls, and stores the contents that they name. Thread-safe."""
 
-    def __init__(self, context: Context, tools: Mapping[str, Tool]) -> None:
-        self._context = context
+    def __init__(self, services: Services, tools: Mapping[str, Tool]) -> None:
+        self._services = services
         self._tools = tools
 
     def put(self, operation: Put) -> Call:
@@ -27,7 +27,7 @@ class FileCalls:
         self._check_tool(PUT)
         operation.check()
         source, owners, mode = operation.source, operation.owners, operation.mode
-        return operation.as_call(self._context.contents.add(lambda: items_of(source, owners=owners, mode=mode)))
+        return operation.as_call(self._services.contents.add(lambda: items_of(source, owners=owners, mode=mode)))
 
     def get(self, operation: Get) -> Call:
         """Returns the call that fetches a path."""
@@ -42,14 +42,14 @@ class FileCalls:
             InfrastructureError: it is missing although the call has just been executed.
         """
         path, owners = str(call.arguments["path"]), bool(call.arguments.get("owners"))
-        fetched = StoredFetched(result, path, self._context.contents, owners=owners)
-        if fetched.digest is None or self._context.contents.has(fetched.digest):
+        fetched = StoredFetched(result, path, self._services.contents, owners=owners)
+        if fetched.digest is None or self._services.contents.has(fetched.digest):
             return fetched
         made = ToolCall(call.name, call.arguments)
-        edge = self._context.graph.recorded(state, made) if result.source != "executed" else None
+        edge = self._services.graph.recorded(state, made) if result.source != "executed" else None
         if edge is None:
             raise InfrastructureError(f"what was fetched from {path} is gone from the data directory")
-        self._context.graph.retire(edge, "what it fetched is gone from the data directory")
+        self._services.graph.retire(edge, "what it fetched is gone from the data directory")
         return None
 
     def _check_tool(self, name: str) -> None:

@@ -20,7 +20,6 @@ from tvsnap.engine.claiming.claims import Claim
 from tvsnap.engine.claiming.patience import latest_start
 from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Recorder
-from tvsnap.engine.context import Context
 from tvsnap.engine.events import AnswerSource, CallEvents
 from tvsnap.engine.execution.execution import TOOL_ERRORS
 from tvsnap.engine.execution.executor import Executor
@@ -28,12 +27,12 @@ from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.uncached import UncachedCalls
 from tvsnap.engine.file_calls import FileCalls
 from tvsnap.engine.grade_calls import GradeCalls
-from tvsnap.engine.host_calls import HostCalls
-from tvsnap.engine.host_tools import HostTools
+from tvsnap.engine.host_calls import HostCalls, HostTools
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.graph import Edge, RootInfo, Step
@@ -74,7 +73,7 @@ class RolloutEngine:
 
     def __init__(
         self,
-        context: Context,
+        services: Services,
         hooks: CacheHooks,
         recipe: Recipe,
         root: RootInfo,
@@ -86,39 +85,36 @@ class RolloutEngine:
         label: str = "",
         epoch: int | None = None,
     ) -> None:
-        """`root` is the state of fresh sandboxes.
-
-        `deadline`, by time.monotonic(), is when the rollout has to be done. `label` and `epoch` are what people know it
-        by.
-        """
+        """`root` is the state of fresh sandboxes; `deadline`, by time.monotonic(), when the rollout has to be done."""
         self.id = id
         self.root = root.hash
         self.salt = root.salt
         self.recipe = recipe
         self.tools = recipe.environment.tools
-        self.files = FileCalls(context, self.tools)
-        self._context = context
+        self.files = FileCalls(services, self.tools)
+        self._services = services
         self._hooks = hooks
         self._task = task
         self._label = label
         self._epoch = epoch
         self._deadline = deadline
         self._turn = threading.RLock()
-        self._cursor = cursor = Cursor(context, recipe, at, task)
-        recorder = Recorder(context.graph, context.backend.name, task, timeouts=context.shares_timeouts)
-        self._transcript = transcript = Transcript(context.graph, id, task)
+        self._cursor = cursor = Cursor(services, recipe, at, task)
+        recorder = Recorder(services.graph, services.backend.name, task, timeouts=services.settings.shares_timeouts)
+        self._transcript = transcript = Transcript(services.graph, id, task)
         self._events = events = CallEvents(
-            self, (transcript.answered, *context.on_answered), (transcript.executed, *context.on_executed)
+            self, (transcript.answered, *services.on_answered), (transcript.executed, *services.on_executed)
         )
-        claims = context.claims if context.use_cache else None
-        host_calls = HostCalls(context.graph, claims, recorder, recipe.environment, recipe.limits, root.salt)
+        claims = services.claims if services.settings.use_cache else None
+        host_calls = HostCalls(services.graph, claims, recorder, recipe.environment, recipe.limits, root.salt)
         self._host = HostTools(recipe.environment, host_calls, cursor, transcript, events)
-        self._grades = GradeCalls(host_calls, context.grade_executions)
-        self._own = OwnSandbox(context, recipe, root.hash)
-        self._executor = Executor(context, recipe, self._own, cursor)
-        self._conclusions = Conclusions(context, recipe, recorder, cursor.hold)
-        self._between = BetweenCalls(context, recipe, self._own, cursor, recorder, transcript, self._conclusions)
-        self._uncached = None if context.use_cache else UncachedCalls(context, recipe, root.hash, cursor, events)
+        self._grades = GradeCalls(host_calls, services.settings.grade_executions)
+        self._own = OwnSandbox(services, recipe, root.hash)
+        self._executor = Executor(services, recipe, self._own, cursor)
+        self._conclusions = Conclusions(services, recipe, recorder, cursor.hold)
+        self._between = BetweenCalls(services, recipe, self._own, cursor, recorder, transcript, self._conclusions)
+        use_cache, fresh = services.settings.use_cache, root.hash
+        self._uncached = None if use_cache else UncachedCalls(services, recipe, fresh, cursor, events)
         self._under_way: Cancellation | None = None
         self._closed = False
 
@@ -132,7 +128,7 @@ class RolloutEngine:
         A sandbox that was given out is looked at, as it may have been changed.
         """
         if self._own.exposed:
-            with self._turn, self._context.home.in_place():
+            with self._turn, self._services.home.in_place():
                 if not self._closed:
                     self._catch_up()
         return self._cursor.where()
@@ -143,10 +139,11 @@ class RolloutEngine:
         timeout, after = _timeout(operation.timeout), check_seconds(operation.after, "after", least=0.0)
         until = operation.deadline
         deadline = math.inf if until is None else check_seconds(until, "deadline", least=0.0)
-        grading = None if operation.grade is None else Grading.of(operation.grade, self._context.grade_executions)
+        paths, executions = operation.grade, self._services.settings.grade_executions
+        grading = None if paths is None else Grading.of(paths, executions)
         call = ToolCall(operation.name, operation.arguments)
         try:
-            with self._turn, self._context.home.in_place():
+            with self._turn, self._services.home.in_place():
                 self._under_way = cancellation
                 try:
                     cancellation.check()
@@ -178,16 +175,16 @@ class RolloutEngine:
         grading: Grading | None,
     ) -> ToolResult:
         """Makes a call, in its turn."""
+        if self._uncached is not None and call.name not in self._host.tools:
+            return self._uncached.call(self.recipe.environment.tool(call), call, timeout, after, cancellation)
         # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
         began, paused_s = time.perf_counter(), self._cursor.idle
         self._catch_up()
         if call.name in self._host.tools:
             until = latest_start(timeout, self._deadline, deadline)
             return self._host.call(call, timeout, after, until, cancellation, began)
-        if self._uncached is not None:
-            return self._uncached.call(self.recipe.environment.tool(call), call, timeout, after, cancellation)
         if self._events.calls:
-            self._context.snapshotter.paused(paused_s)
+            self._services.snapshotter.paused(paused_s)
         self._cursor.advance_time(after)
         edge = self._cursor.lookup(call, timeout, grading)
         if edge is None and grading is None and self._cursor.at.quiet_s < math.inf:
@@ -234,17 +231,17 @@ class RolloutEngine:
         """
         if not (edge.changed and edge.proven) or (self._own.absent and self._cursor.at.state != self.root):
             return True
-        fork_s, seconds = self._context.acquirer.fork_s, edge.result.duration
-        if seconds >= fork_s or not self._context.processors.short:
+        fork_s, seconds = self._services.acquirer.fork_s, edge.result.duration
+        if seconds >= fork_s or not self._services.processors.short:
             return True
-        graph = self._context.graph
+        graph = self._services.graph
         if seconds + graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s:
             return True
         return bool(edge.result.output) and graph.file_times(edge) is not None
 
     def _is_able(self) -> bool:
         """Returns whether the rollout has a sandbox, or there is room for one."""
-        return not self._own.absent or self._context.pool.has_room
+        return not self._own.absent or self._services.pool.has_room
 
     def try_hit(self, operation: Call) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything; None if it was not made.
@@ -252,7 +249,8 @@ class RolloutEngine:
         Raises UsageError if the arguments make no sense.
         """
         timeout, after = _timeout(operation.timeout), check_seconds(operation.after, "after", least=0.0)
-        grading = None if operation.grade is None else Grading.of(operation.grade, self._context.grade_executions)
+        paths, executions = operation.grade, self._services.settings.grade_executions
+        grading = None if paths is None else Grading.of(paths, executions)
         call = ToolCall(operation.name, operation.arguments)
         if self._uncached is not None or not self._turn.acquire(blocking=False):
             return None
@@ -282,27 +280,27 @@ class RolloutEngine:
 
     def grade(self, verifier: Verifier) -> Grade:
         """Grades the state at which it stands; see `Rollout.grade`."""
-        with self._turn, self._context.home.in_place():
+        with self._turn, self._services.home.in_place():
             self._catch_up()
             try:
                 answer = self._grades.grade(verifier, self._cursor.at, self._fork_aside)
             finally:
                 self._between.rest()
             if answer.edge is not None:
-                self._context.graph.touch_hit(answer.edge, self._task)
+                self._services.graph.touch_hit(answer.edge, self._task)
             grade = Grade.of_result(answer.result)
             self.record(grade.reward)
             return grade
 
     def steps(self) -> list[Step]:
         """Returns its calls in order, as far as they are recorded."""
-        return [] if self.id is None else self._context.graph.steps(self.id)
+        return [] if self.id is None else self._services.graph.steps(self.id)
 
     def record(self, reward: float) -> None:
         """Records a reward; see `Rollout.record`."""
         if self.id is not None:
             with contextlib.suppress(InfrastructureError):  # a full disk must not fail a rollout
-                self._context.graph.record_reward(self.id, reward)
+                self._services.graph.record_reward(self.id, reward)
 
     @contextlib.contextmanager
     def _fork_aside(self) -> Iterator[Sandbox]:
@@ -317,7 +315,7 @@ class RolloutEngine:
             self._cursor.make_up_time(fork)
             yield fork.sandbox
         finally:
-            self._context.pool.discard(fork)
+            self._services.pool.discard(fork)
 
     def fork(self, n: int) -> list[RolloutEngine]:
         """Begins several rollouts where this one stands; see `Rollout.fork`."""
@@ -380,12 +378,9 @@ class RolloutEngine:
             return self._between.fork(state) if idle and self._cursor.at.state == state else None
 
     def fork_uncached(self, state: str) -> LiveSandbox | None:
-        """Returns a fork of the sandbox of a rollout without the cache, or a fresh one for its root.
-
-        It waits for a call that is being made; see also `fork_if_idle`.
-        """
+        """Returns a fork of a sandbox without the cache, or a fresh one for the root; see `fork_if_idle`."""
         if state == self.root:
-            return self._context.acquirer.start(state, self.recipe)
+            return self._services.acquirer.start(state, self.recipe)
         with self._turn:
             if self._closed or self._uncached is None or self._cursor.at.state != state:
                 return None
@@ -421,7 +416,7 @@ class RolloutEngine:
         Raises:
             InfrastructureError: no sandbox could be made.
         """
-        if not self._context.pool.has_room:
+        if not self._services.pool.has_room:
             return False
         if not self._turn.acquire(blocking=False):
             return True
@@ -436,9 +431,9 @@ class RolloutEngine:
 
     def close(self, outcome: str | None = None) -> None:
         """Ends the rollout; see `Rollout.close`. `outcome` is the error that ended it, in words."""
-        if self._context.home.forked_off:
+        if self._services.home.forked_off:
             return
-        with self._turn, self._context.home.in_place():
+        with self._turn, self._services.home.in_place():
             if self._closed:
                 return
             self._closed = True
@@ -468,7 +463,7 @@ class RolloutEngine:
         """Moves to where the last call led, and detects changes in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
-        self._context.home.check()
+        self._services.home.check()
         self._cursor.catch_up()
         if self._own.exposed:
             self._between.notice_changes()
@@ -488,7 +483,7 @@ class RolloutEngine:
         If it was not even begun, or changed nothing (`untouched`), the sandbox is kept.
         """
         if claim is not None:
-            self._context.claims.release(claim)
+            self._services.claims.release(claim)
         if not (self._own.busy or untouched):
             self._own.drop()
 

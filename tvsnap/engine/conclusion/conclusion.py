@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
-from tvsnap.engine.context import Context
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.keeping.holds import Hold
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.dating import agree_on_times
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Edge, StepRow
@@ -40,9 +40,9 @@ class Concluding(NamedTuple):
 class Conclusions:
     """Concludes the calls of one rollout, in worker threads, while its caller thinks."""
 
-    def __init__(self, context: Context, recipe: Recipe, recorder: Recorder, hold: Hold | None) -> None:
+    def __init__(self, services: Services, recipe: Recipe, recorder: Recorder, hold: Hold | None) -> None:
         """`hold` tells other processes where the rollout stands; None if nothing is recorded."""
-        self._context = context
+        self._services = services
         self._recipe = recipe
         self._recorder = recorder
         self._hold = hold
@@ -60,7 +60,7 @@ class Conclusions:
         for future in concluding:
             future.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
         try:
-            self._context.workers.submit(self._conclude, concluding, live, execution, step, exposed)
+            self._services.workers.submit(self._conclude, concluding, live, execution, step, exposed)
         except RuntimeError:
             raise InfrastructureError("the cache is closed") from None
         return concluding
@@ -85,7 +85,7 @@ class Conclusions:
         outcome, freed = concluding
         usable = False
         try:
-            self._context.snapshotter.executed(execution.result.duration, execution.result.processor_s)
+            self._services.snapshotter.executed(execution.result.duration, execution.result.processor_s)
             if self._recorder.answers_nobody(execution):
                 self._release(execution)  # a caller that waits for the result need not wait for the observation
             looked = time.monotonic()
@@ -103,7 +103,7 @@ class Conclusions:
             shared = usable and not position.private
             kept = shared and changed
             if kept:
-                self._context.snapshotter.expect(position.state)
+                self._services.snapshotter.expect(position.state)
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
@@ -114,7 +114,7 @@ class Conclusions:
             self._release(execution)  # who waits for the call is answered only if the state that it led to is kept
             # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or
             # if somebody else may change something.
-            note = exposed or live.disturbed or load.is_idle() or self._context.snapshotter.pause_s > THINKING
+            note = exposed or live.disturbed or load.is_idle() or self._services.snapshotter.pause_s > THINKING
             usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
             usable = False
@@ -123,9 +123,9 @@ class Conclusions:
                 outcome.set_exception(error)
         finally:
             if usable:
-                self._context.pool.rest(live)
+                self._services.pool.rest(live)
             else:
-                self._context.pool.discard(live)
+                self._services.pool.discard(live)
             freed.set_result(live if usable else None)
 
     def _agree_on_times(self, live: LiveSandbox, left: Aftermath, edge: Edge) -> None:
@@ -147,7 +147,7 @@ class Conclusions:
         if _left_alone(execution):
             return live.observation
         try:
-            with self._context.home.in_place():
+            with self._services.home.in_place():
                 return self._recipe.environment.observe(live.sandbox)
         except InfrastructureError:
             return None
@@ -184,20 +184,20 @@ class Conclusions:
     def _release(self, execution: Execution) -> None:
         """Wakes those who wait for a call. If they do not find it in the graph now, they should execute it at once."""
         if execution.claim is not None:
-            self._context.claims.release(execution.claim, unshareable=True)
+            self._services.claims.release(execution.claim, unshareable=True)
 
     def _snapshot(self, live: LiveSandbox, at: Position, exposed: bool, answered_s: float) -> bool:
         """Takes a snapshot of the state of a sandbox if the policy wants one; see `Snapshotter.consider`.
 
         Returns whether the sandbox is still alive.
         """
-        snapshotter, task = self._context.snapshotter, self._recorder.task
+        snapshotter, task = self._services.snapshotter, self._recorder.task
         try:
             live.expendable = snapshotter.consider(live, at.course, task, answered_s=answered_s) and not exposed
         except TvsnapError:
             return False
         finally:
-            self._context.snapshotter.has_decided(live.state)
+            self._services.snapshotter.has_decided(live.state)
         return True
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.position import Position
 from tvsnap.graph import Edge, Graph, NewEdge, StepRow
-from tvsnap.model.calls import ToolCall, ToolResult, next_state
+from tvsnap.model.calls import next_state
 from tvsnap.model.errors import TvsnapError
 
 
@@ -65,7 +65,7 @@ class Recorder:
         Returns:
             Where it led, and the record that answers others, which may be an earlier one; None if none does.
         """
-        tool, result, at = execution.tool, execution.result, execution.at
+        tool, at = execution.tool, execution.at
         if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
             left = replace(left, unchanged=False)
         try:
@@ -75,46 +75,23 @@ class Recorder:
                 position, reason, edge = self._share(execution, left, step)
                 if position is not None:
                     return position, edge
-            timeout = execution.timeout if result.timed_out else None
-            position = self._keep(
-                at,
-                execution.call,
-                result,
-                reason,
-                timeout,
-                left,
-                execution.ended,
-                on_host=tool.on_host,
-                asked=execution.asked,
-                grade=execution.grade,
-                step=step,
-            )
+            return self._keep(execution, left, reason, step), None
         except TvsnapError as error:
-            position = self._unrecorded(at, execution.call, str(error), left, execution.ended, step)
-        return position, None
+            return self._unrecorded(execution, left, str(error), step), None
 
     def answers_nobody(self, execution: Execution) -> bool:
         """Returns whether a call's result is sure not to be shared, whatever the call left behind."""
         return _unshareable(execution, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
 
-    def branch_off(
-        self,
-        at: Position,
-        call: ToolCall,
-        result: ToolResult,
-        reason: str,
-        left: Aftermath,
-        step: StepRow | None = None,
-    ) -> Position:
+    def branch_off(self, execution: Execution, left: Aftermath, reason: str, step: StepRow | None) -> Position:
         """Records a call that led into a private branch, or further along one; returns where it led.
 
         `reason` says why its result is not shared.
         """
-        now = time.monotonic()
         try:
-            return self._keep(at, call, result, reason, None, left, now, step=step)
+            return self._keep(execution, left, reason, step)
         except TvsnapError as error:
-            return self._unrecorded(at, call, str(error), left, now, step)
+            return self._unrecorded(execution, left, str(error), step)
 
     def _ungraded(self, execution: Execution) -> str | None:
         """Returns why the grade that a call gave cannot be shared; None if it can, or if the call does not grade."""
@@ -179,24 +156,11 @@ class Recorder:
         course = at.course_after(call)
         return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=execution.ended, course=course), None, edge
 
-    def _keep(
-        self,
-        at: Position,
-        call: ToolCall,
-        result: ToolResult,
-        reason: str | None,
-        timeout: float | None,
-        left: Aftermath,
-        ended: float,
-        *,
-        on_host: bool = False,
-        asked: tuple[str, ...] = (),
-        grade: str | None = None,
-        step: StepRow | None = None,
-    ) -> Position:
+    def _keep(self, execution: Execution, left: Aftermath, reason: str | None, step: StepRow | None) -> Position:
         """Records a call that is only shown to people; returns where it led."""
+        at, call, result = execution.at, execution.call, execution.result
         if not at.recorded:
-            return self._unrecorded(at, call, reason, left, ended, step)
+            return self._unrecorded(execution, left, reason, step)
         after = _private_state(at, left)
         new = NewEdge(
             at.state,
@@ -204,35 +168,32 @@ class Recorder:
             result,
             after,
             task=self.task,
-            timeout=timeout,
+            timeout=execution.timeout if result.timed_out else None,
             shared=False,
             reason=reason,
             private=None if left.unchanged else reason,
             digest=None if left.unchanged else left.digest,
             active=None if left.unchanged else left.active,
             quiet_s=math.inf if left.unchanged else left.quiet_s,
-            on_host=on_host,
-            asked=asked,
-            grade=grade,
-            ended=_wall_clock(ended),
+            on_host=execution.tool.on_host,
+            asked=execution.asked,
+            grade=execution.grade,
+            ended=_wall_clock(execution.ended),
             step=step,
         )
         if at.private:
             self._graph.record_later(new)
         else:
             self._graph.record(new)
-        if left.unchanged:
-            return replace(at, unshared=reason)
-        private, course = at.private or reason, at.course_after(call)
-        return Position(after, at.depth + 1, private, True, reason, left.quiet_s, ended, course)
+        return _private_position(execution, left, after, reason, recorded=True)
 
-    def _unrecorded(
-        self, at: Position, call: ToolCall, reason: str | None, left: Aftermath, ended: float, step: StepRow | None
-    ) -> Position:
+    def _unrecorded(self, execution: Execution, left: Aftermath, reason: str | None, step: StepRow | None) -> Position:
         """Returns where a call led that is not in the graph; its step still is."""
         if step is not None:
-            self._graph.note_step(step._replace(call=call.canonical))
-        return _unrecorded(at, call, reason, left, ended)
+            self._graph.note_step(step._replace(call=execution.call.canonical))
+        at = execution.at
+        reason = at.private or f"could not be recorded: {reason}"
+        return _private_position(execution, left, _private_state(at, left), reason, recorded=False)
 
 
 def _wall_clock(moment: float) -> float:
@@ -258,13 +219,15 @@ def _unshareable(execution: Execution, left: Aftermath, *, timeouts: bool) -> st
     return None
 
 
-def _unrecorded(at: Position, call: ToolCall, reason: str | None, left: Aftermath, ended: float) -> Position:
-    """Returns where a call led that is not in the graph."""
-    reason = at.private or f"could not be recorded: {reason}"
+def _private_position(
+    execution: Execution, left: Aftermath, after: str, reason: str | None, *, recorded: bool
+) -> Position:
+    """Returns where a call led whose result is not shared."""
+    at = execution.at
     if left.unchanged:
         return replace(at, unshared=reason)
-    after = _private_state(at, left)
-    return Position(after, at.depth + 1, reason, False, reason, left.quiet_s, ended, at.course_after(call))
+    course, private = at.course_after(execution.call), at.private or reason
+    return Position(after, at.depth + 1, private, recorded, reason, left.quiet_s, execution.ended, course)
 
 
 def _private_state(at: Position, left: Aftermath) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim
 from tvsnap.engine.claiming.hedge import Hedge
-from tvsnap.engine.context import Context
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.strain import held_up, near_limit
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
@@ -23,12 +25,15 @@ from tvsnap.model.errors import InfrastructureError, SandboxDied, TvsnapError
 from tvsnap.model.stats import Way
 from tvsnap.sandboxes.file_times import file_time
 
+Made = tuple[LiveSandbox, Execution, Way | None]
+"""A sandbox, a call that was executed in it, and how it was acquired; None if the rollout had it."""
+
 
 class Executor:
     """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
 
-    def __init__(self, context: Context, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
-        self._context = context
+    def __init__(self, services: Services, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
+        self._services = services
         self._recipe = recipe
         self._own = own
         self._cursor = cursor
@@ -41,7 +46,7 @@ class Executor:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None,
-    ) -> Edge | tuple[LiveSandbox, Execution, Way | None]:
+    ) -> Edge | Made:
         """Executes a call in a sandbox in the present state, unless another rollout's execution of it ends first.
 
         Args:
@@ -58,13 +63,14 @@ class Executor:
             InfrastructureError: no sandbox could be made, or two sandboxes died during the call.
             CallCancelled: the call was cancelled before it was executed.
         """
+        attempt = partial(self._attempt, tool, call, timeout, claim, cancellation, grading)
         if claim is None:
-            return self._persist(tool, call, timeout, claim, cancellation, grading)
-        claims, edge = self._context.claims, None
+            return self._persist(attempt, call, cancellation)
+        claims, edge = self._services.claims, None
         claim.wanted.patience.execute()
         hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
         try:
-            made = self._persist(tool, call, timeout, claim, cancellation, grading)
+            made = self._persist(attempt, call, cancellation)
         except TvsnapError:
             edge = None if hedge is None else hedge.outlast()
             if edge is None:
@@ -84,23 +90,15 @@ class Executor:
         claims.release(claim)
         return edge
 
-    def _persist(
-        self,
-        tool: Tool,
-        call: ToolCall,
-        timeout: float,
-        claim: Claim | None,
-        cancellation: Cancellation,
-        grading: Grading | None,
-    ) -> tuple[LiveSandbox, Execution, Way | None]:
+    def _persist(self, attempt: Callable[[], Made], call: ToolCall, cancellation: Cancellation) -> Made:
         """Executes a call in a sandbox; if the sandbox dies, once more in another one."""
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading)
+            return attempt()
         except SandboxDied:
             self._own.drop()
         cancellation.check()
         try:
-            return self._attempt(tool, call, timeout, claim, cancellation, grading)
+            return attempt()
         except SandboxDied as death:
             self._own.drop()
             raise InfrastructureError(f"the sandbox died twice over {call.brief}: {death}") from death
@@ -113,7 +111,7 @@ class Executor:
         claim: Claim | None,
         cancellation: Cancellation,
         grading: Grading | None,
-    ) -> tuple[LiveSandbox, Execution, Way | None]:
+    ) -> Made:
         live, way = self._own.acquire(self._cursor.at)
         at, environment = self._cursor.at, self._recipe.environment
         # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.

@@ -6,9 +6,9 @@ import math
 import time
 from concurrent.futures import Future
 
-from tvsnap.engine.context import Context
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.position import Position
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.model.stats import Way
@@ -21,10 +21,10 @@ class OwnSandbox:
         exposed: it was given out by `Rollout.sandbox`, so that it is not known what is done in it.
     """
 
-    def __init__(self, context: Context, recipe: Recipe, root: str) -> None:
+    def __init__(self, services: Services, recipe: Recipe, root: str) -> None:
         """`root` is the state of fresh sandboxes."""
         self.exposed = False
-        self._context = context
+        self._services = services
         self._recipe = recipe
         self._root = root
         self._live: LiveSandbox | None = None
@@ -72,27 +72,27 @@ class OwnSandbox:
         Raises:
             TvsnapError: it could not be made. The call that needs one tries again.
         """
-        live, began, context = None, time.perf_counter(), self._context
+        live, began, services = None, time.perf_counter(), self._services
         try:
-            acquired = context.acquirer.acquire(at.state, self._recipe)
+            acquired = services.acquirer.acquire(at.state, self._recipe)
             live = self._ahead = acquired.live
             live.expendable = bool(acquired.sure)
             live.observation = self._recipe.environment.observe(live.sandbox)
             live.sandbox.note()
-            context.pool.rest(live)
+            services.pool.rest(live)
         except BaseException:
             if live is not None:
-                context.pool.discard(live)
+                services.pool.discard(live)
             live = None
             raise
         finally:
-            context.meter.prefork(time.perf_counter() - began)
+            services.meter.prefork(time.perf_counter() - began)
             coming.set_result(live)
 
     def standing_at(self, state: str) -> LiveSandbox | None:
         """Returns it if it stands at a state, once the last call is completely done in it; otherwise gives it up."""
         live = self._await_own()
-        if live is not None and self._context.acquirer.take_back(live, state):
+        if live is not None and self._services.acquirer.take_back(live, state):
             return live
         self._live, self.exposed = None, False
         return None
@@ -106,14 +106,14 @@ class OwnSandbox:
         """
         own, self._live = self._await_own(), None
         recorded = at.recorded or at.state != self._root
-        acquired = self._context.acquirer.acquire(at.state, self._recipe, own=own, recorded=recorded)
+        acquired = self._services.acquirer.acquire(at.state, self._recipe, own=own, recorded=recorded)
         live = self._live = acquired.live
         ahead, self._ahead = self._ahead, None
         if acquired.sure is not None:
             live.expendable = acquired.sure and not at.private
             self.exposed = False
         elif live is ahead:
-            self._context.meter.add(preforks_used=1)
+            self._services.meter.add(preforks_used=1)
             return live, "ready"
         return live, acquired.way
 
@@ -144,7 +144,7 @@ class OwnSandbox:
         if not at.private and not (live.alone and at.quiet_s == math.inf):  # others may see what ran on meanwhile
             return False
         live.sandbox.settle(changed=False)
-        self._context.pool.rest(live)
+        self._services.pool.rest(live)
         return True
 
     def drop(self) -> None:
@@ -152,7 +152,7 @@ class OwnSandbox:
         live, self._live = self._live, None
         self.exposed = False
         if live is not None:
-            self._context.pool.discard(live)
+            self._services.pool.discard(live)
 
     def _await_own(self) -> LiveSandbox | None:
         if self._freed is not None:
@@ -164,6 +164,6 @@ class OwnSandbox:
         if live is None:
             return
         if shared and not (live.observation is not None and live.observation.active):
-            self._context.pool.park(live)
+            self._services.pool.park(live)
         else:
-            self._context.pool.discard(live)
+            self._services.pool.discard(live)

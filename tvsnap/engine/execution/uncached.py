@@ -14,31 +14,31 @@ import time
 from concurrent.futures import Future
 
 from tvsnap.engine.claiming.cancellation import Cancellation
-from tvsnap.engine.context import Context
 from tvsnap.engine.events import CallEvents
 from tvsnap.engine.execution.execution import TOOL_ERRORS
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.position import Position
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import ToolCall, ToolResult, next_state
-from tvsnap.model.errors import InfrastructureError
+from tvsnap.model.errors import InfrastructureError, UsageError
 
 
 class UncachedCalls:
     """Executes calls in the sandbox, which is started at the first one that needs it. Used by one thread at a time."""
 
-    def __init__(self, context: Context, recipe: Recipe, root: str, cursor: Cursor, events: CallEvents) -> None:
+    def __init__(self, services: Services, recipe: Recipe, root: str, cursor: Cursor, events: CallEvents) -> None:
         """`root` is the state that the sandbox starts at."""
-        self._context = context
+        self._services = services
         self._recipe = recipe
         self._root = root
         self._cursor = cursor
         self._events = events
         self._apart = secrets.token_hex(16)
-        self._looks = context.counts_changes(recipe.image)
-        self._started = False
+        self._looks = services.counts_changes(recipe.image)
+        self._started = self._closed = False
         self._live: LiveSandbox | None = None
         self._noted: Future[None] | None = None  # whether the last call changed anything
 
@@ -46,12 +46,15 @@ class UncachedCalls:
         """Returns the sandbox, once the last call is completely done in it.
 
         Raises:
+            UsageError: the rollout is closed.
             InfrastructureError: it could not be started, or has ended.
         """
+        if self._closed:
+            raise UsageError("the rollout is closed")
         if self._live is None:
             if self._started:
                 raise InfrastructureError("the rollout's sandbox is gone, and without the cache nothing can rebuild it")
-            self._live = self._context.acquirer.start(self._root, self._recipe)
+            self._live = self._services.acquirer.start(self._root, self._recipe)
             self._started = True
             if self._looks:
                 self._live.observation = self._recipe.environment.observe(self._live.sandbox)
@@ -91,17 +94,21 @@ class UncachedCalls:
         """
         live, waited = self.live(), self._cursor.idle
         try:
-            fork = self._context.acquirer.fork_beside(live, self._recipe)
+            fork = self._services.acquirer.fork_beside(live, self._recipe)
         finally:
             live.look_again(self._recipe.environment.observe)
         fork.since = time.monotonic() - waited
         return fork
 
     def close(self) -> None:
-        """Ends it; safe to repeat."""
+        """Ends the sandbox with its rollout; safe to repeat."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         live, self._live = self._live, None
         if live is not None:
-            self._context.pool.discard(live)
+            self._services.pool.discard(live)
 
     def _execute(self, live: LiveSandbox, tool: Tool, call: ToolCall, timeout: float) -> ToolResult:
         """Executes a call; ends the sandbox where that fails, unless the call surely changed nothing."""
@@ -113,16 +120,16 @@ class UncachedCalls:
             if tool.read_only:
                 live.sandbox.settle(changed=False)
             else:
-                self.close()
+                self._end()
             raise
         except BaseException:
-            self.close()
+            self._end()
             raise
         if not self._looks:
             live.sandbox.settle(changed=not tool.read_only)
             return result
         with contextlib.suppress(RuntimeError):  # the cache is being closed
-            self._noted = self._context.workers.submit(self._note, live, tool, call)
+            self._noted = self._services.workers.submit(self._note, live, tool, call)
         return result
 
     def _note(self, live: LiveSandbox, tool: Tool, call: ToolCall) -> None:

@@ -12,11 +12,11 @@ from functools import partial
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim, Wanted
 from tvsnap.engine.claiming.patience import Forecast, Patience
-from tvsnap.engine.context import Context
 from tvsnap.engine.keeping.holds import Hold
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
+from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.environments.tools import Tool
 from tvsnap.graph import Edge
@@ -33,13 +33,13 @@ class Cursor:
         hold: keeps the state from eviction; None if nothing is recorded, or after `let_go`.
     """
 
-    def __init__(self, context: Context, recipe: Recipe, at: Position, task: str) -> None:
+    def __init__(self, services: Services, recipe: Recipe, at: Position, task: str) -> None:
         """`task` is the task of the rollout."""
-        self._context = context
+        self._services = services
         self._recipe = recipe
         self._task = task
         self.at = at
-        self.hold: Hold | None = context.holds.add() if context.use_cache else None
+        self.hold: Hold | None = services.holds.add() if services.settings.use_cache else None
         if self.hold is not None:
             self.hold.stand(at.state)
         self._ended = time.monotonic()  # the last call
@@ -53,7 +53,7 @@ class Cursor:
         outcome = self._outcome
         if outcome is None:
             return self.at
-        self._context.home.check()
+        self._services.home.check()
         return outcome.result()
 
     def pending(self) -> Future[Position] | None:
@@ -90,7 +90,7 @@ class Cursor:
     def let_go(self) -> None:
         """Stops holding a state."""
         if self.hold is not None:
-            self._context.holds.remove(self.hold)
+            self._services.holds.remove(self.hold)
             self.hold = None
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -136,13 +136,13 @@ class Cursor:
 
         If not `patient`, it does not wait for an eviction that is under way, and returns None.
         """
-        at, holds = self.at, self._context.holds
+        at, holds = self.at, self._services.holds
         if at.private:
             return None
         evictions = holds.evictions
         edge = self._look_up(call, timeout, retire=patient)
         if edge is not None and grading is not None and grading.executions > 1:
-            given = self._context.graph.grades(at.state, call.key)
+            given = self._services.graph.grades(at.state, call.key)
             edge = edge if grading.is_settled(given, edge.grade) else None
         if edge is None or not edge.changed or self.hold is None:
             return edge
@@ -163,14 +163,14 @@ class Cursor:
         """Returns why a call is not answered, not even by its record `edge` where there is one."""
         if edge is not None:
             return Why("cheap", "answering it would have taken longer than executing it")
-        at, context = self.at, self._context
+        at, services = self.at, self._services
         if at.private:
             return Why("private", f"the rollout is private: {at.private}")
         if tool.stochastic or not tool.cacheable:
             return Why("unshared", f"calls of {call.name} are never answered")
         if grading is not None and grading.executions > 1:
             return Why("unshared", "its grade is not settled yet")
-        return context.graph.why_unanswered(at.state, call.key, timeout, context.backend.name)
+        return services.graph.why_unanswered(at.state, call.key, timeout, services.backend.name)
 
     def await_answer(self, call: ToolCall, timeout: float, pause: Callable[[float], None]) -> Edge | None:
         """Waits for as long as an answer that was recorded after a longer wait wants, and returns it.
@@ -178,10 +178,10 @@ class Cursor:
         Does so only where the answer is there sooner than an execution would have ended; returns None otherwise.
         `pause` does the waiting, and may raise. Of use only where something runs by itself.
         """
-        at, context = self.at, self._context
+        at, services = self.at, self._services
         if at.private:
             return None
-        due_s = context.graph.due_in(at.state, call, timeout, context.backend.name, at.waited)
+        due_s = services.graph.due_in(at.state, call, timeout, services.backend.name, at.waited)
         if due_s is None:
             return None
         pause(due_s)
@@ -211,21 +211,21 @@ class Cursor:
             return None
         patience = Patience(lambda: self._forecast(tool, call, at_hand=at_hand), until, able=able)
         look = partial(self.lookup, call, timeout)
-        backend, task = self._context.backend.name, self._task
+        backend, task = self._services.backend.name, self._task
         wanted = Wanted(at.state, call, timeout, backend, at.waited, at.quiet_s, look, patience, task)
-        return self._context.claims.claim(wanted, cancellation)
+        return self._services.claims.claim(wanted, cancellation)
 
     def keeps(self, edge: Edge) -> bool:
         """Returns whether the rollout can do without its sandbox once an edge has answered a call."""
         try:
-            return edge.changed or self._context.acquirer.is_sure(self.at.state)
+            return edge.changed or self._services.acquirer.is_sure(self.at.state)
         except TvsnapError:
             return False
 
     def _forecast(self, tool: Tool, call: ToolCall, *, at_hand: bool) -> Forecast:
         """Returns what is known of a call before it is executed."""
-        at, graph, snapshotter = self.at, self._context.graph, self._context.snapshotter
-        backend = self._context.backend.name
+        at, graph, snapshotter = self.at, self._services.graph, self._services.snapshotter
+        backend = self._services.backend.name
         lost = snapshotter.refusal(at.course_after(call))
         if lost is None and not tool.read_only:  # where a state cannot be kept before a call, it rarely can be after it
             lost = snapshotter.refusal(at.state)
@@ -240,7 +240,7 @@ class Cursor:
 
     def lasts(self, tool: Tool) -> float | None:
         """Returns for how many seconds a result that depends on the network answers others; None for ever."""
-        return self._context.network_answers if tool.time_to_live is None else tool.time_to_live
+        return self._services.settings.network_answers if tool.time_to_live is None else tool.time_to_live
 
     def follow(self, edge: Edge) -> None:
         """Moves along an edge whose result answers a call."""
@@ -257,13 +257,13 @@ class Cursor:
         self._ended = now
 
     def _look_up(self, call: ToolCall, timeout: float, *, retire: bool = True) -> Edge | None:
-        at, graph = self.at, self._context.graph
-        backend = self._context.backend.name
+        at, graph = self.at, self._services.graph
+        backend = self._services.backend.name
         edge = graph.lookup(at.state, call, timeout, backend, waited=at.waited, quiet_s=at.quiet_s)
         if edge is None or not edge.asked:
             return edge
         tool = self._recipe.environment.tools.get(call.name)
-        lasts = self._context.network_answers if tool is None else self.lasts(tool)
+        lasts = self._services.settings.network_answers if tool is None else self.lasts(tool)
         if lasts is None or edge.is_newer_than(lasts):
             return edge
         if retire:  # an event loop that looks an answer up must not wait for a writer
