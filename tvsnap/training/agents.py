@@ -14,11 +14,11 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvsnap import Grade, GradingFailed, InfrastructureError, ToolResult, UsageError
+from tvsnap import Grade, GradingFailed, InfrastructureError, StateLost, TaskValues, ToolResult, UsageError
 from tvsnap.training.generation import Generator, check_least
 from tvsnap.training.loop import Credit, Trajectory
 from tvsnap.training.tasks import Task
@@ -70,6 +70,8 @@ class Played:
         cancelled: whether it was cancelled as a straggler, see `Stragglers`.
         rollout: its id in the graph; None where nothing is recorded.
         advantages: of its turns, where credit is by state.
+        before: how many commands led to the state in which it began: 0, but for branches (`Agents.branch`). Their turns
+            are not among `turns`, as another rollout took them.
     """
 
     task: Task
@@ -84,6 +86,7 @@ class Played:
     cancelled: bool = False
     rollout: str | None = None
     advantages: tuple[float, ...] | None = None
+    before: int = 0
 
     @property
     def trajectory(self) -> Trajectory:
@@ -195,6 +198,67 @@ class Agents:
                 await _give_credit(cache, group)
         return played
 
+    async def branch(
+        self,
+        cache: Any,
+        group: Sequence[Played],
+        seed: str = "0",
+        *,
+        states: int = 2,
+        n: int = 2,
+        depths: Collection[int] = (),
+        epoch: int | None = None,
+        credit: Credit = "rollout",
+    ) -> list[list[Played]]:
+        """Goes on from states in which rollouts of a group stood, several times from each, with what was said there.
+
+        What led to a state is neither executed nor said again. Each branch is a rollout of its own, and is graded.
+
+        Args:
+            cache: the one in which the group was played.
+            group: the rollouts, of one task.
+            seed: another text has the model draw other tokens.
+            states: from how many states branches begin, at most.
+            n: how many begin in each.
+            depths: only in states after so many commands; by default in those in which several rollouts stood whose
+                rewards differ, the most different ones first.
+            epoch: of the training run, for people.
+            credit: as in `play`. By state, the rollouts of the group have other advantages afterwards, as there is more
+                to compare them with.
+
+        Returns:
+            The branches, those of one state together; states that nothing leads to any more are left out.
+
+        Raises:
+            UsageError: `states` or `n` is less than 1, or nothing is recorded of the rollouts.
+        """
+        check_least("states", states)
+        check_least("n", n)
+        graded = [one for one in group if one.grade is not None]
+        if not graded:
+            return []
+        task, values = graded[0].task, await _values(cache, graded)
+        async with contextlib.AsyncExitStack() as stack:
+            found, running = list[list[Played]](), list[Coroutine[Any, Any, None]]()
+            for state, one, turn in _places(graded, values, depths):
+                if len(found) == states:
+                    break
+                said = one.tokens[: one.turns[turn][0]]
+                with contextlib.suppress(StateLost):
+                    begun = [cache.resume(state, task.name, epoch=epoch) for _ in range(n)]
+                    rollouts = [await stack.enter_async_context(rollout) for rollout in begun]
+                    branches = [
+                        Played(task, number, list(said), rollout=rollout.id, before=one.before + turn)
+                        for number, rollout in enumerate(rollouts)
+                    ]
+                    seeds = [(seed, task.name, task.instruction, "branch", len(found), number) for number in range(n)]
+                    running += map(self._go_on, branches, rollouts, seeds)
+                    found.append(branches)
+            await _all(running)
+        if credit == "state":
+            await _give_credit(cache, [*group, *(one for branches in found for one in branches)])
+        return found
+
     async def _play_group(
         self, ones: Sequence[Played], rollouts: Sequence[Any], seed: Sequence[object], stragglers: Stragglers | None
     ) -> list[Played]:
@@ -225,6 +289,10 @@ class Agents:
             result = await rollout.call(tool, arguments, 60.0)
             if result.timed_out or result.exit_code:
                 raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
+        await self._go_on(one, rollout, seed)
+
+    async def _go_on(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
+        """Plays one rollout from where it stands to its grade."""
         while not (one.done or one.failed):
             tokens = await self.generator.write(list(one.tokens), _seed(*seed, len(one.turns)))
             one.turns.append((len(one.tokens), len(one.tokens) + len(tokens)))
@@ -273,7 +341,7 @@ class Agents:
         if command is None:
             one.done = True
             return
-        if len(one.calls) == self._turns:
+        if one.before + len(one.calls) == self._turns:
             one.failed = True
             return
         began = time.perf_counter()
@@ -331,13 +399,39 @@ async def _give_credit(cache: Any, group: Sequence[Played]) -> None:
     graded = [one for one in group if one.grade is not None]
     if not graded:
         return
+    values = await _values(cache, graded)
+    for one in graded:
+        one.advantages = values.of(one.rollout or "").by_turn(len(one.turns), setup=_setup(one), ended=one.done)
+
+
+async def _values(cache: Any, graded: Sequence[Played]) -> TaskValues:
+    """Returns what the states were worth in which rollouts of a task stood."""
     if any(one.rollout is None for one in graded):
         raise UsageError("credit by state needs a cache that records what rollouts do, not use_cache=False")
-    task = graded[0].task
-    values = await cache.values(task.name, rollouts=[one.rollout for one in graded])
+    values: TaskValues = await cache.values(graded[0].task.name, rollouts=[one.rollout for one in graded])
+    return values
+
+
+def _setup(one: Played) -> int:
+    """Returns how many calls a rollout made to set its task up."""
+    return 0 if one.before else len(one.task.preparation())
+
+
+def _places(graded: Sequence[Played], values: TaskValues, depths: Collection[int]) -> list[tuple[str, Played, int]]:
+    """Returns states to branch from, the best first, each with a rollout that stood there, and its turn there.
+
+    The first turn is no such place: to begin there is to begin anew.
+    """
+    places: dict[str, tuple[str, Played, int]] = {}
     for one in graded:
-        credit = values.of(one.rollout)
-        one.advantages = credit.by_turn(len(one.turns), setup=len(task.preparation()), ended=one.done)
+        credit, setup = values.of(one.rollout or ""), _setup(one)
+        for place, state in zip(credit.places, credit.states, strict=True):
+            turn = place - setup - 1
+            if 0 < turn < len(one.turns) and (not depths or one.before + turn in depths):
+                places.setdefault(state, (state, one, turn))
+    spread = {value.state: value.variance or 0.0 for value in values.states}
+    ranked = sorted(places.values(), key=lambda each: -spread[each[0]])  # of equal ones, in the order of the rollouts
+    return [each for each in ranked if depths or spread[each[0]] > 0]
 
 
 async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -165,6 +165,10 @@ async def run(
             before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
             credit, seed = learner.settings.credit, f"{options.seed} train {epoch}"
             groups = await agents.play(cache, of, k, seed, stragglers, epoch=epoch, credit=credit)
+            if options.branch:
+                states, n = options.branch
+                for group in list(groups):
+                    groups += await agents.branch(cache, group, seed, states=states, n=n, epoch=epoch, credit=credit)
             tested = await agents.play(cache, test, 1, f"{options.seed} test {epoch}")
             played, after = time.perf_counter(), counted.stats()
             graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
@@ -328,6 +332,7 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     parser.add_argument("--rate", type=float, default=3e-4, help="the learning rate")
     parser.add_argument("--reward", type=float, default=0.75, help="the time to which is told")
     parser.add_argument("--stragglers", type=float, nargs=2, metavar=("SHARE", "SECONDS"))
+    parser.add_argument("--branch", type=int, nargs=2, metavar=("STATES", "N"), help="see Agents.branch")
     parser.add_argument("--url", help="a server of tvsnap, for the mode tvsnap; the others run in this process")
     parser.add_argument("--token", help="what that server lets in with")
     parser.add_argument("--generator", help="an OpenAI-compatible server that generates and loads adapters, as vLLM")
@@ -337,8 +342,9 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     for name, value in setting.items():
         if getattr(options, name) is None:
             setattr(options, name, value)
-    if variant(options.variant).credit == "state" and list(options.modes) != ["tvsnap"]:
-        parser.error(f"--variant {options.variant} needs --modes tvsnap: without its graph, states are not known")
+    by_state = "--branch" if options.branch else f"--variant {options.variant}"
+    if (options.branch or variant(options.variant).credit == "state") and list(options.modes) != ["tvsnap"]:
+        parser.error(f"{by_state} needs --modes tvsnap: without its graph, states are not known")
     return options
 
 

@@ -36,8 +36,9 @@ class Scripted:
         said = self._tokenizer.decode(past)
         turn = said.count("Output:")
         script = self._scripts[seed % len(self._scripts)]
-        if turn:  # as it began
-            script = next(each for each in self._scripts if f">{each[0]}|" in said)
+        if turn:  # one of those that began like this
+            begun = [each for each in self._scripts if f">{each[0]}|" in said]
+            script = begun[seed % len(begun)]
         text = script[turn] if turn < len(script) else "DONE"
         return [*self._tokenizer.encode(text, add_special_tokens=False), self._tokenizer.eos_token_id]
 
@@ -129,6 +130,36 @@ def test_turns_have_the_credit_of_their_states(tmp_path: Path, images: ImageStor
         assert one.trajectory.advantages == one.advantages
     with pytest.raises(tvsnap.UsageError, match="needs a cache that records"):
         asyncio.run(without_records())
+
+
+def test_branches_go_on_with_what_was_said(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """From where the rollouts of a group came to different ends; what led there is neither said nor executed again."""
+    (task,) = tasks(n=1, kinds=["count"])
+    first, solution = "touch /tmp/begun", " && ".join(task.solutions[0])
+    agents = Agents(Scripted(tokenizer, (first, solution), (first, "pwd")), tokenizer, turns=2)
+
+    async def go(**options: Any) -> tuple[list[Played], list[list[Played]], int]:
+        async with tvsnap.AsyncCache(tmp_path, images=images, policy="eager") as cache:
+            (group,) = await agents.play(cache, [task], 6, credit="state")
+            before = cache.stats().executed
+            found = await agents.branch(cache, group, **options)
+            return group, found, cache.stats().executed - before
+
+    group, branches, executed = asyncio.run(go(states=3, n=4, credit="state"))
+    (of_state,) = branches
+    assert len({one.trajectory.reward for one in group}) == 2
+    for one in of_state:
+        assert one.before == 1
+        assert one.tokens[: one.turns[0][0]] == group[0].tokens[: group[0].turns[1][0]]
+        assert first not in [call.command for call in one.calls]
+        assert len(one.calls) <= 1
+        assert one.grade is not None
+        assert one.advantages is not None
+        assert len(one.advantages) == len(one.turns)
+    assert executed <= len(of_state)
+    _, at_depth, _ = asyncio.run(go(depths=[1], n=2))
+    assert [len(each) for each in at_depth] == [2]
+    assert asyncio.run(go(depths=[7]))[1] == []
 
 
 def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:

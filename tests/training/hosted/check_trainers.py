@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import re
@@ -301,6 +302,24 @@ class TestVerl:
 
     def test_who_does_nothing_is_graded_too(self, row: dict[str, Any], place: dict[str, str], tokenizer: Any) -> None:
         assert self.attempt(row, place, ["No idea."], tokenizer)[0].reward_score == 0.0
+
+    def test_the_configuration_of_the_guide_is_verls(self, tmp_path: Path) -> None:
+        from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+        from verl.tools.tool_registry import initialize_tools_from_config
+
+        from tvsnap.integrations.verl import BashTool
+
+        text = GUIDE.read_text()
+        (tools,) = re.findall(r"```yaml\n# tools.yaml\n(.*?)```", text, re.DOTALL)
+        (tmp_path / "tools.yaml").write_text(tools)
+        overrides = re.findall(r"^actor_rollout_ref\.\S+$", text, re.MULTILINE)
+        hydra = importlib.import_module("hydra")
+        with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+            rollout = hydra.compose("ppo_trainer", overrides=overrides).actor_rollout_ref.rollout
+        assert rollout.multi_turn.tool_config_path == "tools.yaml"
+        (tool,) = initialize_tools_from_config(tmp_path / rollout.multi_turn.tool_config_path)
+        assert isinstance(tool, BashTool)
+        assert rollout.agent.default_agent_loop in _agent_loop_registry
 
     def test_an_error_of_tvsnap_is_none_of_the_models(self, row: dict[str, Any], tokenizer: Any) -> None:
         call = '<tool_call>{"name": "bash", "arguments": {"command": "true"}}</tool_call>'
