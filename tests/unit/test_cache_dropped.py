@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,23 @@ def test_what_a_dropped_rollout_held_is_free_for_others(tmp_path: Path, use: Cal
         eventually(lambda: cache.pool.live == 0)
         assert len(inside.rollouts(cache)) == 0
         assert all(record.finished for record in cache.graph.rollouts())
+
+
+def test_nothing_refers_to_what_was_closed(tmp_path: Path) -> None:
+    """A trainer grades some thousands of rollouts: none of them, nor an earlier cache, stays in memory."""
+    kept = []
+    with open_cache(tmp_path) as cache:
+        kept.append(weakref.ref(cache))
+        for _ in range(2):
+            with cache.rollout("terminal") as rollout:
+                bash(rollout, "echo 1 > f")
+                assert rollout.grade("echo 1").reward == 1.0
+                kept.append(weakref.ref(rollout._engine))
+            del rollout
+        gc.collect()
+        eventually(lambda: gc.collect() >= 0 and [one() for one in kept[1:]] == [None, None])
+    del cache
+    eventually(lambda: gc.collect() >= 0 and kept[0]() is None)
 
 
 def test_one_that_is_dropped_in_a_failing_call_ends_too(tmp_path: Path) -> None:

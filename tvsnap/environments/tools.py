@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, overload
 
 from tvsnap.model.arguments import LARGEST, check_number, check_text
@@ -112,7 +112,7 @@ class Tool:
             raise UsageError(f"{what}: only a tool with on_host=True can be stateless")
         if self.on_host and self.run is None:
             raise UsageError(f"{what}: a tool on the host needs a function that makes its calls")
-        if self.on_host and self.run is not None and any(kind is Sandbox for _, kind in _injected(self.run)):
+        if self.on_host and self.run is not None and any(kind is Sandbox for _, kind in self._injected):
             raise UsageError(f"{what}: a tool on the host has no sandbox; leave that parameter out")
         if self.time_to_live is not None:
             check_number(self.time_to_live, f"{what}: time_to_live", 0)
@@ -164,6 +164,20 @@ class Tool:
         else:
             result = ToolResult((Part.json(value),), 0, duration)
         return replace(result, cost=self.cost) if self.cost and not result.cost else result
+
+    def call(self, context: CallContext) -> Returned:
+        """Calls its function for a call whose arguments were checked; returns what the function does."""
+        assert self.run is not None
+        given = dict(context.call.arguments)
+        for name, kind in self._injected:
+            given[name] = context.sandbox if kind is Sandbox else context
+        return self.run(**given)
+
+    @cached_property
+    def _injected(self) -> list[tuple[str, object]]:
+        """The parameters of its function that are no arguments of calls, with their types."""
+        hints = {} if self.run is None else typing.get_type_hints(self.run)
+        return [(name, hint) for name, hint in hints.items() if name != "return" and hint in (Sandbox, CallContext)]
 
     @cached_property
     def _validator(self) -> Any:
@@ -256,21 +270,6 @@ def schema_of(function: Callable[..., object], name: str) -> dict[str, Any]:
         if parameter.default is parameter.empty:
             required.append(parameter.name)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def call_function(function: Callable[..., Returned], context: CallContext) -> Returned:
-    """Calls a tool's function for a call whose arguments were checked."""
-    given = dict(context.call.arguments)
-    for name, kind in _injected(function):
-        given[name] = context.sandbox if kind is Sandbox else context
-    return function(**given)
-
-
-@lru_cache(maxsize=1024)
-def _injected(function: Callable[..., object]) -> list[tuple[str, object]]:
-    """Returns the parameters of a tool's function that are no arguments of the tool, with their types."""
-    hints = typing.get_type_hints(function)
-    return [(name, hint) for name, hint in hints.items() if name != "return" and hint in (Sandbox, CallContext)]
 
 
 def _schema(hint: Any, subject: str) -> dict[str, Any]:

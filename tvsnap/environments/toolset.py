@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tvsnap.environments.service import InnerService
-from tvsnap.environments.tools import CallContext, Tool, ToolFailed, call_function, check_call
+from tvsnap.environments.tools import CallContext, Tool, ToolFailed, check_call
 from tvsnap.model.calls import ToolCall, ToolResult, canonical_json
 from tvsnap.model.errors import InfrastructureError, UsageError
 from tvsnap.model.limits import Limits
@@ -109,10 +109,9 @@ def _own_processes(name: str, said: Mapping[str, Any]) -> list[int]:
 
 def run_tool(tool: Tool, context: CallContext) -> ToolResult:
     """Makes a call of a tool that has a function; raises the function's errors, except failures that are results."""
-    assert tool.run is not None
     began = time.monotonic()
     try:
-        returned = call_function(tool.run, context)
+        returned = tool.call(context)
         return tool.returned(returned, time.monotonic() - began)
     except ToolFailed as failure:
         text = str(failure)
