@@ -221,7 +221,7 @@ def test_a_change_whose_value_is_left_to_chance_is_the_rollouts_own(
 def test_a_timeout_of_a_busy_machine_is_nobodys_value(
     sql_cache: Cache, sql_image: Image, sql_system: str, seconds: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tvsnap.engine.execution.execution.held_up", lambda result, load: "was held up")
+    monkeypatch.setattr("tvsnap.engine.execution.executor.held_up", lambda result, load: "was held up")
     marked = {"command": f"mark={secrets.token_hex()}"}
     slow = f"SELECT COUNT(*) FROM ({SERIES[sql_system].format(1_000_000)}) a, ({SERIES[sql_system].format(999_999)}) b"
     for _ in range(2):

@@ -102,7 +102,7 @@ def test_nor_is_a_grader_s_or_one_by_hand(
     cache: Cache, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot between two calls, of a rollout of whose states none is kept otherwise."""
-    monkeypatch.setattr("tvsnap.engine.execution.execution.held_up", lambda result, load: "was held up")
+    monkeypatch.setattr("tvsnap.engine.execution.executor.held_up", lambda result, load: "was held up")
     with begin(cache, request) as rollout:
         ask(rollout, "mkfifo /root/f; cat /root/f > /dev/null & sleep 0.3")
         rollout.call("bash", {"command": "while :; do :; done"}, 1.0)
