@@ -68,6 +68,17 @@ def test_a_fork_has_run_as_long_as_its_rollout_has_waited(cache: Cache, request:
         assert ask(rollout, f"{page} # said", after=4.0)[0] == "200"
 
 
+def test_a_fork_stands_where_its_rollout_stands(cache: Cache, request: pytest.FixtureRequest) -> None:
+    """The state was kept before the key was made; a fork has the key of its rollout, and makes none of its own."""
+    with begin(cache, request) as rollout:
+        ask(rollout, "cd /tmp; (sleep 1; cat /proc/sys/kernel/random/uuid > key) &")
+        time.sleep(2.0)
+        with rollout.fork(2) as forks:
+            keys = [ask(each, f"cat key # {number}")[0] for number, each in enumerate((*forks, rollout))]
+    assert len(keys[0]) == 36
+    assert len(set(keys)) == 1
+
+
 def test_a_snapshot_is_none_of_the_next_call_s_doing(
     cache: Cache, tvsnap_home: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -33,6 +33,7 @@ from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.engine.services import Services
+from tvsnap.engine.supply.companions import PATIENCE
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.graph import Edge, RootInfo, Step
@@ -317,6 +318,17 @@ class RolloutEngine:
         finally:
             self._services.pool.discard(fork)
 
+    def _fork_in_time(self) -> LiveSandbox | None:
+        """Returns a fork of its sandbox if a fork of the state's snapshot would yet have to run for as long.
+
+        What ran by itself meanwhile, such as a server's start, may come to something else if it runs again. A wait
+        in which nothing happened, and that is short, is cheaper than a snapshot. None as well if there is no room.
+        """
+        at = self._cursor.at
+        if at.waited <= min(at.quiet_s, PATIENCE) or not self._services.pool.has_room:
+            return None
+        return self._between.fork_unlike_others()
+
     def fork(self, n: int) -> list[RolloutEngine]:
         """Begins several rollouts where this one stands; see `Rollout.fork`."""
         check_whole(n, "n", 1)
@@ -329,6 +341,8 @@ class RolloutEngine:
                 for _ in range(n):
                     forks.append(self._hooks.resume(state, task, self._label, self._epoch))
                     undo.callback(forks[-1].close)
+                    if not forks[-1].has_sandbox:
+                        forks[-1].begin_in(self._fork_in_time())
                     forks[-1]._cursor.go_on_from(self._cursor)
                 undo.pop_all()
                 return forks
