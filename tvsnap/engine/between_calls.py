@@ -77,7 +77,7 @@ class BetweenCalls:
         """Snapshots what was done in the sandbox that was given out; see `Rollout.keep`."""
         live = self._own.live if self._own.exposed else None
         if live is None:
-            raise UsageError("there is no sandbox to keep; ask for one with Rollout.sandbox")
+            raise UsageError("no sandbox was given out since the last call; ask for one with Rollout.sandbox")
         before = self._cursor.at
         self.notice_changes(label, output)
         if self._own.live is None:

@@ -163,13 +163,20 @@ def read_grade(output: str, errors: str, exit_code: int | None) -> Grade:
     """
     log, _, last = output.rstrip("\n").rpartition("\n")
     said = f"; it printed: {(output + errors)[-_SHOWN:]!r}"
+    if exit_code is None:
+        reason = "did not end in time (Verifier(timeout=...)), so that there is no grade"
+        raise GradingFailed(f"the verifier {reason}{said}")
     if exit_code != 0:
-        ended = "did not end in time" if exit_code is None else f"ended with status {exit_code}"
-        raise GradingFailed(f"the verifier {ended}, so that there is no grade{said}")
+        raise GradingFailed(
+            f"the verifier ended with status {exit_code}, so that there is no grade: it has to end with 0, also where "
+            f"the reward is 0{said}"
+        )
     try:
         value = json.loads(last)
     except ValueError:
-        raise GradingFailed(f"the verifier's last line is not JSON, so that there is no grade{said}") from None
+        raise GradingFailed(
+            'the verifier\'s last line is not JSON, such as 0.5 or {"reward": 0.5}, so that there is no grade' + said
+        ) from None
     return Grade.of(value, (f"{log}\n" if log else "") + errors)
 
 

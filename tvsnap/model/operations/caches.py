@@ -254,7 +254,8 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         Args:
             task: the task.
             epoch: only rollouts of this epoch, so that the values are those of the present policy; None for all.
-            rollouts: only these, by their ids, such as the present group; None for all.
+            rollouts: only these, by their ids, such as the present group; None for all. Others' ids, as those of
+                another server of a fleet, are left out.
 
         Returns:
             The values, without any state where no rollout of the task has a reward.
