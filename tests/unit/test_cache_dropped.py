@@ -48,7 +48,7 @@ def test_what_a_dropped_rollout_held_is_free_for_others(tmp_path: Path, use: Cal
 
 def test_nothing_refers_to_what_was_closed(tmp_path: Path) -> None:
     """A trainer grades some thousands of rollouts: none of them, nor an earlier cache, stays in memory."""
-    kept = []
+    kept: list[weakref.ref[object]] = []
     with open_cache(tmp_path) as cache:
         kept.append(weakref.ref(cache))
         for _ in range(2):

@@ -166,7 +166,14 @@ class Tool:
         return replace(result, cost=self.cost) if self.cost and not result.cost else result
 
     def call(self, context: CallContext) -> Returned:
-        """Calls its function for a call whose arguments were checked; returns what the function does."""
+        """Calls its function.
+
+        Args:
+            context: the call, whose arguments were checked, and its sandbox.
+
+        Returns:
+            What the function returns.
+        """
         assert self.run is not None
         given = dict(context.call.arguments)
         for name, kind in self._injected:
