@@ -269,6 +269,8 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
 
         It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
+        Where something runs by itself, a state is as it was right after the call that led to it, and a rollout that has
+        waited there has come further: `Rollout.grade` grades it as it is now, and `Rollout.fork` goes on from there.
 
         Args:
             state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
