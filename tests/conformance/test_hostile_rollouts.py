@@ -23,8 +23,8 @@ TIMEOUT = 60.0
 PROMPT = 15.0
 """Seconds in which a sandbox answers that has nothing to do, on a machine where others are hostile."""
 GROWTH = 192 * MIB
-"""Bytes of memory that this process may need in a hostile rollout beyond what it had before; 108 MiB were seen of a test
-alone, and 136 of one in a process that had executed others."""
+"""Bytes of memory that this process may need in a hostile rollout beyond what it had before; 108 MiB were seen of a
+test alone, and 136 of one in a process that had executed others."""
 LISTING = (
     "ls -laR --time-style=full-iso /root /app /usr/bin | cksum; ls -laR --time-style=+ /etc /tmp /run | cksum; "
     "ulimit -a | cksum; id; pwd; ls / | wc -l; ps -e | wc -l"
