@@ -30,15 +30,15 @@ static const char *const DERIVED[] = {
     "/proc/sys/net/ipv4/tcp_max_syn_backlog",
 };
 
-/* Makes a network namespace whose table of connections is its own. Who lists connections, such as CRIU at each
- * checkpoint, looks into each bucket of the table: that of the machine has some 100,000, and takes milliseconds. */
+/* Makes a network namespace with a table of connections of its own. A program that lists connections, such as CRIU at
+ * each checkpoint, reads each bucket of the table: in that of the machine, some 100,000, which takes milliseconds. */
 static void make_namespace(void) {
     char usual[sizeof DERIVED / sizeof *DERIVED][32];
     if (access(CHILDREN_BUCKETS, F_OK) != 0) {
         check(unshare(CLONE_NEWNET) == 0, "network namespace");
         return;
     }
-    check(unshare(CLONE_NEWNET) == 0, "outer network namespace"); /* ends at once: only its setting is of use */
+    check(unshare(CLONE_NEWNET) == 0, "outer network namespace"); /* only for its setting; it ends at the next unshare */
     for (unsigned i = 0; i < sizeof DERIVED / sizeof *DERIVED; i++) read_file(DERIVED[i], usual[i], sizeof usual[i]);
     write_file(CHILDREN_BUCKETS, "1024");
     check(unshare(CLONE_NEWNET) == 0, "network namespace");

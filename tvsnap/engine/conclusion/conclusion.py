@@ -111,7 +111,8 @@ class Conclusions:
                 self._agree_on_times(live, left, edge)
             if kept or (shared and execution.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else execution.result.duration)
-            self._release(execution)  # who waits for the call is answered only if the state that it led to is kept
+            # Rollouts that wait for the call are answered only if the state that it led to is kept.
+            self._release(execution)
             # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or
             # if somebody else may change something.
             note = exposed or live.disturbed or load.is_idle() or self._services.snapshotter.pause_s > THINKING
