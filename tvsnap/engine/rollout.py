@@ -323,7 +323,10 @@ class RolloutEngine:
         """Returns forks of its sandbox if a fork of the state's snapshot would yet have to run for as long.
 
         What ran by itself meanwhile, such as a server's start, may come to something else if it runs again. A wait
-        in which nothing happened, and that is short, is cheaper than a snapshot. There are fewer than `n` if there is no room for all.
+        in which nothing happened, and that is short, is cheaper than a snapshot.
+
+        Returns:
+            `n` forks; fewer if there is no room for all, or if they are not worth it.
         """
         at = self._cursor.at
         if not n or at.waited <= min(at.quiet_s, PATIENCE) or not self._services.pool.has_room:
