@@ -73,8 +73,8 @@ def set_again(root: int, times: Mapping[str, int]) -> None:
         folder, name = os.path.split(path)
         with (
             contextlib.suppress(OSError),
-            closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found,
+            closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as descriptor,
         ):
-            about = os.stat(name or ".", dir_fd=found, follow_symlinks=False)
+            about = os.stat(name or ".", dir_fd=descriptor, follow_symlinks=False)
             if about.st_mtime_ns != mtime_ns:
-                os.utime(name or ".", ns=(about.st_atime_ns, mtime_ns), dir_fd=found, follow_symlinks=False)
+                os.utime(name or ".", ns=(about.st_atime_ns, mtime_ns), dir_fd=descriptor, follow_symlinks=False)

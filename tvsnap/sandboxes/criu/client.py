@@ -137,8 +137,8 @@ class _End:
         """Why it failed, in words: from its log, else from its answer or its standard error."""
         if self.killed:
             return f"CRIU: it was ended by signal {-self.status}"
-        if told := refusals.reason(self.log, self.init):
-            return told
+        if reason := refusals.reason(self.log, self.init):
+            return reason
         if self.response is not None and self.response.cr_errmsg:
             return f"CRIU: {self.response.cr_errmsg.strip()}"
         return f"CRIU: {self.errors or 'it ended without an answer'}"
@@ -194,7 +194,7 @@ class Criu:
         on_frozen: Callable[[], None],
         *,
         without_watches: bool = False,
-        held: Held | None = None,
+        holder: Held | None = None,
     ) -> None:
         """Dumps the process tree below `pid` to a directory; the tree goes on afterwards.
 
@@ -239,9 +239,9 @@ class Criu:
         environment = {"CRIU_LIBS_DIR": str(native.CRIU_PLUGIN.parent)}
         if without_watches:
             environment["TVSNAP_WATCHES"] = "noted"
-        if held:
-            environment |= {"TVSNAP_PARTS_FD": str(held.parts), "TVSNAP_HOLDER_PID": str(held.pid)}
-        end = self._request(_DUMP, options, enter, notified, environment, [held.parts] if held else [])
+        if holder:
+            environment |= {"TVSNAP_PARTS_FD": str(holder.parts), "TVSNAP_HOLDER_PID": str(holder.pid)}
+        end = self._request(_DUMP, options, enter, notified, environment, [holder.parts] if holder else [])
         if failures and not stopped:
             raise failures[0]
         if not end.success:
@@ -385,8 +385,8 @@ class Criu:
 def _kept(binary: Path) -> tuple[str, ...]:
     """Returns command-line options that name the directories which a CRIU binary needs."""
     needed = [binary.resolve().parent, native.CRIU_PLUGIN.parent, *_LIBRARIES]
-    found = dict.fromkeys(str(path) for path in needed if path.is_dir())
-    return tuple(item for path in found for item in ("--keep", path))
+    paths = dict.fromkeys(str(path) for path in needed if path.is_dir())
+    return tuple(item for path in paths for item in ("--keep", path))
 
 
 def _reap_group(group: int) -> None:
@@ -400,9 +400,9 @@ def _reap_group(group: int) -> None:
 
 def left_its_code(log: str, init: int) -> bool:
     """Whether a dump left its code in a living process, or did not detach from it properly."""
-    held = refusals.held(log, init)
+    pids = refusals.held(log, init)
     deadline = time.monotonic() + _DYING
-    while any(map(_lives, held)):
+    while any(map(_lives, pids)):
         if time.monotonic() > deadline:
             return True
         time.sleep(0.005)
@@ -420,12 +420,12 @@ def _poll(*descriptors: int) -> select.poll:
 def _at_work(pid: int, stuck: float, heard: select.poll) -> bool:
     """Waits until a process is heard from or has ended; returns False after `stuck` seconds without activity."""
     began = since = time.monotonic()
-    seen = 0.0
+    base = 0.0
     while not heard.poll(_LOOK * 1000):
         now = time.monotonic()
         state, used = _activity(pid)
-        if state in "DR" or used - seen > (now - since) * _HARDLY:
-            seen, since = used, now
+        if state in "DR" or used - base > (now - since) * _HARDLY:
+            base, since = used, now
         if now - since > stuck or now - began > _TIMEOUT:
             return False
     return True

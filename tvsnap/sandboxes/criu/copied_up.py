@@ -35,7 +35,7 @@ class MappedFiles:
         """`upper` is a descriptor of the writable layer of the sandbox's overlay."""
         self._upper = upper
         self._copied_up: dict[str, bool] = {}
-        self._left = _MOST
+        self._bytes_left = _MOST
 
     def changed_under(self, pid: int) -> str:
         """Returns a file that differs from what a process has mapped of it; empty if there is none.
@@ -64,8 +64,8 @@ class MappedFiles:
             memory = stack.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
             pagemap = stack.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
             for first, count in _runs(pagemap.fileno(), start // _PAGE, end // _PAGE):
-                self._left -= count * _PAGE
-                if self._left < 0:
+                self._bytes_left -= count * _PAGE
+                if self._bytes_left < 0:
                     raise NotCheckpointable(
                         f"{describe(pid)} has mapped {path}, a file of the image that was written since, and more than "
                         f"{_MOST >> 20} MiB of such files are not compared with what forks would map"
@@ -101,13 +101,13 @@ def _runs(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _read(descriptor: int, size: int, at: int) -> bytes:
     """Returns up to `size` bytes: fewer at the end of a file, or of a mapping that extends beyond it."""
-    found = bytearray()
-    while len(found) < size:
+    content = bytearray()
+    while len(content) < size:
         try:
-            data = os.pread(descriptor, size - len(found), at + len(found))
+            data = os.pread(descriptor, size - len(content), at + len(content))
         except OSError:
             break
         if not data:
             break
-        found += data
-    return bytes(found)
+        content += data
+    return bytes(content)

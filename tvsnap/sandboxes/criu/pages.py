@@ -36,16 +36,16 @@ def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
         Their paths by the names that they get; nothing where a whole dump is as cheap.
     """
     sizes = {"": 0, "parent/": 0}
-    found: dict[str, dict[str, str]] = {"": {}, "parent/": {}}
+    by_kind: dict[str, dict[str, str]] = {"": {}, "parent/": {}}
     for path, (_, size, *_) in stamps.items():
         if image := _IMAGE.fullmatch(path):
             kind = image["lent"] or ""
-            found[kind][image["name"]] = path
+            by_kind[kind][image["name"]] = path
             if image["pages"]:
                 sizes[kind] += size
-    if found["parent/"]:
-        return found["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
-    return found[""] if sizes[""] >= WORTH_COMPARING else {}
+    if by_kind["parent/"]:
+        return by_kind["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
+    return by_kind[""] if sizes[""] >= WORTH_COMPARING else {}
 
 
 def size(stamps: Mapping[str, Stamp]) -> int:

@@ -44,9 +44,9 @@ def reason(log: str, init: int) -> str:
             if match:
                 what = sentence if isinstance(sentence, str) else sentence(match, pid)
                 return f"{describe(pid) if pid else 'a process'} {match.expand(what)}"
-    said = [line for line in lines if not _FOLLOWS.search(line)] or lines
-    told = "; ".join(said[:3])
-    return f"CRIU: {told} ({describe(pid)})" if told and pid else told and f"CRIU: {told}"
+    causes = [line for line in lines if not _FOLLOWS.search(line)] or lines
+    summary = "; ".join(causes[:3])
+    return f"CRIU: {summary} ({describe(pid)})" if summary and pid else summary and f"CRIU: {summary}"
 
 
 def cause(log: str) -> Cause:
@@ -71,7 +71,7 @@ def kind(log: str) -> str:
 
     It is the same for the same reason, regardless of the names of processes and files.
     """
-    return next((place for place, said in _errors(log) if not _is_usual(said)), "")
+    return next((place for place, message in _errors(log) if not _is_usual(message)), "")
 
 
 def refused_plugin(log: str, plugin: str) -> bool:
@@ -80,9 +80,9 @@ def refused_plugin(log: str, plugin: str) -> bool:
     return bool(_begins(rf"(?:Unable to load|Can't load plugin|Corrupted plugin) {re.escape(plugin)}(?::|$)", first))
 
 
-def is_trouble(said: str) -> bool:
+def is_trouble(message: str) -> bool:
     """Whether an error text of the kernel or of a container engine indicates a fault of the machine."""
-    return bool(re.search(_SYSTEM_ERRORS, said))
+    return bool(re.search(_SYSTEM_ERRORS, message))
 
 
 def _is_trouble_of_criu(line: str) -> bool:
@@ -127,14 +127,14 @@ def held(log: str, init: int) -> list[int]:
 
     `init`, the sandbox's PID 1, stands for a process that the log does not name. All ids are those of the host.
     """
-    found = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
-    pids = [int(match[1] or match[2] or init) for match in found]
+    matches = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
+    pids = [int(match[1] or match[2] or init) for match in matches]
     return [pid for pid in pids if not is_stranger(pid, init)]
 
 
 def _complaints(log: str) -> list[str]:
     """Returns the distinct errors in a log, without those that CRIU always reports when it lacks privileges."""
-    return [said for said in dict.fromkeys(said for _, said in _errors(log)) if not _is_usual(said)]
+    return [message for message in dict.fromkeys(message for _, message in _errors(log)) if not _is_usual(message)]
 
 
 def _errors(log: str) -> list[tuple[str, str]]:
@@ -142,8 +142,8 @@ def _errors(log: str) -> list[tuple[str, str]]:
     return [(match[1], match[2].strip()) for match in map(_ERROR.match, log.splitlines()) if match]
 
 
-def _is_usual(said: str) -> bool:
-    return bool(_begins(r"(?:rlimit: )?Can't setup RLIMIT_NOFILE|Failed to turn off repair mode on socket", said))
+def _is_usual(message: str) -> bool:
+    return bool(_begins(r"(?:rlimit: )?Can't setup RLIMIT_NOFILE|Failed to turn off repair mode on socket", message))
 
 
 _ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \(([\w./-]+:\d+)\): (.*)")
@@ -163,8 +163,8 @@ def _begins(pattern: str, line: str) -> re.Match[str] | None:
 
 def _culprits(lines: list[str]) -> list[int]:
     """Returns the processes that made a dump fail, as the host sees them."""
-    found = [_begins(_CULPRIT, line) for line in lines]
-    return [int(group) for match in found if match for group in match.groups() if group]
+    matches = [_begins(_CULPRIT, line) for line in lines]
+    return [int(group) for match in matches if match for group in match.groups() if group]
 
 
 # -- sentences that need a look at the process -------------------------------------------------------------------------
@@ -238,14 +238,14 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
 
 def _connected(pid: int) -> set[int]:
     """Returns the inodes of the TCP sockets in a process' network namespace that do not listen."""
-    found = set()
+    inodes = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in itertools.islice(lines(f"/proc/{pid}/net/{table}"), 1, None):
                 fields = line.split()
                 if fields[3] != _LISTENING:
-                    found.add(int(fields[9]))
-    return found
+                    inodes.add(int(fields[9]))
+    return inodes
 
 
 def _descriptor(pid: int, inodes: set[int]) -> str:

@@ -16,8 +16,8 @@ def unusual() -> list[str]:
     all.
     """
     run = subprocess.run([native.LAUNCH, "lacks"], capture_output=True, text=True, check=True)
-    found = run.stdout.splitlines()
+    limits = run.stdout.splitlines()
     processors = os.sched_getaffinity(os.getpid())
     if processors != os.sched_getaffinity(1):
-        found.append(f"processors {sorted(processors)}")
-    return found
+        limits.append(f"processors {sorted(processors)}")
+    return limits

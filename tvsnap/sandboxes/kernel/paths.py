@@ -76,8 +76,8 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
     """
     for layer in layers:
         try:
-            with directory(layer) as root, closing(open_beneath(root, path or "/")) as found:
-                about = os.fstat(found)
+            with directory(layer) as root, closing(open_beneath(root, path or "/")) as entry:
+                about = os.fstat(entry)
         except FileNotFoundError:
             continue
         except OSError:  # something that is no directory is on the way, and hides lower layers
@@ -110,19 +110,19 @@ def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
 def contents(root: int, path: str, most: int) -> str | None:
     """Returns a link's target or a file's digest; None if it is neither, larger than `most` bytes, or gone."""
     try:
-        with closing(open_beneath(root, path)) as found:
-            about = os.fstat(found)
+        with closing(open_beneath(root, path)) as entry:
+            about = os.fstat(entry)
             if stat.S_ISLNK(about.st_mode):
-                return os.readlink("", dir_fd=found)
+                return os.readlink("", dir_fd=entry)
             if not stat.S_ISREG(about.st_mode) or about.st_size > most:
                 return None
             # By the descriptor, it is this very file. O_NONBLOCK avoids waiting for a lease.
-            descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb", buffering=0) as file:
-            digest, left = hashlib.sha256(), most + 1
-            while left and (chunk := file.read(min(left, _CHUNK))):
+            digest, bytes_left = hashlib.sha256(), most + 1
+            while bytes_left and (chunk := file.read(min(bytes_left, _CHUNK))):
                 digest.update(chunk)
-                left -= len(chunk)
-            return digest.hexdigest() if left else None
+                bytes_left -= len(chunk)
+            return digest.hexdigest() if bytes_left else None
     except OSError:
         return None

@@ -102,10 +102,10 @@ def settled(look: Callable[[], tuple[OpenFile, ...]], runs: Callable[[], bool] =
 
 def descendants(parents: Mapping[int, int], roots: Iterable[int]) -> frozenset[int]:
     """Returns those of `roots` that exist, and their descendants, given each process' parent by id."""
-    found = set(roots).intersection(parents)
-    while more := {one for one, parent in parents.items() if parent in found} - found:
-        found |= more
-    return frozenset(found)
+    family = set(roots).intersection(parents)
+    while more := {one for one, parent in parents.items() if parent in family} - family:
+        family |= more
+    return frozenset(family)
 
 
 def processes_fingerprint(others: Sequence[Activity], shell: ShellHold | None, serving: Sequence[Activity] = ()) -> str:

@@ -242,12 +242,19 @@ class LocalBackend:
                     clocks.append(noted.clock.go_on())
                     fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
-            asked = [] if holder is None else ["--holder", str(holder)]
+            holder_options = [] if holder is None else ["--holder", str(holder)]
             init = self._criu.restore(
                 images,
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
-                [str(native.LAUNCH), "restore", *self._criu.directories, *self._pool.options(resources), *asked, "--"],
+                [
+                    str(native.LAUNCH),
+                    "restore",
+                    *self._criu.directories,
+                    *self._pool.options(resources),
+                    *holder_options,
+                    "--",
+                ],
                 bring_back if noted.repairs or noted.clock or image.network.attached or not gate.is_open else None,
                 [] if holder is None else [holder],
             )

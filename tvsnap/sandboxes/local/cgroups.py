@@ -182,15 +182,15 @@ class Cgroup:
 
     def memory_kills(self) -> tuple[int, bool]:
         """Returns how many of its processes the kernel has killed for want of memory, and whether its limit was met."""
-        told: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for path in self.paths:
             for name in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError):
-                    told.update((key, int(value)) for key, value in map(str.split, _lines(f"{path}/{name}")))
+                    counts.update((key, int(value)) for key, value in map(str.split, _lines(f"{path}/{name}")))
             with contextlib.suppress(OSError):  # version 1 does not count how often the limit was met
                 most, limit = (int(_lines(f"{path}/memory.{name}_in_bytes")[0]) for name in ("max_usage", "limit"))
-                told["oom"] = int(most > limit - _NEARLY)
-        return told.get("oom_kill", 0), told.get("oom", 0) > 0
+                counts["oom"] = int(most > limit - _NEARLY)
+        return counts.get("oom_kill", 0), counts.get("oom", 0) > 0
 
     @contextlib.contextmanager
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
@@ -257,8 +257,8 @@ class Cgroup:
         """Kills all processes and removes the group; returns whether it is gone. Waits 5 s at most."""
         self.thaw()  # frozen processes do not die
         deadline = time.monotonic() + 5
-        left = self.paths
-        while left := tuple(path for path in left if not (_remove(path) or _remove(path, kill=True))):
+        groups = self.paths
+        while groups := tuple(path for path in groups if not (_remove(path) or _remove(path, kill=True))):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
@@ -341,20 +341,20 @@ def _kill_all(group: str) -> None:
     pids = sorted(_listed(group))
     for first in range(0, len(pids), _AT_ONCE):
         with contextlib.ExitStack() as stack:
-            held = {}
+            handles = {}
             for pid in pids[first : first + _AT_ONCE]:
                 with contextlib.suppress(ProcessLookupError):
-                    held[pid] = os.pidfd_open(pid)
-                    stack.callback(os.close, held[pid])
+                    handles[pid] = os.pidfd_open(pid)
+                    stack.callback(os.close, handles[pid])
             # A process that is still listed is the one of the descriptor; otherwise the signal reaches nobody.
-            for pid in held.keys() & _listed(group):
+            for pid in handles.keys() & _listed(group):
                 with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+                    signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
 
 
 def _listed(group: str) -> set[int]:
-    said = b""
+    text = b""
     with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # at each observation
         while part := os.read(file, _PART):
-            said += part
-    return set(map(int, said.split()))
+            text += part
+    return set(map(int, text.split()))

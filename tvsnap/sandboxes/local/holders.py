@@ -203,9 +203,9 @@ class Holders:
     def _make_room(self, size: int) -> None:
         """Ends the least recently used holders that there is no room for beside another of a size."""
         with self._lock:
-            held = [(name, future.result()) for name, future in self._holders.items() if _is_held(future)]
-            excess = sum(holder.size for _, holder in held) + size - self._most
-            for name, holder in held:
+            ready = [(name, future.result()) for name, future in self._holders.items() if _is_held(future)]
+            excess = sum(holder.size for _, holder in ready) + size - self._most
+            for name, holder in ready:
                 if excess <= 0:
                     return
                 self._drop(name)
@@ -228,11 +228,11 @@ class Holders:
             ours.settimeout(_HELD_WITHIN)
             with self._snapshots.processes(snapshot) as images:
                 socket.send_fds(ours, [b"hold"], [images])
-            while not (said := ours.recv(_LONGEST)).startswith(_READY):
-                if not said:
+            while not (message := ours.recv(_LONGEST)).startswith(_READY):
+                if not message:
                     raise _NotHeld("the holder has ended")
-                os.write(holder.parts, said)
-            if not int(said.removeprefix(_READY)):
+                os.write(holder.parts, message)
+            if not int(message.removeprefix(_READY)):
                 raise _NotHeld("no mapping can be shared")
             ours.settimeout(None)
             return holder
@@ -279,20 +279,20 @@ class Holders:
 
         They, and each CRIU that they start, end with their parent, which is a thread for the kernel.
         """
-        done: Future[T] = Future()
+        future: Future[T] = Future()
 
         def work() -> None:
             try:
-                done.set_result(do())
+                future.set_result(do())
             except BaseException as error:
-                done.set_exception(error)
+                future.set_exception(error)
 
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tvsnap-holders", daemon=True)
                 self._thread.start()
         self._jobs.put(work)
-        return done.result()
+        return future.result()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

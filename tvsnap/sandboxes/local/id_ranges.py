@@ -27,7 +27,7 @@ class IdRanges:
     def __init__(self) -> None:
         """Prepares the directory of locks; raises OSError if that is impossible."""
         LOCKS.mkdir(mode=0o700, exist_ok=True)
-        self._taken: dict[int, int] = {}  # number of a range -> descriptor of its file
+        self._descriptors: dict[int, int] = {}  # number of a range -> descriptor of its file
         self._next = random.randrange(RANGES)
         self._lock = threading.Lock()
 
@@ -36,10 +36,10 @@ class IdRanges:
         with self._lock:
             for _ in range(RANGES):
                 number, self._next = self._next, (self._next + 1) % RANGES
-                if number in self._taken:
+                if number in self._descriptors:
                     continue
                 try:
-                    self._taken[number] = _lock_file(LOCKS / str(number))
+                    self._descriptors[number] = _lock_file(LOCKS / str(number))
                 except BlockingIOError:
                     continue
                 except OSError:
@@ -50,15 +50,15 @@ class IdRanges:
     def give_back(self, first: int) -> None:
         """Releases a range, given its first user."""
         with self._lock:
-            descriptor = self._taken.pop((first - UID_BASE) // UID_COUNT - 1, None)
+            descriptor = self._descriptors.pop((first - UID_BASE) // UID_COUNT - 1, None)
             if descriptor is not None:  # otherwise it was released before
                 os.close(descriptor)
 
     def close(self) -> None:
         """Releases all ranges that were taken here."""
         with self._lock:
-            while self._taken:
-                os.close(self._taken.popitem()[1])
+            while self._descriptors:
+                os.close(self._descriptors.popitem()[1])
 
 
 def _lock_file(path: Path) -> int:

@@ -197,7 +197,7 @@ class Pool:
         with contextlib.suppress(OSError):  # the pool is full; the next observation tries again
             self._storage.keep_limit(resources.layer, resources.limits.disk)
 
-    def machine_fault(self, resources: Resources, looked: float, said: str) -> str | None:
+    def machine_fault(self, resources: Resources, looked: float, message: str) -> str | None:
         """See `Sandbox.machine_fault`: an error of the disk, or too little room, looks like a command's failure.
 
         `looked` is when the sandbox was last checked, by time.monotonic().
@@ -206,16 +206,16 @@ class Pool:
             self._snapshots.distrust(resources.origin)
             raise SandboxDied(f"the disk below the pool of {self._home} returned errors")
         lack = self._storage.lack(0)
-        told = any(word in said for word in _NO_ROOM)
+        is_about_room = any(word in message for word in _NO_ROOM)
         if lack:
             self._full = time.monotonic()
-            if told:
+            if is_about_room:
                 raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
             return lack
         if self._full > looked:  # found while another sandbox was checked
             return f"sandboxes and snapshots had too little room in {self._home} meanwhile"
             # At its own limit a sandbox gets quota errors; if the pool has less room than that, it may be the pool.
-        return self._storage.lack(resources.limits.disk or _UNLIMITED) if told else None
+        return self._storage.lack(resources.limits.disk or _UNLIMITED) if is_about_room else None
 
     def take_back(self, resources: Resources) -> None:
         """Releases the resources of a sandbox that has ended, except its control groups, which are gone."""

@@ -72,5 +72,5 @@ def kernel() -> str:
 
 def processor_flags() -> frozenset[str]:
     """Returns what the processor can do, as the kernel names it."""
-    found = _FLAGS.search(_CPUINFO.read_text(errors="replace"))
-    return frozenset(found[1].split() if found else ())
+    match = _FLAGS.search(_CPUINFO.read_text(errors="replace"))
+    return frozenset(match[1].split() if match else ())

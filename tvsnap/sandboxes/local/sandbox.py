@@ -191,7 +191,7 @@ class LocalSandbox(Networked, Rewindable):
         if look.active:
             pids = self.cgroup.pids()
         processes, serving, hold = observe.processes_fingerprint(pids, self.init, shell, service)
-        told, hidden = self._reports.seen(dump, info)
+        report, hidden = self._reports.seen(dump, info)
         alone = info.idle and len(pids) == _OURS + serving
         entries = self._files.seen
         if alone and not serving and not look.active and hold is not None and entries is not None:
@@ -200,7 +200,7 @@ class LocalSandbox(Networked, Rewindable):
         return Observation(
             files=files,
             processes=f"{processes} {look.passing}",
-            shell=told,
+            shell=report,
             data=data,
             hidden=hidden,
             serving=serving,
@@ -251,9 +251,9 @@ class LocalSandbox(Networked, Rewindable):
     def file_times(self, since: int) -> dict[str, int]:
         if self.clock is not None:  # programs see times derived from the real ones (native/preload)
             return {}
-        seen = self._files.seen
-        if seen is not None:
-            return file_times.changed_since(since, seen)
+        look = self._files.seen
+        if look is not None:
+            return file_times.changed_since(since, look)
         with file_times.failures_told(), self._looks.one():
             return file_times.changed_since(since, self._files.entries())
 
@@ -287,10 +287,9 @@ class LocalSandbox(Networked, Rewindable):
                 yield tar.stdout
             if tar.returncode not in (0, -signal.SIGPIPE):  # SIGPIPE: the reader stopped early
                 complaints.seek(0)
-                said = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
-                raise InfrastructureError(
-                    f"the files of sandbox {self.id} could not be read: {said or f'tar ended with {tar.returncode}'}"
-                )
+                complaint = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
+                complaint = complaint or f"tar ended with {tar.returncode}"
+                raise InfrastructureError(f"the files of sandbox {self.id} could not be read: {complaint}")
 
     def _refuse_endless_archive(self) -> None:
         """Raises InfrastructureError for more data than any disk is likely to hold; holes are written out as zeros."""

@@ -77,8 +77,8 @@ class Taker:
                     with allowance.uncounted():
                         self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
-                with self._holding(sandbox) as held:
-                    self._dump(sandbox, criu, images, copy, held)
+                with self._holding(sandbox) as holder:
+                    self._dump(sandbox, criu, images, copy, holder)
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
             for file in pages.too_large_to_compress(unfinished / "criu"):
@@ -107,7 +107,7 @@ class Taker:
         sandbox.disconnect()
 
     @staticmethod
-    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None], held: Held | None) -> None:
+    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None], holder: Held | None) -> None:
         """Dumps the processes into the directory `images`; `copy` is called while they are frozen."""
 
         def cut_nothing_short() -> None:
@@ -126,7 +126,7 @@ class Taker:
                 cut_nothing_short,
                 copy,
                 without_watches=_WATCHES in criu.additions,
-                held=held,
+                holder=holder,
             )
 
     @staticmethod

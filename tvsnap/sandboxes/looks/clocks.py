@@ -55,8 +55,8 @@ def _shifts(process: str) -> dict[int, int]:
     if os.readlink(f"/proc/{process}/ns/time_for_children") != namespace:
         raise OSError(f"process {process} has made a time namespace for its children")
     with open(f"/proc/{process}/timens_offsets") as offsets:
-        told = {name: int(seconds) * _SECOND + int(rest) for name, seconds, rest in map(str.split, offsets)}
-    return {clock: told[name] for clock, name in _SHIFTED.items()}
+        values = {name: int(seconds) * _SECOND + int(rest) for name, seconds, rest in map(str.split, offsets)}
+    return {clock: values[name] for clock, name in _SHIFTED.items()}
 
 
 @functools.cache

@@ -191,18 +191,18 @@ def _record(text: str) -> bytes:
 def _shell(dump: bytes) -> bytes:
     """Returns a hash of the state that a shell reported, without what changes by itself."""
     variables, _, rest = dump.partition(b"\1")
-    kept = []
+    lines = []
     for name, text in declared(variables):
         if name == "RANDOM" and b"=" in text:
             raise Incomparable("RANDOM was used, and may have been seeded")
         if name in _FLAGGED:
-            kept.append(text.partition(b"=")[0].rstrip())
+            lines.append(text.partition(b"=")[0].rstrip())
         elif name not in VOLATILE:
-            kept.append(text)
+            lines.append(text)
     last = re.search(rb"\x01last\n-?\d+ (\d*)\n", rest)
     if last is None or last[1]:
         raise Incomparable("the shell remembers a background job, and how it ended")
-    return hashlib.sha256(b"\0".join((*kept, without_clock(rest)))).digest()
+    return hashlib.sha256(b"\0".join((*lines, without_clock(rest)))).digest()
 
 
 def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
@@ -229,8 +229,8 @@ def _check_opened(file: OpenFile, root: Path) -> None:
     if file.target in _OPENED:
         return
     if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
-        with paths.directory(root) as top, closing(paths.open_beneath(top, file.target)) as found:
-            mode = os.fstat(found).st_mode
+        with paths.directory(root) as top, closing(paths.open_beneath(top, file.target)) as descriptor:
+            mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return
     raise Incomparable(f"the shell holds {file.target} open")
@@ -285,7 +285,7 @@ class _Reader:
         self._told = files.contents.told
         self._kept: dict[tuple[str, str], str] = {}
         self._kept_told: dict[str, _Told] = {}
-        self._left = MOST_BYTES
+        self._bytes_left = MOST_BYTES
         self._recent = False  # a file was changed a moment ago, and may change again
 
     def known(self, entry: Entry) -> bytes | None:
@@ -328,41 +328,45 @@ class _Reader:
         there = self._files.image.entry(entry.path)
         if there is None:
             return ""
-        place, found = there
+        place, image_stat = there
         base = self._files.id_base - UID_BASE
-        if (found.st_mode, found.st_uid + base, found.st_gid + base) != (entry.mode, entry.uid, entry.gid):
+        if (image_stat.st_mode, image_stat.st_uid + base, image_stat.st_gid + base) != (
+            entry.mode,
+            entry.uid,
+            entry.gid,
+        ):
             return ""
-        about = f"{found.st_mode:o} {found.st_uid - UID_BASE} {found.st_gid - UID_BASE}"
+        about = f"{image_stat.st_mode:o} {image_stat.st_uid - UID_BASE} {image_stat.st_gid - UID_BASE}"
         if stat.S_ISDIR(entry.mode):
             return f"{about} 0 {_attributes(place, UID_BASE)}"
         if stat.S_ISLNK(entry.mode):
             return f"{about} 0 {os.readlink(place)}"
-        if not stat.S_ISREG(entry.mode) or found.st_nlink > 1 or found.st_size != entry.size:
+        if not stat.S_ISREG(entry.mode) or image_stat.st_nlink > 1 or image_stat.st_size != entry.size:
             return ""  # the file's other names still have the image's contents
-        return f"{about} {self._image_content(place, found)}"
+        return f"{about} {self._image_content(place, image_stat)}"
 
-    def keep(self, told: bytes) -> None:
+    def keep(self, records: bytes) -> None:
         """Stores what was read of the existing files, and the files' part of the digest, for the next digest."""
         self._files.contents.known = self._kept
         self._files.contents.told = self._kept_told
-        self._files.contents.last = None if self._recent else (self._files.entries, told)
+        self._files.contents.last = None if self._recent else (self._files.entries, records)
 
     def _content(self, entry: Entry) -> str:
         key = entry.path, entry.stamp
-        found = self._known.get(key)
-        if found is None:
+        content = self._known.get(key)
+        if content is None:
             with self._open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME) as descriptor:
-                found = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
+                content = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
                 now = os.fstat(descriptor)
                 if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
                     raise Incomparable(f"{entry.path} was changed while it was read")
             if time.time_ns() - entry.ctime_ns < _RECENT_NS:
                 self._recent = True
-                return found
-        self._kept[key] = found
-        return found
+                return content
+        self._kept[key] = content
+        return content
 
-    def _image_content(self, place: Path, found: os.stat_result) -> str:
+    def _image_content(self, place: Path, image_stat: os.stat_result) -> str:
         remembered = self._files.image.contents
         if str(place) not in remembered:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME
@@ -384,8 +388,8 @@ class _Reader:
                 except OSError:  # the rest is a hole
                     break
             chunk = _read_at(descriptor, min(_CHUNK, size - at), at)
-            self._left -= len(chunk)
-            if self._left < 0:
+            self._bytes_left -= len(chunk)
+            if self._bytes_left < 0:
                 raise Incomparable("too much to read")
             if not chunk:
                 raise Incomparable("a file was cut short while it was read")
@@ -402,15 +406,15 @@ class _Reader:
 
 
 def _read_at(descriptor: int, size: int, at: int) -> bytes:
-    found = os.pread(descriptor, size, at)
-    while len(found) < size and (more := os.pread(descriptor, size - len(found), at + len(found))):
-        found += more
-    return found
+    data = os.pread(descriptor, size, at)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
+        data += more
+    return data
 
 
 def _attributes(of: int | Path, id_base: int) -> str:
     """Returns the extended attributes and access control lists of a file, with the owners as seen inside."""
-    found = []
+    lines = []
     for name in sorted(os.listxattr(of)):
         if name.startswith("trusted."):
             continue
@@ -419,8 +423,8 @@ def _attributes(of: int | Path, id_base: int) -> str:
             value = _unshifted_acl(value, id_base)
         elif name == CAPABILITY_XATTR and len(value) == _CAPABILITY_SHIFTED:
             value = unshifted_capability(value)
-        found.append(f"{name}={hashlib.sha256(value).hexdigest()}")
-    return " ".join(found)
+        lines.append(f"{name}={hashlib.sha256(value).hexdigest()}")
+    return " ".join(lines)
 
 
 def _unshifted_acl(value: bytes, id_base: int) -> bytes:
@@ -434,11 +438,11 @@ def _unshifted_acl(value: bytes, id_base: int) -> bytes:
 def gone(entries: Iterable[Entry], image: ImageTree) -> set[str]:
     """Returns the paths of an image that an upper layer with these entries deletes; for a directory, its own alone."""
     there = {entry.path: entry for entry in entries}
-    found = {entry.path for entry in there.values() if entry.deleted and image.entry(entry.path)}
+    names = {entry.path for entry in there.values() if entry.deleted and image.entry(entry.path)}
     for entry in there.values():
         if entry.opaque:
-            found.update(_gone_from(there, {path for path in image.below(entry.path) if path not in there}))
-    return found
+            names.update(_gone_from(there, {path for path in image.below(entry.path) if path not in there}))
+    return names
 
 
 def _gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:

@@ -68,9 +68,9 @@ def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]
     """
     numbers = ctypes.c_int * len(processes)
     pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
-    found, _ = _look(_library().look_holds, pids, kinds, len(processes), allowance.left())
-    lines = (line.split() for line in found.decode().splitlines())
-    return {int(pid): (held, locks) for pid, held, locks in lines}
+    text, _ = _look(_library().look_holds, pids, kinds, len(processes), allowance.left())
+    lines = (line.split() for line in text.decode().splitlines())
+    return {int(pid): (holding, locks) for pid, holding, locks in lines}
 
 
 def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
@@ -79,8 +79,8 @@ def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
     Raises TooMuch if there are more than `most` threads in all, and OSError if a process has ended.
     """
     numbers = (ctypes.c_int * len(pids))(*pids)
-    found, _ = _look(_library().look_ran, numbers, len(pids), most)
-    return dict(zip(pids, found.split(b"\0"), strict=False))
+    text, _ = _look(_library().look_ran, numbers, len(pids), most)
+    return dict(zip(pids, text.split(b"\0"), strict=False))
 
 
 def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -88,8 +88,8 @@ def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
 
     Raises OSError if one has ended.
     """
-    found, _ = _look(_library().look_threads, pid)
-    fields = found.split(b"\0")
+    text, _ = _look(_library().look_threads, pid)
+    fields = text.split(b"\0")
     for number, stat, call in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
         yield int(number), stat, call
 
@@ -99,8 +99,8 @@ def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
 
     Raises TooMuch if there are more than `most`, and OSError if it has ended.
     """
-    found, _ = _look(_library().look_descriptors, pid, most)
-    for each in found.split(b"\0")[:-1]:
+    text, _ = _look(_library().look_descriptors, pid, most)
+    for each in text.split(b"\0")[:-1]:
         number, target = each.split(b" ", 1)
         yield int(number), os.fsdecode(target)
 
@@ -110,8 +110,8 @@ def shell(pid: int) -> bytes:
 
     Raises OSError if it has ended.
     """
-    found, _ = _look(_library().look_shell, pid)
-    return found
+    text, _ = _look(_library().look_shell, pid)
+    return text
 
 
 class _Told(ctypes.Structure):
@@ -137,23 +137,23 @@ def _bytes(at: int | None, length: int) -> bytes:
 
 def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
     """Calls a function of the library and returns what it found (and deleted files); raises an exception for errors."""
-    told = _Told()
+    report = _Told()
     try:
-        result = look(*arguments, ctypes.byref(told))
+        result = look(*arguments, ctypes.byref(report))
         if result != _DONE:
-            raise _failure(result, told)
-        return _bytes(told.changed, told.changed_length), _bytes(told.gone, told.gone_length)
+            raise _failure(result, report)
+        return _bytes(report.changed, report.changed_length), _bytes(report.gone, report.gone_length)
     finally:
-        _library().look_told_free(ctypes.byref(told))
+        _library().look_told_free(ctypes.byref(report))
 
 
-def _failure(result: int, told: _Told) -> Exception:
+def _failure(result: int, report: _Told) -> Exception:
     if result == _TOO_LONG:
         return allowance.too_long()
-    why = told.why.decode(errors="replace")
+    why = report.why.decode(errors="replace")
     if result == _TOO_MUCH:
         return TooMuch(f"there is more in a sandbox than is looked at: {why}")
-    return OSError(told.error, why) if told.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
+    return OSError(report.error, why) if report.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
 
 
 @functools.cache

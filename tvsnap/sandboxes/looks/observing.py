@@ -80,9 +80,9 @@ class Entry:
         return _stamp(self.inode, self.size, self.mtime_ns, self.ctime_ns)
 
 
-def stamp(found: os.stat_result) -> str:
+def stamp(about: os.stat_result) -> str:
     """Returns `Entry.stamp` for a file with this lstat."""
-    return _stamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return _stamp(about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 def _stamp(inode: int, size: int, mtime_ns: int, ctime_ns: int) -> str:
@@ -134,11 +134,11 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
                 yield from parse_entries(records)
         finally:
             run.kill()
-        said = run.stderr.read()  # at most one line
+        complaint = run.stderr.read()  # at most one line
     if run.returncode == -signal.SIGKILL:
         raise allowance.too_long()
     if run.returncode:
-        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(said).strip()}")
+        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(complaint).strip()}")
 
 
 def _whole(records: bytes) -> tuple[bytes, bytes]:
@@ -189,15 +189,15 @@ class ImageTree:
         """Yields all paths below a directory of the image."""
         for layer in self._layers:
             with paths.directory(layer) as root:
-                for found, _ in paths.scan(root, path):
-                    if self.entry(found) is not None:  # otherwise another layer hides it
-                        yield found
+                for name, _ in paths.scan(root, path):
+                    if self.entry(name) is not None:  # otherwise another layer hides it
+                        yield name
 
     def _directory(self, path: str) -> ImageDirectory | None:
-        found = self.entry(path)
-        if found is None or not stat.S_ISDIR(found[1].st_mode):
+        entry = self.entry(path)
+        if entry is None or not stat.S_ISDIR(entry[1].st_mode):
             return None
-        place, about = found
+        place, about = entry
         names = os.listxattr(place, follow_symlinks=False)
         return ImageDirectory(
             owned=(about.st_mode, about.st_uid, about.st_gid),

@@ -117,10 +117,10 @@ class Note:
             result = self._act("rewind_to", reason, _LONGEST_REASON)
             if result == 0:
                 return ""
-            said = reason.value.decode(errors="replace") or "there is no memory to compare them in"
+            message = reason.value.decode(errors="replace") or "there is no memory to compare them in"
             if result == _HALF_MADE:
-                raise SandboxDied(f"the sandbox could not be made what it was: {said}")
-        return said
+                raise SandboxDied(f"the sandbox could not be made what it was: {message}")
+        return message
 
     def _act(self, name: str, *arguments: object) -> int:
         function = getattr(_library(), name)
@@ -171,22 +171,22 @@ class _Tracer(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="tvsnap-work-tracer", daemon=True)
-        self._asked: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
         self._answered: SimpleQueue[int] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        while act := self._asked.get():
+        while act := self._calls.get():
             result = act()
             del act  # otherwise what it refers to would live until the next one
             self._answered.put(result)
 
     def do(self, act: Callable[[], int]) -> int:
-        self._asked.put(act)
+        self._calls.put(act)
         return self._answered.get()
 
     def end(self) -> None:
-        self._asked.put(None)
+        self._calls.put(None)
 
 
 _idle: list[_Tracer] = []

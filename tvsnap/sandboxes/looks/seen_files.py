@@ -142,28 +142,28 @@ class SnapshotFiles:
     """What is known of snapshots' files, for forks to continue with: of a process' youngest snapshots. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[Contents, Look | None]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[Contents, Look | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(self, snapshot: str, contents: Contents, look: Look | None) -> None:
         """Stores what is known of a sandbox's files when its snapshot is taken; `look` has no other owner."""
         with self._lock:
-            self._known[snapshot] = contents.copy(), look
-            while len(self._known) > _SNAPSHOTS or sum(map(_size, self._known.values())) > MOST_FILES:
-                self._known.popitem(last=False)
+            self._entries[snapshot] = contents.copy(), look
+            while len(self._entries) > _SNAPSHOTS or sum(map(_size, self._entries.values())) > MOST_FILES:
+                self._entries.popitem(last=False)
 
     def of(self, snapshot: str) -> tuple[Contents, Look | None]:
         """Returns what is known of a snapshot's files, and the last look at them."""
         with self._lock:
-            contents, look = self._known.get(snapshot, (Contents(), None))
+            contents, look = self._entries.get(snapshot, (Contents(), None))
             return contents.copy(), look and look.copy()
 
     def drop(self, snapshot: str) -> None:
         """Forgets a snapshot."""
         with self._lock:
-            self._known.pop(snapshot, None)
+            self._entries.pop(snapshot, None)
 
 
-def _size(known: tuple[Contents, Look | None]) -> int:
-    contents, look = known
+def _size(entry: tuple[Contents, Look | None]) -> int:
+    contents, look = entry
     return len(contents.known) + (look.size if look else 0)

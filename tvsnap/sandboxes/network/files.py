@@ -38,8 +38,8 @@ def prepare(sandbox: Sandbox, settings: NetworkSettings) -> None:
     """Writes these files in a sandbox with a network; raises InfrastructureError if that fails."""
     outcome = sandbox.exec(_NAMES, timeout=_TIMEOUT, cwd="/", user="root")
     if outcome.exit_code != 0:
-        said = outcome.output.decode(errors="replace").strip()
-        raise InfrastructureError(f"/etc/resolv.conf of {sandbox.image.name} cannot be written: {said}")
+        complaint = outcome.output.decode(errors="replace").strip()
+        raise InfrastructureError(f"/etc/resolv.conf of {sandbox.image.name} cannot be written: {complaint}")
     for service in sandbox.image.services.names[1:]:
         sandbox.write_file("/etc/resolv.conf", f"nameserver {RELAY_ADDRESS}\n".encode(), user="root", service=service)
     if settings.certificates is not None:

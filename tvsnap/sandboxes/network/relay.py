@@ -184,12 +184,12 @@ class Relay:
             if not message:
                 self._ended.set()
                 return
-            asked = json.loads(message)
-            if asked["do"] == "reset":
-                way = self._ways[str(asked["id"])]
+            request = json.loads(message)
+            if request["do"] == "reset":
+                way = self._ways[str(request["id"])]
                 way.begin(self._tell_of_reset(way))
                 return
-            answer = self._do(asked, descriptors)
+            answer = self._do(request, descriptors)
         except Exception as error:  # reported to the other end
             for descriptor in descriptors:
                 with contextlib.suppress(OSError):
@@ -203,30 +203,30 @@ class Relay:
         except OSError:
             self._ended.set()
 
-    def _do(self, asked: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-        id = str(asked["id"])
-        if asked["do"] == "open":
-            network = replace(Network.parse(asked["network"]), space=str(asked["space"]))
+    def _do(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        id = str(request["id"])
+        if request["do"] == "open":
+            network = replace(Network.parse(request["network"]), space=str(request["space"]))
             self._open(id, network, descriptors)
             return {}
         way = self._ways[id]
-        if asked["do"] == "close":
+        if request["do"] == "close":
             del self._ways[id]
             self._close(way)
-        elif asked["do"] in ("tell", "take"):
+        elif request["do"] in ("tell", "take"):
             count = way.under_way()
             way.note_refused()
-            told = {
+            report = {
                 "open": count,
                 "stirred": way.stirred or count > 0,
                 "asked": list(way.asked),
                 "refused": list(way.refused),
             }
             way.stirred = count > 0
-            if asked["do"] == "take":
+            if request["do"] == "take":
                 way.asked.clear()
                 way.refused.clear()
-            return told
+            return report
         return {}
 
     def _open(self, id: str, network: Network, descriptors: Sequence[int]) -> None:
@@ -288,7 +288,7 @@ class Relay:
             task = asyncio.ensure_future(self._relay(way, inside))
             way.open[task] = inside
             way.stirred = True
-            task.add_done_callback(lambda done: way.open.pop(done, None))
+            task.add_done_callback(lambda finished_task: way.open.pop(finished_task, None))
             await asyncio.sleep(pause)
 
     async def _relay(self, way: Way, inside: socket.socket) -> None:
@@ -341,12 +341,12 @@ class Relay:
         if server is not None:
             return target, [(*server, True)]
         if name is None:
-            found = [address] if self._resolver.reaches(address) else []
+            hosts = [address] if self._resolver.reaches(address) else []
         elif self._settings.proxy is not None:
-            found = [name] if await self._resolver.is_there(name, way.looking) else []
+            hosts = [name] if await self._resolver.is_there(name, way.looking) else []
         else:
-            found = await self._resolver.addresses(name, way.looking)
-        return target, [(one, port, False) for one in found]
+            hosts = await self._resolver.addresses(name, way.looking)
+        return target, [(one, port, False) for one in hosts]
 
     def _refuse(self, way: Way, address: str) -> None:
         """Lets the kernel refuse what is sent to an address that stands for no name that is allowed."""
@@ -358,8 +358,10 @@ class Relay:
     def _receive_packet(self, way: Way) -> None:
         with contextlib.suppress(OSError):
             packet, about, _, sender = way.out.udp.recvmsg(_PART, socket.CMSG_SPACE(16))
-            told = [data for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, IP_RECVORIGDSTADDR)]
-            port, number = struct.unpack_from("!H4s", told[0], 2)
+            addresses = [
+                data for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, IP_RECVORIGDSTADDR)
+            ]
+            port, number = struct.unpack_from("!H4s", addresses[0], 2)
             key = (sender, (socket.inet_ntoa(number), port))
             flow = way.flows.get(key)
             if flow is None and len(way.flows) < _MOST_FLOWS:
@@ -380,9 +382,9 @@ class Relay:
             transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
                 lambda: _Answers(way, key, flow), remote_addr=(host, its_port)
             )
-            while (left := flow.until - time.monotonic()) > 0:
+            while (seconds := flow.until - time.monotonic()) > 0:
                 with contextlib.suppress(asyncio.TimeoutError):
-                    transport.sendto(await asyncio.wait_for(flow.packets.get(), left))
+                    transport.sendto(await asyncio.wait_for(flow.packets.get(), seconds))
         except (Refused, OSError, IndexError):
             pass
         finally:
@@ -470,12 +472,12 @@ async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.
 
 async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connects to a host through an HTTP proxy."""
-    its = urlsplit(proxy)
-    assert its.hostname is not None
-    reader, writer = await _connect(its.hostname, its.port or 80)
+    url = urlsplit(proxy)
+    assert url.hostname is not None
+    reader, writer = await _connect(url.hostname, url.port or 80)
     who, place = "", _target(host, port)
-    if its.username is not None:
-        secret = f"{unquote(its.username)}:{unquote(its.password or '')}"
+    if url.username is not None:
+        secret = f"{unquote(url.username)}:{unquote(url.password or '')}"
         who = f"Proxy-Authorization: Basic {base64.b64encode(secret.encode()).decode()}\r\n"
     try:
         writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{who}\r\n".encode())

@@ -35,8 +35,8 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         if self.proxy is not None:
-            its = urlsplit(self.proxy)
-            if its.scheme != "http" or not its.hostname:
+            url = urlsplit(self.proxy)
+            if url.scheme != "http" or not url.hostname:
                 shown = f"...@{self.proxy.rpartition('@')[2]}" if "@" in self.proxy else self.proxy  # no password
                 raise UsageError(f"{shown!r} is no HTTP proxy; give its address as http://host:port")
         if self.certificates is not None and not self.certificates.is_file():
@@ -70,5 +70,5 @@ class NetworkSettings:
         Args:
             name: the name, in lower case.
         """
-        found = _SERVER.fullmatch(self.hosts.get(name, ""))
-        return (found["host"].strip("[]"), int(found["port"])) if found else None
+        match = _SERVER.fullmatch(self.hosts.get(name, ""))
+        return (match["host"].strip("[]"), int(match["port"])) if match else None

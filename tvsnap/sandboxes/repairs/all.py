@@ -54,10 +54,10 @@ class Noted:
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a manifest, which has the keys of all repairs."""
-        said: dict[str, Any] = {**_NOTHING, "clock": asdict(self.clock) if self.clock else None}
+        manifest: dict[str, Any] = {**_NOTHING, "clock": asdict(self.clock) if self.clock else None}
         for one in self.repairs:
-            said |= one.to_json()
-        return said
+            manifest |= one.to_json()
+        return manifest
 
     def bring_back(self, fork: Fork) -> None:
         """Brings back all but the clock; raises AttemptFailed or InfrastructureError if that fails."""

@@ -143,16 +143,16 @@ def note(
     most = NotCheckpointable(f"a process has, with others, TCP connections with more than {_MOST} ends")
     try:
         all_of_them = present()
-        found = [one for one in all_of_them if one.state != TIME_WAIT]
-        if len(found) > _MOST:
+        open_ones = [one for one in all_of_them if one.state != TIME_WAIT]
+        if len(open_ones) > _MOST:
             raise most
-        kept = in_network_of(init, _Notes(found, pids).take) if found else []
+        pairs = in_network_of(init, _Notes(open_ones, pids).take) if open_ones else []
     except connections.TooMany:
         raise most from None
     except OSError as error:
         reason = f"the TCP connections of a sandbox could not be looked at: {error.strerror}"
         raise AttemptFailed(reason, machine=True) from None
-    return kept, [one for one in all_of_them if one.state == TIME_WAIT]
+    return pairs, [one for one in all_of_them if one.state == TIME_WAIT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +179,16 @@ class _Notes:
         self._room = _MOST_DATA
 
     def take(self) -> list[Kept]:
-        kept: list[Kept] = []
+        pairs: list[Kept] = []
         waiting: list[tuple[Connection, Kept]] = []
-        left = dict(self._by_ends)
+        rest = dict(self._by_ends)
         with contextlib.ExitStack() as stack:
-            for one in left.values():
+            for one in rest.values():
                 if one.inode:
                     self._open(one, stack)
-            while left:
-                _, one = left.popitem()
-                other = left.pop((one.far, one.near), None)
+            while rest:
+                _, one = rest.popitem()
+                other = rest.pop((one.far, one.near), None)
                 if one.near == one.far:
                     raise NotCheckpointable(f"{self._name(one)} to itself")
                 if other is not None and not one.inode and (other.inode or other.state == FIN_WAIT_2):
@@ -196,12 +196,12 @@ class _Notes:
                 self._refuse(one)
                 if other is not None:
                     self._refuse(other)
-                found = self._keep(one, other)
+                pair = self._keep(one, other)
                 if other is not None and not other.inode and other.state in (ESTABLISHED, CLOSE_WAIT):
-                    waiting.append((other, found))
+                    waiting.append((other, pair))
                 else:
-                    kept.append(found)
-            return kept + _in_order(waiting)
+                    pairs.append(pair)
+            return pairs + _in_order(waiting)
 
     def _open(self, one: Connection, stack: contextlib.ExitStack) -> None:
         if one.inode not in self._holders:
@@ -247,10 +247,10 @@ class _Notes:
 
     def _end(self, one: Connection) -> End:
         held = self._held[one.inode]
-        its = held.its
+        sock = held.its
         urgent = select.poll()
-        urgent.register(its, select.POLLPRI | select.POLLRDHUP)
-        events = dict(urgent.poll(0)).get(its.fileno(), 0)
+        urgent.register(sock, select.POLLPRI | select.POLLRDHUP)
+        events = dict(urgent.poll(0)).get(sock.fileno(), 0)
         if events & select.POLLPRI:
             raise NotCheckpointable(f"{held} with urgent data")
         return End(
@@ -260,12 +260,12 @@ class _Notes:
             (inner_pid(held.pid), held.number),
             closed=one.state in _HAS_CLOSED,
             deaf=bool(events & select.POLLRDHUP) and one.state in (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2),
-            terms=tcp_repair.Terms.of(its),
-            timestamp=tcp_repair.timestamp(its),
-            window=its.getsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP),
-            reuse=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
-            reuse_port=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
-            unread=self._data(_unread(its)),
+            terms=tcp_repair.Terms.of(sock),
+            timestamp=tcp_repair.timestamp(sock),
+            window=sock.getsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP),
+            reuse=bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
+            reuse_port=bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
+            unread=self._data(_unread(sock)),
         )
 
     @staticmethod
@@ -314,38 +314,38 @@ def _in_order(waiting: list[tuple[Connection, Kept]]) -> list[Kept]:
             raise NotCheckpointable(
                 f"TCP port {after.near[1]} has connections to be accepted that came at once, in no known order"
             )
-    return [replace(kept, queue=index) for index, (_, kept) in enumerate(waiting)]
+    return [replace(pair, queue=index) for index, (_, pair) in enumerate(waiting)]
 
 
 def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]]:
     """Returns a process and descriptor for each socket, by the socket's inode."""
-    found: dict[int, tuple[int, int]] = {}
+    holders: dict[int, tuple[int, int]] = {}
     for inode, pid, number in sockets(pids):
         if inode in inodes:
-            found.setdefault(inode, (pid, number))
-    return found
+            holders.setdefault(inode, (pid, number))
+    return holders
 
 
 @contextlib.contextmanager
-def _repaired(its: socket.socket) -> Any:
+def _repaired(sock: socket.socket) -> Any:
     """Puts a socket in use into repair mode temporarily, without the other end noticing."""
-    reuse = its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
-    tcp_repair.begin(its)
+    reuse = sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+    tcp_repair.begin(sock)
     try:
         yield
     finally:
-        tcp_repair.end(its, silently=True)
-        its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        tcp_repair.end(sock, silently=True)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
 
 
-def _amount(its: socket.socket, request: int) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(its, request, bytes(4)))[0])
+def _amount(sock: socket.socket, request: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(sock, request, bytes(4)))[0])
 
 
-def _unread(its: socket.socket) -> bytes:
+def _unread(sock: socket.socket) -> bytes:
     """Returns a socket's unread data without removing it."""
-    size = _amount(its, termios.FIONREAD)
-    data = its.recv(min(size, _MOST_DATA) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if size else b""
+    size = _amount(sock, termios.FIONREAD)
+    data = sock.recv(min(size, _MOST_DATA) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if size else b""
     if len(data) != size and size <= _MOST_DATA:
         raise AttemptFailed("a TCP connection of the sandbox changes while it is looked at")
     return data

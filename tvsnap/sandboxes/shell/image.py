@@ -153,12 +153,12 @@ def restore(guest: Guest, image: ShellImage, number: Callable[[int], None]) -> N
             f"the fresh shell cannot be compared with the captured one: {reason}", machine=False
         ) from None
     outcome = guest.run("\n".join(script).encode("latin-1"), _TIMEOUT, PROBE_LIMIT)
-    made = guest.shell_state()
-    if outcome.shell_lost or outcome.timed_out or made is None:
+    state = guest.shell_state()
+    if outcome.shell_lost or outcome.timed_out or state is None:
         raise AttemptFailed("the fresh shell ended or hung while it was made like the captured one")
     guest.put_terminal_back(image.shown, int(image.inner.partition("-")[0]), image.commands)
     try:
-        differ = _differences(wanted, parse_dump(made))
+        differ = _differences(wanted, parse_dump(state))
         probe, _ = read_probe(outcome.output)
     except (NotUnderstood, ProbeFailed) as reason:
         raise AttemptFailed(
@@ -344,8 +344,8 @@ def _variable(name: str, wanted: Variable | None, fresh: Variable | None) -> Ite
         return
     kinds = frozenset("aAn")
     if fresh is not None:
-        kept = wanted is not None and wanted.flags & kinds == fresh.flags & kinds
-        if not kept or (fresh.has_value and wanted is not None and not wanted.has_value):
+        is_kept = wanted is not None and wanted.flags & kinds == fresh.flags & kinds
+        if not is_kept or (fresh.has_value and wanted is not None and not wanted.has_value):
             yield rf"\builtin unset -{'n' if 'n' in fresh.flags else 'v'} {name}"
             fresh = None
     if wanted is None:
@@ -405,11 +405,11 @@ def _builtin(commands: str, start: str) -> Iterator[str]:
 # -- comparing ------------------------------------------------------------------------------------------------------
 
 
-def _differences(wanted: ShellDump, made: ShellDump) -> list[str]:
+def _differences(wanted: ShellDump, actual: ShellDump) -> list[str]:
     """Returns the names of the differences between two shells."""
     names = []
-    for name in sorted({*wanted.variables, *made.variables}):
-        one, other = wanted.variables.get(name), made.variables.get(name)
+    for name in sorted({*wanted.variables, *actual.variables}):
+        one, other = wanted.variables.get(name), actual.variables.get(name)
         if name in DYNAMIC - _TOLD and one is not None and other is not None:
             differs = one.flags - _CASE != other.flags - _CASE
         else:
@@ -417,4 +417,4 @@ def _differences(wanted: ShellDump, made: ShellDump) -> list[str]:
         if differs:
             names.append(f"variable {name}")
     parts = (field.name for field in fields(ShellDump) if field.name != "variables")
-    return names + [part.replace("_", " ") for part in parts if getattr(wanted, part) != getattr(made, part)]
+    return names + [part.replace("_", " ") for part in parts if getattr(wanted, part) != getattr(actual, part)]

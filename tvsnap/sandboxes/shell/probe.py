@@ -120,9 +120,9 @@ def read_probe(output: bytes) -> tuple[ShellProbe, float]:
 def _attributes(answers: Mapping[str, str], of: str) -> dict[str, str]:
     try:
         fields = answers[f"{of}/stat"].rpartition(") ")[2].split()
-        found = {name: fields[index] for name, index in _STAT.items()}
+        attributes = {name: fields[index] for name, index in _STAT.items()}
         lines = dict(line.split(":\t", 1) for line in answers[f"{of}/status"].split("\n") if ":\t" in line)
-        found |= {name: lines.get(name, "") for name in _STATUS}
-        return found
+        attributes |= {name: lines.get(name, "") for name in _STATUS}
+        return attributes
     except (KeyError, IndexError):
         raise ProbeFailed("/proc says too little") from None

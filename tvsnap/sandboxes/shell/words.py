@@ -257,29 +257,29 @@ class _Reader:
 
     def _word(self) -> tuple[str, bool]:
         """Returns the word that begins here, without its quotes, and whether nothing in it is expanded."""
-        text, found, plain = self._text, [], True
+        text, pieces, plain = self._text, [], True
         if alone := _ALONE.match(text, self._at):
             self._at = alone.end()
             return alone[0], True
         while self._at < len(text) and text[self._at] not in _ENDS:
             char = text[self._at]
             if char == "\\":
-                found.append(text[self._at + 1 : self._at + 2].replace("\n", ""))
+                pieces.append(text[self._at + 1 : self._at + 2].replace("\n", ""))
                 self._at += 2
             elif char in "'\"$`":
                 end = self._closed(self._at)
                 piece = text[self._at : end]
                 if char == "'" or (char == '"' and not re.search(r"[$`\\]", piece)):
-                    found.append(piece[1:-1])
+                    pieces.append(piece[1:-1])
                 else:
                     plain = plain and piece == "$"
-                    found.append("/" if "/" in piece and char == '"' else "")
+                    pieces.append("/" if "/" in piece and char == '"' else "")
                 self._at = end
             else:
                 plain = plain and char not in "*?[{~"
-                found.append(char)
+                pieces.append(char)
                 self._at += 1
-        return "".join(found), plain
+        return "".join(pieces), plain
 
     def _closed(self, at: int) -> int:
         """Returns the end of the quoted string, expansion, or parenthesised text that begins at `at`."""

@@ -72,10 +72,8 @@ def used(directory: Path) -> int:
     about = bytearray(16 + _KINDS * 24)  # struct btrfs_ioctl_space_args, with room for structs btrfs_ioctl_space_info
     struct.pack_into("Q", about, 0, _KINDS)
     ioctl(directory, _SPACE_INFO, about)
-    found = [
-        struct.unpack_from("3Q", about, 16 + 24 * number) for number in range(struct.unpack_from("Q", about, 8)[0])
-    ]
-    return sum(used for kind, _, used in found if not kind & _RESERVED)
+    rows = [struct.unpack_from("3Q", about, 16 + 24 * number) for number in range(struct.unpack_from("Q", about, 8)[0])]
+    return sum(used for kind, _, used in rows if not kind & _RESERVED)
 
 
 def errors(directory: Path) -> int:
@@ -107,13 +105,13 @@ class Region:
 
 def regions(directory: Path) -> list[Region]:
     """Returns all regions of a single-device file system, by address."""
-    found = []
+    chunks = []
     for type, address, data in items(directory, _CHUNK_TREE):
         if type == _CHUNK:
             length, kind = _LENGTH_AND_KIND.unpack_from(data)
             on_device = int(struct.unpack_from("=Q", data, _ON_DEVICE)[0])
-            found.append(Region(kind == _KIND_DATA, kind == _KIND_TREES, address, on_device, length))
-    return found
+            chunks.append(Region(kind == _KIND_DATA, kind == _KIND_TREES, address, on_device, length))
+    return chunks
 
 
 def renew_tree_regions(directory: Path) -> None:

@@ -127,7 +127,7 @@ class BtrfsStorage(CopyStorage):
         self._counted: dict[Path, int] = {}
         self._groups: dict[Path, quota.Group] = {}
         self._generous: set[Path] = set()
-        self._left: deque[int] = deque()  # groups of deleted subvolumes
+        self._deleted_groups: deque[int] = deque()  # groups of deleted subvolumes
         self._deleted = 0  # subvolumes, about: threads count at once
         if self._pool and self.limiting:
             self._quotas.sweep()
@@ -158,11 +158,11 @@ class BtrfsStorage(CopyStorage):
         btrfs.commit(self.path)
         for _ in range(_TRIES):
             used = group.charge().used
-            left = max(limit - quota.referenced(path), 0)
+            bytes_left = max(limit - quota.referenced(path), 0)
             btrfs.commit(self.path)
             if group.charge().used == used:
                 break  # otherwise data was written out meanwhile, and may be in only one of the numbers
-        return group.charge().used, left
+        return group.charge().used, bytes_left
 
     def room(self) -> DiskSpace:
         return self._pool.room() if self._pool else DiskSpace.on(self.path, self._directory)
@@ -189,7 +189,7 @@ class BtrfsStorage(CopyStorage):
         if self._pool:
             self._pool.deleted()
             if group is not None:
-                self._left.append(group.number)
+                self._deleted_groups.append(group.number)
                 self._deleted += 1
                 if self._deleted % _TOGETHER == 0:
                     self._remove_groups()
@@ -197,10 +197,10 @@ class BtrfsStorage(CopyStorage):
     def _remove_groups(self) -> None:
         """Removes some of the groups of deleted subvolumes, the oldest first; those that the kernel keeps come last."""
         with contextlib.suppress(IndexError):  # another thread took the last
-            for _ in range(min(2 * _TOGETHER, len(self._left) - _RECENT)):
-                number = self._left.popleft()
+            for _ in range(min(2 * _TOGETHER, len(self._deleted_groups) - _RECENT)):
+                number = self._deleted_groups.popleft()
                 if not self._quotas.remove(number):
-                    self._left.append(number)
+                    self._deleted_groups.append(number)
 
     def occupied(self) -> int | None:
         return self._pool.occupied() if self._pool else None
@@ -232,12 +232,12 @@ def open_storage(home: Path) -> CopyStorage:
     `$TVSNAP_STORAGE` is `btrfs` (the default) or `copy`; other values raise UsageError. Raises MachineLacks if there is
     no btrfs and `copy` was not asked for; `$TVSNAP_NO_BTRFS` simulates that.
     """
-    asked = os.environ.get("TVSNAP_STORAGE") or "btrfs"
-    if asked not in ("btrfs", "copy"):
-        raise UsageError(f"TVSNAP_STORAGE is {asked!r}; it must be btrfs (the default) or copy")
+    kind = os.environ.get("TVSNAP_STORAGE") or "btrfs"
+    if kind not in ("btrfs", "copy"):
+        raise UsageError(f"TVSNAP_STORAGE is {kind!r}; it must be btrfs (the default) or copy")
     directory = home / "pool"
     directory.mkdir(exist_ok=True, mode=0o700)
-    if asked == "copy":
+    if kind == "copy":
         return CopyStorage(directory)
     supported = "btrfs" in Path("/proc/filesystems").read_text() or _load_btrfs()
     if os.environ.get("TVSNAP_NO_BTRFS") or not supported:
