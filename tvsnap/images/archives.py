@@ -30,14 +30,14 @@ class _Limited:
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream
-        self._left = most
+        self._bytes_left = most
 
     def read(self, size: int) -> bytes:
-        self._left -= size
-        if size < 0 or self._left < 0:
+        self._bytes_left -= size
+        if size < 0 or self._bytes_left < 0:
             raise tarfile.ReadError(f"a header of more than {MOST_HEADER >> 20} MiB")
-        found: bytes = self._stream.read(size)
-        return found
+        data: bytes = self._stream.read(size)
+        return data
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -118,36 +118,36 @@ def _subtract(here: str, below: Sequence[str], stay: Collection[str] = ()) -> bo
     about = os.stat(here)
     own = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(here)}
     theirs = _merged(below)
-    left = False
+    has_entries = False
     for name, mine in own.items():
         path = f"{here}/{name}"
         if not stat.S_ISDIR(mine.st_mode):
             if name in theirs and _is_same(path, mine, theirs[name]):
                 os.unlink(path)
             else:
-                left = True
+                has_entries = True
         elif directories := _directories(below, name):
             same = _is_same(path, mine, directories[0]) and name not in stay
             if _subtract(path, directories) or not same:
-                left = True
+                has_entries = True
             else:
                 os.rmdir(path)
         else:
-            left = True
+            has_entries = True
     for name in theirs.keys() - own.keys():
         os.mknod(f"{here}/{name}", stat.S_IFCHR, os.makedev(0, 0))
-        left = True
+        has_entries = True
     os.utime(here, ns=(about.st_atime_ns, about.st_mtime_ns))
-    return left
+    return has_entries
 
 
 def _merged(directories: Sequence[str]) -> dict[str, str]:
     """Returns the path of each entry in directories that lie on top of each other."""
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for directory in directories:
         for entry in os.scandir(directory):
-            found.setdefault(entry.name, entry.path)
-    return {name: path for name, path in found.items() if not _is_hidden(os.lstat(path))}
+            merged.setdefault(entry.name, entry.path)
+    return {name: path for name, path in merged.items() if not _is_hidden(os.lstat(path))}
 
 
 def _is_hidden(about: os.stat_result) -> bool:
@@ -156,14 +156,14 @@ def _is_hidden(about: os.stat_result) -> bool:
 
 def _directories(below: Sequence[str], name: str) -> list[str]:
     """Returns the directories of a name in trees that lie on top of each other."""
-    found = []
+    directories = []
     for directory in below:
         path = f"{directory}/{name}"
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 break
-            found.append(path)
-    return found
+            directories.append(path)
+    return directories
 
 
 def _is_same(path: str, mine: os.stat_result, other: str) -> bool:

@@ -91,8 +91,8 @@ def loader(environment: str) -> ImageLoader | None:
     """Returns the loader for an environment's images; None if it has none."""
     if environment not in plugins.names("image loader"):
         return None
-    found: ImageLoader = plugins.find("image loader", environment)
-    return found
+    plugin: ImageLoader = plugins.find("image loader", environment)
+    return plugin
 
 
 def loaders() -> dict[str, ImageLoader]:

@@ -187,8 +187,8 @@ def account_ids(root: Path, account: str) -> tuple[int, int]:
     entry = next((fields for fields in users if user in (fields[0], fields[2])), None)
     uid = _account_id(entry[2] if entry else user, "user", users)
     if group:
-        its = next((fields[2] for fields in groups if group in (fields[0], fields[2])), group)
-        gid = _account_id(its, "group", groups)
+        group_id = next((fields[2] for fields in groups if group in (fields[0], fields[2])), group)
+        gid = _account_id(group_id, "group", groups)
     else:
         gid = _account_id(entry[3], "group", groups) if entry else 0
     return uid, gid
@@ -201,9 +201,9 @@ def _database(root: Path, path: str, columns: int) -> Iterator[list[str]]:
             yield fields
 
 
-def _account_id(text: str, kind: str, known: list[list[str]]) -> int:
+def _account_id(text: str, kind: str, entries: list[list[str]]) -> int:
     if not text.isascii() or not text.isdigit():
-        names = dict.fromkeys(fields[0] for fields in known)
+        names = dict.fromkeys(fields[0] for fields in entries)
         raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(names)}')
     if int(text) >= UID_COUNT:
         raise BuildStepFailed(f"failed: {kind} {text} is beyond {UID_COUNT - 1}, the last one there is inside")
@@ -216,12 +216,12 @@ def shift_owners(root: Path) -> None:
     Raises BuildStepFailed if a file's owner is beyond `UID_COUNT`.
     """
     # Owners do not tell which files were shifted already, so files with several links are remembered.
-    seen: set[tuple[int, int]] = set()
+    inodes: set[tuple[int, int]] = set()
     for path, info in walk(root):
         if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
-            if (info.st_dev, info.st_ino) in seen:
+            if (info.st_dev, info.st_ino) in inodes:
                 continue
-            seen.add((info.st_dev, info.st_ino))
+            inodes.add((info.st_dev, info.st_ino))
         for kind, number in (("user", info.st_uid), ("group", info.st_gid)):
             if number >= UID_COUNT:
                 raise BuildStepFailed(

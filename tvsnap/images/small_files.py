@@ -20,10 +20,10 @@ def read_small(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             number = errno.EISDIR if stat.S_ISDIR(os.fstat(stream.fileno()).st_mode) else errno.EINVAL
             raise OSError(number, "is no regular file", str(path))
-        found = stream.read(MOST + 1)
-    if len(found) > MOST:
+        content = stream.read(MOST + 1)
+    if len(content) > MOST:
         raise OSError(errno.EFBIG, f"holds more than {MOST >> 20} MiB", str(path))
-    return found
+    return content
 
 
 def read_small_text(path: Path, errors: str = "strict") -> str:

@@ -92,7 +92,7 @@ class ImageStore:
         digest = self._read_reference(self._names / name) if self._is_named(name) else None
         if digest is not None:
             return Manifest.read(self._images / digest).image(self._images / digest, name)
-        names = {digest: known for known, digest in sorted(self._named().items(), reverse=True)}
+        names = {digest: one for one, digest in sorted(self._named().items(), reverse=True)}
         matches = [digest for digest in self._digests() if digest.startswith(name)] if _PREFIX.fullmatch(name) else []
         if len(matches) > 1:
             raise ImageNotFound(f'"{name}" fits several images: {", ".join(digest[:16] for digest in matches)}')
@@ -139,9 +139,9 @@ class ImageStore:
         """
         image = self.get(name)
         named = self._named()
-        doomed = [name] if name in named else [known for known, digest in named.items() if digest == image.digest]
-        for known in doomed:
-            (self._names / known).unlink(missing_ok=True)
+        doomed = [name] if name in named else [one for one, digest in named.items() if digest == image.digest]
+        for one in doomed:
+            (self._names / one).unlink(missing_ok=True)
         if image.digest not in self._named().values():
             self._shared.mark(image.digest, removed=True)
             self._free_trees()
@@ -242,9 +242,9 @@ class ImageStore:
     ) -> tuple[BuiltService, ...]:
         """Builds the other services of an image, each as a separate image."""
         built = []
-        for its, settings in spec.services:
-            known = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
-            image = self._get_built(its, (known,), progress, force, layers)
+        for service_spec, settings in spec.services:
+            service_name = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
+            image = self._get_built(service_spec, (service_name,), progress, force, layers)
             built.append(BuiltService(settings, image, self.manifest(image).program))
         return tuple(built)
 
@@ -282,7 +282,9 @@ class ImageStore:
         except ImageNotFound as error:
             raise ImageSpecError(f"image {names[-1]}: what it starts from is not there: {error}") from None
 
-    def adopt(self, digest: str, said: Mapping[str, Any], fill: Callable[[str, Path], str], name: str = "") -> Image:
+    def adopt(
+        self, digest: str, description: Mapping[str, Any], fill: Callable[[str, Path], str], name: str = ""
+    ) -> Image:
         """Makes an image from one of another data directory, unless it is here.
 
         Args:
@@ -307,7 +309,7 @@ class ImageStore:
                     empty(directory)
                     result = directory / "image"
                     result.mkdir()
-                    (result / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+                    (result / MANIFEST).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
                     manifest = Manifest.read(result)
                     if manifest.digest != digest:
                         raise ImageSpecError(f"what is called image {digest[:12]} elsewhere is {manifest.digest[:12]}")
@@ -339,11 +341,11 @@ class ImageStore:
         Args:
             image: the image.
         """
-        found = {image.digest: (image.rootfs, "")}
+        trees = {image.digest: (image.rootfs, "")}
         for id in self.manifest(image).layers:
             below = self._shared.find(id)
-            found[id] = (shared_tree(self._images, id), below.digest if below else "")
-        return found
+            trees[id] = (shared_tree(self._images, id), below.digest if below else "")
+        return trees
 
     def make_base(
         self,
@@ -490,15 +492,15 @@ class ImageStore:
             return self._shared.under(origin.image, self.manifest(origin.image).layers)
         if not isinstance(origin, ContainerBase) or not (id := origin.below()):
             return Below()
-        if not (found := self._shared.find(id)):
+        if not (layers := self._shared.find(id)):
             root = directory / ROOTFS
             root.mkdir(parents=True)
             root.chmod(0o755)
             origin.unpack_below(root, progress.fraction)
             shift_owners(root)
             self._shared.keep(id, directory, summarise(root, progress.fraction).digest)
-            found = self._shared.find(id)
-        return found or Below()
+            layers = self._shared.find(id)
+        return layers or Below()
 
     def _free_trees(self) -> None:
         """Removes what no image needs: shared trees, and removed images that others depended on."""
@@ -531,8 +533,8 @@ class ImageStore:
     def _named(self) -> dict[str, str]:
         """Returns every name and its digest, without names whose image is gone."""
         paths = self._names.iterdir() if self._names.is_dir() else ()
-        found = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
-        return {name: digest for name, digest in found.items() if digest is not None}
+        references = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
+        return {name: digest for name, digest in references.items() if digest is not None}
 
     def _is_named(self, name: str) -> bool:
         """Whether a name belongs to an image, or did until that was removed."""

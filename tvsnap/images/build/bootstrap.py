@@ -129,7 +129,7 @@ def _naming_keyrings(suite: str, output: Callable[[str], None]) -> Iterator[Call
     lacking: set[str] = set()
 
     def heard(line: str) -> None:
-        lacking.update(key for found in _NO_KEY.findall(line) for key in found if key)
+        lacking.update(key for keys in _NO_KEY.findall(line) for key in keys if key)
         output(line)
 
     try:
@@ -173,16 +173,16 @@ class Mmdebstrap:
     def make(self, packages: Sequence[str], root: Path) -> None:
         """Makes a system with packages at `root`, which does not exist yet; raises BuildStepFailed on failure."""
         self._keep_minimal()
-        kept = shlex.quote(str(self._minimal))
+        archive = shlex.quote(str(self._minimal))
         unpack = "tar -xf {0} -C \"$1\" --exclude='./dev/*' --numeric-owner --xattrs --xattrs-include='*'"
         apt = 'chroot "$1" apt-get'
-        renew = f"if {apt} -s dist-upgrade | grep -q '^Inst '; then rm -f {kept}; {apt} -y dist-upgrade; fi"
+        renew = f"if {apt} -s dist-upgrade | grep -q '^Inst '; then rm -f {archive}; {apt} -y dist-upgrade; fi"
         self._run(
             root,
             "--variant=custom",
             "--format=directory",
             # If it cannot be unpacked, the next build makes it again.
-            f"--setup-hook={unpack.format(kept)} || {{ rm -f {kept}; exit 1; }}",
+            f"--setup-hook={unpack.format(archive)} || {{ rm -f {archive}; exit 1; }}",
             '--setup-hook=mkdir -p "$1/usr/share/man/man1"',  # Java's packages create links there
             f"--setup-hook={_links(shlex.quote(str(self._cache)), _ARCHIVES)}",
             # If the archive has newer packages than the kept system, the next build makes that again.
@@ -300,9 +300,9 @@ def _origin(suite: str) -> str:
 def _lines(archives: list[_Archive]) -> list[str]:
     components: dict[tuple[str, str], list[str]] = {}
     for archive in archives:
-        known = components.setdefault((archive.address, archive.suite), [])
-        if archive.component not in known:
-            known.append(archive.component)
+        parts = components.setdefault((archive.address, archive.suite), [])
+        if archive.component not in parts:
+            parts.append(archive.component)
     return [f"deb {address} {suite} {' '.join(names)}" for (address, suite), names in components.items()]
 
 

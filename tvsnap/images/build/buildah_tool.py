@@ -55,8 +55,8 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
     failed: list[str] = []
 
     def watch(line: str) -> None:
-        if found := _STARTS_NOTHING.search(line):
-            failed.append(Path(found[1] or "").name)
+        if match := _STARTS_NOTHING.search(line):
+            failed.append(Path(match[1] or "").name)
         output(line)
 
     way: list[str] = []
@@ -125,10 +125,10 @@ class BuildahTool:
     def image_id(self, reference: str) -> str | None:
         command = [*self._buildah, "inspect", "--type=image", "--format={{.FromImageID}}", reference]
         try:
-            found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise MachineLacks("buildah is missing: apt-get install buildah") from None
-        return found.stdout.strip() if found.returncode == 0 else None
+        return result.stdout.strip() if result.returncode == 0 else None
 
     def pull(self, reference: str, output: Output) -> None:
         run_client([*self._buildah, "pull", with_registry(reference)], output)

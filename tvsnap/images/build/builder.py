@@ -96,7 +96,7 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[Bu
 
 def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltService]) -> str:
     filled_by = loader(spec.environment)
-    said = {
+    settings = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
         "base": [type(spec.base).__name__, {key: _told(value, spec) for key, value in asdict(spec.base).items()}],
@@ -117,7 +117,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
         **({"runs": [asdict(spec.runs), spec.runs_as]} if spec.runs else {}),
         **_asked_for(spec),
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def _told(value: object, spec: ImageSpec) -> str:
@@ -127,7 +127,7 @@ def _told(value: object, spec: ImageSpec) -> str:
 
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
     """Returns an image's rarely used settings in a form to be hashed: clock, seed, limits, network, ..."""
-    said = {
+    settings = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
         "limits": spec.limits.said() or None,
@@ -135,7 +135,7 @@ def _asked_for(spec: ImageSpec) -> dict[str, object]:
         "network": str(spec.network) if spec.network is not None and spec.network.attached else None,
         "task": spec.task.said() or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _base_signature(spec: ImageSpec) -> str | None:
@@ -274,10 +274,10 @@ class _Build:
         """Adds the services; returns them, and a hash of what they add."""
         if not self.services:
             return Services(), ""
-        found = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
-        for note in port_conflicts(found[0].others):
+        joined = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
+        for note in port_conflicts(joined[0].others):
             self._note(note)
-        return found
+        return joined
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -409,7 +409,7 @@ def _image_digest(
     services: str,
 ) -> str:
     """Returns a hash of all that a sandbox sees of an image: its files, how shells start in it, and its settings."""
-    seen = {
+    parts = {
         "format": BUILDER_VERSION,
         "tree": tree.digest,
         "environment": spec.environment,
@@ -422,4 +422,4 @@ def _image_digest(
         **({"services": services} if services else {}),
         **_asked_for(spec),
     }
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

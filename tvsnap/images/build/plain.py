@@ -75,10 +75,10 @@ def _kept(one: Instruction) -> list[str]:
 
 def _words(rest: str) -> list[str]:
     try:
-        said = json.loads(rest)
+        value = json.loads(rest)
     except ValueError:
         return []
-    return list(map(str, said)) if isinstance(said, list) else []
+    return list(map(str, value)) if isinstance(value, list) else []
 
 
 def _script(one: Instruction) -> str:
@@ -93,7 +93,7 @@ def _copies(one: Instruction, files: dict[str, str]) -> list[str]:
     """Returns the instructions that copy what a COPY or ADD with here-documents does, and adds their files."""
     *sources, target = [word for word in one.rest.split() if not HEREDOC.fullmatch(word)]
     flags = "".join(f"--{flag} " for flag in _kept(one))
-    made = [f"{one.name} {flags}{' '.join(sources)} {target}"] if sources else []
+    lines = [f"{one.name} {flags}{' '.join(sources)} {target}"] if sources else []
     for each in one.heredocs:
         if not each.quoted and "$" in each.body:
             raise BuildStepFailed(
@@ -102,5 +102,5 @@ def _copies(one: Instruction, files: dict[str, str]) -> list[str]:
             )
         place = f"{len(files)}/{each.name}"
         files[place] = each.body
-        made.append(f"COPY --from={FILES} {flags}{place} {target}")
-    return made
+        lines.append(f"COPY --from={FILES} {flags}{place} {target}")
+    return lines

@@ -44,33 +44,33 @@ class BuiltService:
 
     def configured(self) -> ImageService:
         """Returns how it is run; raises BuildStepFailed if it has no command."""
-        said, its = self.settings, self.program
-        entrypoint, command = _words(said, its)
+        settings, program = self.settings, self.program
+        entrypoint, command = _words(settings, program)
         if not (words := (*entrypoint, *command)):
-            raise BuildStepFailed(f"failed: nothing says what the service {said.name} runs; give it a command")
+            raise BuildStepFailed(f"failed: nothing says what the service {settings.name} runs; give it a command")
         return ImageService(
-            name=said.name,
+            name=settings.name,
             command=words,
             env=dict(self.image.env),
             workdir=self.image.workdir,
             user=self.image.user,
-            after=dict(said.after),
-            health=None if said.healthless else said.health or its.health,
-            ports=tuple(sorted({*said.ports, *its.ports})),
+            after=dict(settings.after),
+            health=None if settings.healthless else settings.health or program.health,
+            ports=tuple(sorted({*settings.ports, *program.ports})),
         )
 
 
-def _words(said: ServiceSettings, its: Program) -> tuple[Sequence[str], Sequence[str]]:
+def _words(settings: ServiceSettings, program: Program) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the entrypoint and the command of a service. As in Compose, an entrypoint drops the image's command."""
-    entrypoint = its.entrypoint if said.entrypoint is None else said.entrypoint
-    command = said.command
+    entrypoint = program.entrypoint if settings.entrypoint is None else settings.entrypoint
+    command = settings.command
     if command is None:
-        command = its.command if said.entrypoint is None else ()
+        command = program.command if settings.entrypoint is None else ()
     return entrypoint, command
 
 
 def main_program(
-    said: ServiceSettings, its: Program, env: Mapping[str, str], workdir: str, user: str
+    settings: ServiceSettings, program: Program, env: Mapping[str, str], workdir: str, user: str
 ) -> ImageService | None:
     """Returns what the main service runs beside the shell; None if that would only keep its container alive.
 
@@ -79,12 +79,12 @@ def main_program(
         its: from the container image.
         env, workdir, user: see `ImageService`.
     """
-    entrypoint, command = _words(said, its)
+    entrypoint, command = _words(settings, program)
     if keeps_alive(entrypoint, command):
         return None
-    health = None if said.healthless else said.health or its.health
+    health = None if settings.healthless else settings.health or program.health
     words = (*entrypoint, *command)
-    return ImageService(said.name, words, dict(env), workdir, user, dict(said.after), health, is_main=True)
+    return ImageService(settings.name, words, dict(env), workdir, user, dict(settings.after), health, is_main=True)
 
 
 def add_program(root: Path, program: ImageService) -> str:
@@ -154,8 +154,8 @@ def join(
         write_file(tree, "/etc/hosts", hosts)
         tree.rename(place / one.settings.name)
     binds = tuple(_share(root, [main, *(one.settings for one in services)], main.name))
-    said = json.dumps([[one.signature() for one in services], asdict(main), hosts.decode()], sort_keys=True)
-    return Services(main.name, configured, binds), hashlib.sha256(said.encode()).hexdigest()
+    description = json.dumps([[one.signature() for one in services], asdict(main), hosts.decode()], sort_keys=True)
+    return Services(main.name, configured, binds), hashlib.sha256(description.encode()).hexdigest()
 
 
 def _share(root: Path, services: Sequence[ServiceSettings], main: str) -> Iterator[tuple[str, str]]:

@@ -69,11 +69,13 @@ def _program(config: dict[str, Any]) -> Program:
     )
 
 
-def _health(said: dict[str, Any]) -> HealthCheck | None:
-    test = health_test(_words(said, "Test"))
+def _health(settings: dict[str, Any]) -> HealthCheck | None:
+    test = health_test(_words(settings, "Test"))
     keys = {"interval": "Interval", "timeout": "Timeout", "start_period": "StartPeriod"}
-    seconds = {name: said[key] / 1e9 for name, key in keys.items() if isinstance(said.get(key), int) and said[key]}
-    retries = said.get("Retries")
+    seconds = {
+        name: settings[key] / 1e9 for name, key in keys.items() if isinstance(settings.get(key), int) and settings[key]
+    }
+    retries = settings.get("Retries")
     more = {"retries": retries} if isinstance(retries, int) and retries else {}
     return HealthCheck(test, **seconds, **more) if test else None
 

@@ -27,7 +27,7 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 """An escaped dollar does not begin a variable; `$$` stands for one."""
 
 
-def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
+def read_env_file(path: Path, outer: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
     """Reads the variables of a file; a missing file has none.
 
     Values may refer to variables in `known` and, where these lack the name, to earlier ones in the file; other
@@ -44,7 +44,7 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bo
     if raw:
         lines = (line for line in map(str.lstrip, text.splitlines()) if "=" in line and not line.startswith("#"))
         return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
-    known, found = known or {}, dict[str, str]()
+    outer, variables = outer or {}, dict[str, str]()
     position = _end(_BLANK, text, 0)
     while position < len(text):
         name = _NAME.match(text, position)
@@ -53,17 +53,17 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bo
         position = name.end()
         if name[2]:
             try:
-                value, end = _value(path, text, position, {**found, **known})
+                value, end = _value(path, text, position, {**variables, **outer})
             except (InvalidReference, VariableMissing) as error:
                 raise _complaint(path, text, position, f"has a value that cannot be read: {error}") from None
-            found[name[1]], position = value, end
-        elif name[1] in known:
-            found[name[1]] = known[name[1]]
+            variables[name[1]], position = value, end
+        elif name[1] in outer:
+            variables[name[1]] = outer[name[1]]
         position = _end(_BLANK, text, position)
-    return found
+    return variables
 
 
-def _value(path: Path, text: str, position: int, known: Mapping[str, str]) -> tuple[str, int]:
+def _value(path: Path, text: str, position: int, variables: Mapping[str, str]) -> tuple[str, int]:
     """Returns the value that begins at a position, and its end."""
     quote = text[position : position + 1]
     if quote in _QUOTED:
@@ -72,9 +72,9 @@ def _value(path: Path, text: str, position: int, known: Mapping[str, str]) -> tu
             raise _complaint(path, text, position, f"has a value whose quote ({quote}) is not closed")
         if quote == "'":
             return quoted[1].replace("\\'", "'"), quoted.end()
-        return expand(_ESCAPE.sub(_unescaped, quoted[1]), known), quoted.end()
+        return expand(_ESCAPE.sub(_unescaped, quoted[1]), variables), quoted.end()
     bare = text[position : (end := _end(_BARE, text, position))]
-    return expand(_COMMENT.sub("", bare).rstrip(), known), end
+    return expand(_COMMENT.sub("", bare).rstrip(), variables), end
 
 
 def _unescaped(match: re.Match[str]) -> str:

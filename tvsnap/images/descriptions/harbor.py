@@ -173,19 +173,19 @@ def load_harbor(path: Path) -> ImageSpec:
     )
 
 
-def _with_base(spec: ImageSpec, told: ImageSpec) -> ImageSpec:
+def _with_base(spec: ImageSpec, composed: ImageSpec) -> ImageSpec:
     """Chooses the base like the harness, which starts from task.toml and applies the Compose file on top.
 
     `spec` is the task's, `told` is the same with the Compose file's additions.
     """
-    if isinstance(told.base, DockerfileBase):
+    if isinstance(composed.base, DockerfileBase):
         # An image that the task names takes precedence, unless it is to be built.
-        own = told.base if told.base.path.is_file() else spec.own_dockerfile
-        base = spec.base if isinstance(spec.base, DockerImageBase) else told.base
-        return replace(told, base=base, own_dockerfile=own)
+        own = composed.base if composed.base.path.is_file() else spec.own_dockerfile
+        base = spec.base if isinstance(spec.base, DockerImageBase) else composed.base
+        return replace(composed, base=base, own_dockerfile=own)
     # An image's name beside a Dockerfile is the name of the result.
-    names_result = told.base == DockerImageBase(_main_image(spec)) or isinstance(spec.base, DockerfileBase)
-    return replace(told, base=spec.base) if names_result and _is_there(spec.base) else told
+    names_result = composed.base == DockerImageBase(_main_image(spec)) or isinstance(spec.base, DockerfileBase)
+    return replace(composed, base=spec.base) if names_result and _is_there(spec.base) else composed
 
 
 def _is_there(base: Base) -> bool:
@@ -199,7 +199,7 @@ def _main_image(spec: ImageSpec) -> str:
 
 def _variables(spec: ImageSpec, environment: _Environment) -> dict[str, str]:
     """Returns the harness' variables for a task's Compose file: the task's own, and those of a trial."""
-    said = {
+    variables = {
         "MAIN_IMAGE_NAME": _main_image(spec),
         "CONTEXT_DIR": str((spec.folder / "environment").absolute()),
         "PREBUILT_IMAGE_NAME": environment.docker_image,
@@ -207,8 +207,8 @@ def _variables(spec: ImageSpec, environment: _Environment) -> dict[str, str]:
         "MEMORY": f"{spec.limits.memory // _MIB}M" if spec.limits.memory else None,
     }
     for name, place in _LOGS.items():
-        said |= {f"HOST_{name}_PATH": HARNESS, f"ENV_{name}_PATH": place}
-    return {**spec.env, **{name: value for name, value in said.items() if value is not None}}
+        variables |= {f"HOST_{name}_PATH": HARNESS, f"ENV_{name}_PATH": place}
+    return {**spec.env, **{name: value for name, value in variables.items() if value is not None}}
 
 
 def _task(path: Path, task: _Task) -> Task:
@@ -248,21 +248,21 @@ def _notes(task: _Task) -> list[str]:
 
 def _network(path: Path, environment: _Environment) -> Network:
     """Returns what the task's sandboxes may reach: everything, unless it says otherwise."""
-    said = environment.network(f"{path}: environment")
-    if said is None and environment.allow_internet is False:
+    network = environment.network(f"{path}: environment")
+    if network is None and environment.allow_internet is False:
         return Network.of("none")
-    return _UNSAID_NETWORK if said is None else said
+    return _UNSAID_NETWORK if network is None else network
 
 
-def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:
+def _env(variables: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Returns the variables. Harbor replaces only a value that is one `${NAME}` or `${NAME:-default}` as a whole."""
     env = {}
-    for name, value in said.items():
-        asked = _TEMPLATE.fullmatch(value)
-        if asked is None:
+    for name, value in variables.items():
+        match = _TEMPLATE.fullmatch(value)
+        if match is None:
             env[name] = value
-        elif asked["default"] is not None:
-            env[name] = asked["default"]
+        elif match["default"] is not None:
+            env[name] = match["default"]
         else:
-            notes.append(f"environment.env.{name}: ${asked['name']} is not taken from this machine's environment")
+            notes.append(f"environment.env.{name}: ${match['name']} is not taken from this machine's environment")
     return env

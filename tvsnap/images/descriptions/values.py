@@ -122,8 +122,8 @@ def kind(value: object) -> str:
         return "empty"
     if isinstance(value, (bool, int, float)):
         return f"the {'truth value' if isinstance(value, bool) else 'number'} {value!r}"
-    known = {"str": "a string", "list": "a list", "dict": "a mapping"}
-    return known.get(type(value).__name__, type(value).__name__)
+    kinds = {"str": "a string", "list": "a list", "dict": "a mapping"}
+    return kinds.get(type(value).__name__, type(value).__name__)
 
 
 class Part(BaseModel):
@@ -135,7 +135,7 @@ class Part(BaseModel):
     @classmethod
     def check_keys(cls, value: Any) -> Any:
         """Rejects unknown and missing keys, and replaces a short form by the long one."""
-        keys = {known.alias or name: known for name, known in cls.model_fields.items()}
+        keys = {definition.alias or name: definition for name, definition in cls.model_fields.items()}
         if cls.short and not isinstance(value, dict):
             return {cls.short: value}
         if not isinstance(value, dict):
@@ -143,9 +143,9 @@ class Part(BaseModel):
         for key in value:
             if key not in keys:
                 raise wrong_key(key, f"unknown key; allowed here: {listed(keys)}")
-        for key, known in keys.items():
-            if known.is_required() and key not in value:
-                raise ValueError(f"needs {key}, {known.description}")
+        for key, definition in keys.items():
+            if definition.is_required() and key not in value:
+                raise ValueError(f"needs {key}, {definition.description}")
         return value
 
     def said(self) -> dict[str, Any]:
@@ -153,12 +153,12 @@ class Part(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
-    def to(cls, made: Callable[..., Any]) -> PlainValidator:
+    def to(cls, build: Callable[..., Any]) -> PlainValidator:
         """Returns a validator that passes the mapping's values by name to a function, which may raise UsageError."""
 
         def make(value: object, info: ValidationInfo) -> Any:
-            said = cls.model_validate(value, context=info.context).said()
-            return checked(lambda _: made(**said))(None)
+            values = cls.model_validate(value, context=info.context).said()
+            return checked(lambda _: build(**values))(None)
 
         return PlainValidator(make)
 
@@ -269,8 +269,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def _size(value: object) -> int:
-    found = _SIZE.fullmatch(scalar(value).strip())
-    if not found or (size := int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))) <= 0:
+    match = _SIZE.fullmatch(scalar(value).strip())
+    if not match or (size := int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))) <= 0:
         raise ValueError
     return size
 

@@ -46,13 +46,13 @@ def expand(
         return expand(word, values, missing, lenient=lenient)
 
     parts, position = [], 0
-    while found := _REFERENCE.search(text, position):
-        parts.append(text[position : found.start()])
-        position = found.end()
-        if found[1]:
+    while match := _REFERENCE.search(text, position):
+        parts.append(text[position : match.start()])
+        position = match.end()
+        if match[1]:
             parts.append("$")
-        elif found[2]:
-            parts.append(value_of(found[2], "", ""))
+        elif match[2]:
+            parts.append(value_of(match[2], "", ""))
         elif braced := _BRACED.fullmatch(text, position, end := _closing_brace(text, position)):
             parts.append(value_of(braced[1], braced[2] or "", braced[3] or ""))
             position = end + 1
