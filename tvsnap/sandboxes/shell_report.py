@@ -61,7 +61,7 @@ class ShellReports:
         return f"{fingerprint} {info.inner} {info.kernel}", self.come_to(shell_hidden, dump)
 
     def come_to(self, reader: Callable[[bytes], V], dump: bytes) -> V:
-        """Returns `read(dump)`, possibly cached; `read` must ignore values that are not part of the state."""
+        """Returns `reader(dump)`, possibly cached; `reader` must ignore values that are not part of the state."""
         if len(dump) > _MOST_KEPT:
             self._dump = self._last = None
             return reader(dump)
@@ -145,7 +145,7 @@ def _keep(dump: bytes) -> _Read:
 
 
 def shell_fingerprint(dump: bytes) -> str:
-    """Returns a hash of the shell's state as reported, without what changes by itself."""
+    """Returns a hash of the shell's state as reported, without the parts that change by themselves."""
     variables, _, rest = dump.partition(b"\1")
     hasher = hashlib.sha256(without_clock(rest))
     for name, text in declared(variables):

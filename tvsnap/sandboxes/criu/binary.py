@@ -1,4 +1,4 @@
-"""Finds this machine's CRIU, and tells whether it is suitable."""
+"""Finds this machine's CRIU, and checks whether it is suitable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLDEST_CRIU = (4, 2)
 """Older versions fail on current kernels (3.17 on Linux 6.18, because of its vDSO)."""
 
 KEPT = Path("/usr/local/lib/tvsnap")
-"""Where `tvsnap setup` installs the CRIU that it builds."""
+"""Directories in which `tvsnap setup` installs the CRIU that it builds."""
 
 _ADDITIONS = re.compile(rb"tvsnap-additions: ([a-z, ]+)\0")
 

@@ -26,12 +26,12 @@ from tvsnap.sandboxes.criu import refusals
 
 _LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
 _CACHE = "/dev/shm/tvsnap-criu"
-"""Where CRIU caches what it knows of this kernel; this path is compiled into it."""
+"""File in which CRIU caches its findings about this kernel; this path is compiled into it."""
 _LOG = "-"  # standard output: forks of one snapshot would overwrite each other's log file beside the images
 _DYING = 1.0  # seconds in which a process ends that was killed during a dump
 _TIMEOUT = 120.0
-_STUCK = 15.0  # seconds in which a dump hardly used the CPU or a disk: it waits for a process of the sandbox
-_HARDLY = 0.01  # fraction of the time in which it checks whether the wait is over
+_STUCK = 15.0  # seconds without use of the CPU or a disk, after which a dump waits for a process of the sandbox
+_HARDLY = 0.01  # fraction of the time that still counts as no use: checks whether the wait is over
 _LOOK = 2.0  # seconds between checks
 _HALF_OF_LOG = 1 << 19  # bytes
 _LAST_WORDS = 5.0  # seconds in which it ends after its answer, or without one
@@ -150,7 +150,7 @@ class Held:
 
     Attributes:
         pid: its process id, as the host sees it.
-        parts: descriptor of a file that says what it holds; at least 200.
+        parts: descriptor of a file that lists the memory; at least 200.
     """
 
     pid: int
@@ -205,22 +205,19 @@ class Criu:
             enter: a command line that executes CRIU in the right place (the sandbox's network namespace), with its
                 standard input as descriptor 3.
             on_start: called just before the tree is stopped; if it raises, nothing is done to the tree.
-            on_frozen: called while the tree is frozen and its memory has been written; what it raises fails the dump.
+            on_frozen: called while the tree is frozen and its memory has been written; its exceptions fail the dump.
             without_watches: dump inotify instances without their watches; needs "watches" in `additions`.
-            held: what holds pages that are in the dump which this one is compared with.
+            holder: the process with the pages of the dump that this one is compared with.
 
         Raises:
             NotCheckpointable: CRIU's reason is known to be a property of the processes.
             AttemptFailed: CRIU failed for another reason; the processes go on undisturbed.
-            ProcessesDisturbed: CRIU was killed meanwhile, or could not restore a process to how it found it.
+            ProcessesDisturbed: CRIU was killed meanwhile, or could not put a process back into its former state.
         """
         options = self._options(images, external)
         options.pid = pid
-        options.leave_running = True
-        options.notify_scripts = True
-        options.link_remap = True
+        options.leave_running = options.notify_scripts = options.link_remap = True
         options.network_lock = _NETWORK_LOCK_SKIP
-
         failures: list[Exception] = []
         stopped = False
 
@@ -245,16 +242,20 @@ class Criu:
         if failures and not stopped:
             raise failures[0]
         if not end.success:
-            if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # no process was touched yet
-                raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
-            reason = end.reason  # computed now, since processes that it names may end
-            if end.killed or left_its_code(end.log, pid):
-                raise ProcessesDisturbed(reason)
-            if failures:
-                raise failures[0]
-            if end.cause == "state":
-                raise NotCheckpointable(reason)
-            raise AttemptFailed(reason, machine=end.cause == "machine", kind=refusals.kind(end.log))
+            self._raise_failure(end, pid, failures)
+
+    def _raise_failure(self, end: _End, pid: int, failures: Sequence[Exception]) -> None:
+        """Raises the error of a failed dump of the tree below `pid`; `failures` are those of the caller's functions."""
+        if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # no process was touched yet
+            raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
+        reason = end.reason  # computed now, because processes that it names may end
+        if end.killed or left_its_code(end.log, pid):
+            raise ProcessesDisturbed(reason)
+        if failures:
+            raise failures[0]
+        if end.cause == "state":
+            raise NotCheckpointable(reason)
+        raise AttemptFailed(reason, machine=end.cause == "machine", kind=refusals.kind(end.log))
 
     def restore(
         self,
@@ -269,12 +270,12 @@ class Criu:
 
         Args:
             images: descriptor of the directory that `dump` wrote.
-            root: where the tree's root file system is mounted, in CRIU's mount namespace.
-            external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
+            root: the mount point of the tree's root file system, in CRIU's mount namespace.
+            external: directories for the mounts named at the dump, as `mnt[NAME]:PATH`.
             enter: a command line that prepares namespaces and mounts and executes CRIU, as for `dump`.
             before_it_runs: called with the process id of the tree's root when everything is restored and nothing has
-                run yet; an exception of it is passed on, and the caller then has to end the tree, which runs.
-            descriptors: what `enter` names by number.
+                run yet; its exception is passed on, and the caller then has to end the tree, which runs.
+            descriptors: those that `enter` names by number.
         """
         options = self._options(images, external)
         options.root = str(root)
@@ -443,7 +444,7 @@ def _activity(pid: int) -> tuple[str, float]:
 def read_log(file: IO[bytes]) -> str:
     """Returns CRIU's log; of more than 1 MiB only the first and the last 512 KiB.
 
-    Its length grows with what a sandbox contains. The first error is the original one, and the last tell the outcome.
+    It grows with the contents of a sandbox. The first error is the original one, and the last show the outcome.
     """
     size = os.fstat(file.fileno()).st_size
     file.seek(0)

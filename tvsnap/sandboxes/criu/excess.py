@@ -1,6 +1,6 @@
-"""Refuses a dump if CRIU would need too much time or space for it.
+"""Refuses a dump that would take CRIU too much time or space.
 
-CRIU cannot be ended while it has its code in a process. So it only gets work that is known to be bounded: everything
+CRIU cannot be ended while it has its code in a process. So it only gets work of limited size: everything
 that its time grows with is counted before, including files that belong to no descriptor, such as a file that was
 mapped, closed and deleted, or one in a message that was not received yet.
 """
@@ -57,7 +57,7 @@ _FOR_CRIU = 4
 _MAPPINGS_FOR_CRIU = 16
 _BYTES_FOR_CRIU = 1 << 20
 _BYTES_FOR_EACH_MAPPING = 64
-"""What CRIU maps there: its code, a stack, and buffers for descriptors and mappings; with a margin."""
+"""Size of CRIU's own mappings there: its code, a stack, and buffers for descriptors and mappings; with a margin."""
 _PEEK_OFFSET = 42  # SO_PEEK_OFF
 _LARGEST_MESSAGE = 253
 """Descriptors in one message (SCM_MAX_FD)."""

@@ -1,12 +1,12 @@
-"""Finds what CRIU 4.2 restores differently without reporting an error, so that no snapshot is taken of it.
+"""Finds the properties of processes that CRIU 4.2 restores differently without an error; they prevent a snapshot.
 
 Each of these was found by experiment; `tests/conformance/test_refusals.py` repeats the experiments.
 
-Three differences are accepted, since common programs could not be snapshotted otherwise: an edge-triggered epoll
-reports once more what is ready (nginx, all Go programs; every user of one must expect that at any time); a connected
+Three differences are accepted because common programs could not be snapshotted otherwise: an edge-triggered epoll
+reports ready files once more (nginx, all Go programs; every user of one must expect that at any time); a connected
 Unix socket reports the credentials of the process that restored the pair, not of its peer (tmux, database clients; they
 are asked for when a connection is new); and a file made by O_TMPFILE can no longer be given a name (temporary files of
-MariaDB and Python, which cannot be told from those that are to get one).
+MariaDB and Python, which look like those that are to get one).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from tvsnap.sandboxes.repairs import socket_options
 
 _SIGCHLD = 17
 _STOP = 1 << signal.SIGSTOP - 1
-"""CRIU leaves this signal pending for processes that are already stopped, where it has no effect; SIGCONT drops it."""
+"""The signal that CRIU leaves pending for processes that are already stopped; SIGCONT drops it."""
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # an index in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
 _SCHED_GETATTR, _SCHED_ATTR, _SLICE = 315 if platform.machine() == "x86_64" else 275, 56, 24
-"""The call, the size of what it says, and where the slice and what follows it stand in that."""
+"""The call, the bytes of its result, and the offset in that of the slice and the values after it."""
 _LAST_OPERATION = 8
 """A column of /proc/sysvipc/sem: the time of the last semop(), seconds since the epoch."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
@@ -74,7 +74,7 @@ def refuse(loss: str) -> None:
 
 
 def find_loss_of_running(pids: Iterable[int]) -> str:
-    """Returns, in words, what a fork would lose of processes that are not frozen; empty if nothing."""
+    """Returns, in words, a property of unfrozen processes that a fork would lose; empty if there is none."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1] & ~_STOP:
@@ -119,7 +119,7 @@ def refuse_loss(
         pids: a sandbox's processes, as the host sees them.
         init: its PID 1.
         upper: the writable layer of its overlay; None if it is out of reach.
-        keeps: what is restored nevertheless.
+        keeps: the properties that are restored nevertheless.
 
     Returns:
         What to note of its sockets, if `keeps.options`: each is looked at only once.
@@ -132,9 +132,9 @@ def refuse_loss(
 def _find_loss(
     pids: Iterable[int], init: int, upper: Path | None, keeps: Keeps, options: list[socket_options.Options]
 ) -> str:
-    """Returns, in words, what is lost; empty if nothing. Adds what to note of sockets to `options`."""
+    """Returns a loss in words; empty if there is none. Adds the options of sockets that must be noted to `options`."""
     if _semaphores_were_used(init):
-        # Nothing shows what SEM_UNDO would undo.
+        # The changes that SEM_UNDO would undo are not visible.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
@@ -251,7 +251,7 @@ def _group_priority(pid: int) -> int:
 
 
 def _scheduling(thread: int) -> bytes:
-    """Returns what a thread may have set of its scheduling beyond policy, niceness and priority (sched_getattr(2))."""
+    """Returns a thread's settings of scheduling beyond policy, niceness and priority (sched_getattr(2))."""
     attributes = ctypes.create_string_buffer(_SCHED_ATTR)
     libc.syscall(_SCHED_GETATTR, thread, attributes, _SCHED_ATTR, 0)
     return attributes.raw[_SLICE:]

@@ -14,9 +14,9 @@ from pathlib import Path
 from tvsnap.sandboxes.sealing import Stamp
 
 DIRECTORY = "parent"
-"""Where CRIU looks for the earlier dump, in the directory of the new one."""
+"""Name of the earlier dump in the directory of the new one, for CRIU."""
 ADDITION = "pages"
-"""What a CRIU is called that compares pages, in `binary.additions`."""
+"""Entry of `binary.additions` of a CRIU that compares pages."""
 WORTH_COMPARING = 1 << 20
 """Bytes of pages from which on they are compared: more than those of an idle shell."""
 _MOST_NEW = 0.5
@@ -33,7 +33,7 @@ def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
         stamps: the snapshot's files, by path in the snapshot.
 
     Returns:
-        Their paths by the names that they get; nothing where a whole dump is as cheap.
+        Their paths by the names that they get; nothing if a whole dump is as cheap.
     """
     sizes = {"": 0, "parent/": 0}
     by_kind: dict[str, dict[str, str]] = {"": {}, "parent/": {}}

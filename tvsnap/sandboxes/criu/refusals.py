@@ -4,9 +4,9 @@ Lines that no rule matches are passed on in CRIU's words. Each reason has a caus
 known to a rule), "machine" (recognised by error texts of the system and of CRIU), or "unknown".
 
 The log contains file names, and whoever created the files chose those freely, line ends included. So patterns match at
-the beginning of a line, or at its end where CRIU ends it with an error text and not with a name; and a process is
+the beginning of a line, or at its end if CRIU ends it with an error text and not with a name; and a process is
 inspected only if it belongs to the sandbox. A file name with a line end in it can still cause its own sandbox's state
-to be refused, or tried again, for a wrong reason; nothing else may depend on what is found here.
+to be refused, or tried again, for a wrong reason; nothing else may depend on these results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Cause = Literal["state", "machine", "unknown"]
 
 
 def reason(log: str, init: int) -> str:
-    """Returns, in words, why CRIU gave up according to its log; empty if the log does not say.
+    """Returns, in words, the reason in CRIU's log for its failure; empty if the log has none.
 
     The processes that the log names should still be alive, since their command lines are looked up.
 
@@ -50,7 +50,7 @@ def reason(log: str, init: int) -> str:
 
 
 def cause(log: str) -> Cause:
-    """Returns what made CRIU give up, according to its log.
+    """Returns the kind of CRIU's failure, according to its log.
 
     A fault of the machine takes precedence: if processes are killed during a dump, CRIU says wrong things about others.
     """
@@ -115,7 +115,7 @@ _MOMENTARY = r"Unseizable non-zombie \d+ found, state [^tT]"
 
 
 def is_stranger(pid: int, init: int) -> bool:
-    """Whether a process (an id on the host) lives outside the PID namespace of `init`; 0 stands for no namespace."""
+    """Whether a process (an id on the host) runs outside the PID namespace of `init`; 0 means no namespace."""
     try:
         return not init or os.readlink(f"/proc/{pid}/ns/pid") != os.readlink(f"/proc/{init}/ns/pid")
     except OSError:  # one has ended, or root of this machine may not look at it
@@ -233,7 +233,7 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
     (r"Can't dump file (\d+) of that type \[\w+\] \((?:\w+ )?(.+)\)", r"has \2 open (descriptor \1)"),
     (r"Unknown shit \d+ \((.+)\)", r"has mapped \1"),
 )
-"""The meaning of CRIU's lines: a pattern, and what the process has or is, as the rest of a sentence."""
+"""The meaning of CRIU's lines: a pattern, and the rest of a sentence about the process."""
 
 
 def _connected(pid: int) -> set[int]:

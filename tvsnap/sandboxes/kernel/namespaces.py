@@ -14,7 +14,7 @@ T = TypeVar("T")
 def in_namespace_of(pid: int, kind: Literal["net", "ipc"], work: Callable[[], T]) -> T:
     """Runs `work` in a namespace of a process and returns its result; sockets that it makes belong to that namespace.
 
-    Raises what `work` raises, and OSError if the namespace cannot be entered.
+    Raises the exceptions of `work`, and OSError if the namespace cannot be entered.
     """
     results: list[T] = []
     failures: list[BaseException] = []

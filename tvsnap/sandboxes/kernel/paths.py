@@ -1,8 +1,8 @@
 """Opens files of a sandbox safely, although its processes may place links anywhere and rename things.
 
 Everything on the host that inspects a sandbox's files from outside opens them here: the kernel resolves the path within
-a directory (`openat2`), so that a directory which is replaced by a link to `/etc` in between leads nowhere. What is
-opened is first inspected by an O_PATH descriptor, so that a FIFO or a device in a file's place has no effect. All calls
+a directory (`openat2`), so that a directory which is replaced by a link to `/etc` in between leads nowhere. A file
+is first inspected by an O_PATH descriptor, so that a FIFO or a device in its place has no effect. All calls
 use ctypes, which lets other threads run meanwhile.
 """
 
@@ -51,7 +51,7 @@ def open_beneath(root: int, path: str, flags: int = os.O_PATH) -> int:
 
 
 def _openat2(root: int, path: str, flags: int, resolve: int) -> int:
-    if "\0" in path:  # the kernel would take what is before it for the path
+    if "\0" in path:  # the kernel would take the text before it for the path
         raise UsageError(f"path must contain no null character: {path!r}")
     how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)
     for _ in range(_TRIES):
@@ -87,7 +87,7 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
 
 
 def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields all that is below a directory, in any order, without following links, except what is deleted meanwhile.
+    """Yields everything below a directory, in any order, without following links, except files deleted meanwhile.
 
     `path`, the directory to begin with, is relative to `root`; so are the paths that are yielded, each with its lstat.
     """

@@ -16,14 +16,14 @@ HEAD = 4096
 MOST_DESCRIPTORS = 20_000
 """Descriptors of all processes of a sandbox; more are not inspected: 150,000 took 7 s, and took CRIU 17 s."""
 DELETED = " (deleted)"
-"""What /proc appends to the path of a deleted file."""
+"""The end of a deleted file's path in /proc."""
 _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
 """Bytes: a process may belong to 65,536 groups, with ten digits each."""
 _PART = 1 << 16
 _LINES = 256
-"""After so many lines, the time limit is checked."""
+"""Lines between two checks of the time limit."""
 
 
 def head(path: str, most: int = HEAD) -> str:

@@ -58,13 +58,13 @@ from tvsnap.sandboxes.shell.image import restore
 
 COLUMNS, ROWS = 80, 24
 _ROOT = Path("/run/root")
-"""Where launch.c mounts a sandbox's root, in a separate mount namespace."""
+"""Path at which launch.c mounts a sandbox's root, in a separate mount namespace."""
 START_PAUSES = (0.05, 0.2)
 """Seconds between the attempts at a start."""
 FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
-"""The same for a fork: more, since there may be no other way to its state."""
+"""The same for a fork: more, because there may be no other way to its state."""
 _CLEARED_AFTER = 60.0
-"""Seconds to wait, on request, until the kernel has freed what was deleted."""
+"""Seconds to wait, on request, until the kernel has freed the space of deleted files."""
 
 
 class LocalBackend:
@@ -77,7 +77,7 @@ class LocalBackend:
 
         Args:
             home: the data directory.
-            owner: this process's claim on it, which names what the process leaves behind.
+            owner: this process's claim on it, by which its remains are recognised.
             network: the host's resources for sandboxes with a network; by default those in the environment.
         """
         self._home = home
@@ -272,7 +272,7 @@ class LocalBackend:
         *,
         clock: fixed.Clock | None,
     ) -> LocalSandbox:
-        """Returns the sandbox whose PID 1 has started; `fork` is what was brought back in it, if anything was."""
+        """Returns the sandbox of a PID 1 that has started; `fork` has its repairs, if there were any."""
         contents, look = self._files.of(resources.origin)
         sandbox = LocalSandbox(
             resources,

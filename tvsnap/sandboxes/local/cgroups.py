@@ -33,10 +33,10 @@ _NEARLY = 1 << 20
 _WEIGHTS = {"cpu.weight": 10_000, "cpu.shares": 1 << 18}
 """The files that hold the weight of a group beside others, in either version, with the largest weight."""
 _GROUP = "group."
-"""What the names of the groups of several sandboxes begin with; no owner has such a name."""
+"""Beginning of the names of groups of several sandboxes; no owner has such a name."""
 _AT_ONCE = 64
+"""Processes that are killed after each reading of the list."""
 _PART = 1 << 16
-"""How many processes are killed after each reading of the list."""
 _FREEZE_TIMEOUT = 10.0
 _SOCKETS = 64 << 20
 """Bytes in socket buffers, at most, if these do not count as the group's memory (version 1)."""
@@ -144,7 +144,7 @@ class CgroupTree:
                     path.rmdir()
 
     def _delegate(self, path: Path) -> None:
-        """Enables the controllers in all ancestors, as version 2 requires."""
+        """Enables the controllers in all ancestors, which version 2 requires."""
         hierarchy = self.roots[0].parents[1]
         ancestors = [ancestor for ancestor in reversed(path.parents) if ancestor.is_relative_to(hierarchy)]
         for ancestor in ancestors:
@@ -196,7 +196,7 @@ class Cgroup:
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
         """Makes a temporary group beside this one, for a program that works on this one's processes.
 
-        It has the same limits plus what such a program needs. Processes that remain when the program is killed are
+        It has the same limits plus the needs of such a program. Processes that remain when the program is killed are
         killed at the end of the block, or with the sandboxes of a dead owner.
         """
         used = [
@@ -281,7 +281,7 @@ def _below(group: Path) -> Iterable[str]:
 
 
 def _weigh(group: str, part: float) -> None:
-    """Makes a group of several sandboxes if there is none, and gives it its weight, where its hierarchy has weights."""
+    """Makes a group of several sandboxes if there is none, and gives it its weight if its hierarchy has weights."""
     os.makedirs(group, exist_ok=True)
     for name, largest in _WEIGHTS.items():
         with contextlib.suppress(FileNotFoundError):

@@ -18,7 +18,7 @@ from tvsnap.model.images import UID_BASE, UID_COUNT
 LOCKS = Path("/run/tvsnap-users")
 """File n in this directory is locked while a process of this machine uses range n."""
 RANGES = (2**31 - UID_BASE) // UID_COUNT - 1
-"""How many there are, 4095: programs on the host misread higher user ids as negative numbers."""
+"""Number of ranges, 4095: programs on the host misread higher user ids as negative numbers."""
 
 
 class IdRanges:

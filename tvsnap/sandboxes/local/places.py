@@ -4,7 +4,7 @@ It first tries the last known paths, then paths that the processes using the fil
 arguments and open files. Otherwise it searches all names in the sandbox, layer by layer. Each candidate is verified in
 the sandbox itself, which detects wrong guesses and names that another layer hides.
 
-The sandbox's own directories are not read for that, since processes that watch them would be notified.
+The sandbox's own directories are not read for that, because processes that watch them would be notified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_NAMES = 1_000_000
 _MOST_CHANGED = 100_000
 """Names that are searched in all layers, and names of the upper layer that are each verified: about 2 s."""
 _LONGEST = 5.0
-"""Seconds."""
+"""Seconds of a search, at most."""
 _MOST_WORDS = 200
 _MOST_FILES = 200
 """Arguments and open files of a process that are tried."""
@@ -70,7 +70,7 @@ class Places:
 
     @staticmethod
     def _names(layers: Iterable[Path], most: int, has_number: Callable[[int], bool]) -> Iterator[str]:
-        """Yields the names in these layers whose inode numbers there `has_number`."""
+        """Yields the names in these layers with inode numbers for which `has_number` is true."""
         began, names_left = time.monotonic(), most
         for layer in layers:
             for path, inode in _walk(layer):

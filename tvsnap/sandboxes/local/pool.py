@@ -1,4 +1,4 @@
-"""What sandboxes have of this machine, reserved before they start and released when they have ended."""
+"""A sandbox's share of this machine, reserved before it starts and released when it has ended."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tvsnap.sandboxes.sealing import DISK_ERRORS
 _FILE_SYSTEM_ID = b"tvsnap's sandbox"
 """Every sandbox's root has this id: 16 bytes, half of which `stat -f` shows."""
 _CLEARED_WITHIN = 10.0
-"""Seconds to wait, if a sandbox lacks room, until the kernel has freed what was deleted."""
+"""Seconds to wait, if a sandbox lacks room, until the kernel has freed the space of deleted files."""
 _LOOKS_FOR_DEAD = 32
-"""After a failed start, the ends of so many sandboxes also reap its dead processes."""
+"""Sandboxes that, when they end, also reap the dead processes of a failed start."""
 _ENDED_WITHIN = 1.0
 """Seconds to wait for killed processes to end."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
@@ -86,7 +86,7 @@ class Pool:
             ranges: the source of user ids for each sandbox; None if all have the same.
             gateway: their ways to the network.
             guest_layer: tvsnap's own files in them.
-            snapshots: what they are forked from.
+            snapshots: those that they are forked from.
         """
         self.live = storage.path / "live"
         self.live.mkdir(exist_ok=True, mode=0o700)
@@ -125,7 +125,7 @@ class Pool:
         """Reserves a new sandbox's resources, and releases them if the sandbox fails to start."""
         terminals.await_one()
         room = self._storage.room()
-        if room.free < room.reserve // 2:  # what was just deleted may not be free yet
+        if room.free < room.reserve // 2:  # the space of files just deleted may not be free yet
             self._storage.reclaim(_CLEARED_WITHIN)
             room = self._storage.room()
         room.require(room.reserve // 2, "a sandbox")
@@ -229,7 +229,7 @@ class Pool:
 
 
 def _reap_ended() -> None:
-    """Reaps children that were a sandbox's PID 1, and whose process id may not have become known."""
+    """Reaps children that were a sandbox's PID 1, also those with unknown process ids."""
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             for pid in map(int, path.read_text().split()):

@@ -1,13 +1,13 @@
 """Stores snapshots on disk, and reads them.
 
 A snapshot is a directory with `files`, a copy of the sandbox's writable layer; `criu`, CRIU's dump, or `shell.json`, an
-idle shell; and `manifest.json`, which exists only if all else does. It is written under another name, then renamed.
+idle shell; and `manifest.json`, which exists only if the rest does. It is written under another name, then renamed.
 `criu/parent` has links to pages of an earlier dump which are the same in this one. On btrfs, all but `files` is
 compressed by the kernel in the background.
 
 The manifest holds a checksum of each file except those in `files`, a seal over the latter, and its own checksum. They
 are verified before the first fork in each process, and again if a file's inode, size or time has changed since. `files`
-is read-only on btrfs, which verifies what it reads from the disk by its own checksums.
+is read-only on btrfs, which verifies data from the disk by its own checksums.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from tvsnap.sandboxes.shell.image import ShellImage
 FORMAT = 5
 """Version of the snapshots' layout on disk; others cannot be used."""
 NODES = "/run/dev"
-"""Where mounts.c creates a sandbox's device nodes, hidden from the sandbox."""
+"""Directory of a sandbox's device nodes, made by mounts.c and hidden from the sandbox."""
 REMEMBERED = 1000
-"""How many verified snapshots a process remembers."""
+"""Verified snapshots that a process remembers."""
 _MANIFEST = "manifest.json"
 SHELL = "shell.json"
 _ALWAYS = (_MANIFEST, "files", "files/upper")
@@ -68,9 +68,9 @@ class _Sound:
         processes: whether it holds live processes.
         stamps: its files' stamps, by path in the snapshot.
         seal: the seal of its writable layer.
-        changes: how many calls had changed the state of its sandbox.
-        noted: what it holds besides files and processes.
-        pages: how many bytes of pages of memory it has.
+        changes: the number of calls that had changed the state of its sandbox.
+        noted: its contents besides files and processes.
+        pages: the bytes of its pages of memory.
     """
 
     processes: bool
@@ -88,7 +88,7 @@ class Snapshots:
         """Opens the directory of the snapshots.
 
         Args:
-            storage: where it is.
+            storage: has the directory.
             owner: the name by which unfinished ones can be attributed.
             guest: version of PID 1 in the snapshots to take.
         """
@@ -316,7 +316,7 @@ class Snapshots:
         return entry.pages if entry else 0
 
     def lent_by_both(self, one: str, other: str) -> bool:
-        """Whether `lend` links the same pages of an earlier dump, if any, for two verified snapshots."""
+        """Whether `lend` links the same pages of an earlier dump for two verified snapshots."""
         lent = [
             {entry.stamps[path][0] for path in pages.to_lend(entry.stamps).values()} if entry else set()
             for entry in map(self._sound.get, (one, other))
@@ -324,7 +324,7 @@ class Snapshots:
         return bool(lent[0]) and lent[0] == lent[1]
 
     def changes(self, snapshot: str) -> int:
-        """Returns how many calls had changed the state of a snapshot's sandbox; the snapshot was verified before."""
+        """Returns the number of calls that had changed a snapshot's sandbox; the snapshot was verified before."""
         entry = self._sound.get(snapshot)
         return entry.changes if entry else int(self.manifest(snapshot)["changes"])
 
@@ -356,7 +356,7 @@ class Snapshots:
             with contextlib.suppress(OSError):
                 os.unlink(directory / _MANIFEST)
         self._remove(directory)
-        for stamps, name, path in shared:  # they have a name less, and change times that tell nothing else
+        for stamps, name, path in shared:  # they have a name less, and their change times differ for no other reason
             with contextlib.suppress(OSError):
                 stamps[name] = stamp(path)
 
@@ -365,7 +365,7 @@ class Snapshots:
 
         Args:
             directory: the snapshot's.
-            known: what is known of it.
+            entry: the facts remembered about it.
 
         Returns:
             The other's stamps, the name of a file in them, and its path.
@@ -383,13 +383,13 @@ class Snapshots:
                     if is_of_same(before, stamp(path)):
                         images.append((other.stamps, name, path))
                     else:
-                        self._sound.pop(id, None)  # to be verified again, whatever its number of names tells later
+                        self._sound.pop(id, None)  # to be verified again, whatever its number of names is later
         return images
 
     def sweep(self, is_left: Callable[[str], bool]) -> tuple[int, int]:
-        """Removes incomplete snapshots, and temporary directories for which `is_left`; returns how many of each.
+        """Removes incomplete snapshots, and temporary directories for which `is_left`; returns the number of each.
 
-        `is_left` tells whether a temporary directory's owner is dead, given its name.
+        `is_left` returns whether a temporary directory's owner is dead, given its name.
         """
         temporary = sweep(self.temporary, is_left, self._remove)
         return sweep(self.path, lambda id: not self.is_there(id), self._remove), temporary

@@ -1,7 +1,7 @@
-"""Tells whether anything in a sandbox may change by itself, without a call, and when at the earliest.
+"""Finds out whether anything in a sandbox may change by itself, without a call, and when at the earliest.
 
 Nothing can if every thread waits without a time limit for something that only a call can cause. All threads are
-inspected, and it is verified that none ran meanwhile, since a thread not yet inspected could have woken another one.
+inspected, and none may have run meanwhile, because a thread not yet inspected could have woken another one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Unrest:
 
     Attributes:
         pid: the process, as the host sees it; 0 if it belongs to none.
-        what: what it does, in words.
-        left: seconds during which it cannot happen.
+        what: the event, in words.
+        quiet_s: seconds during which it cannot happen.
     """
 
     pid: int
     what: str
-    left: float
+    quiet_s: float
 
     def __str__(self) -> str:
         return f"{describe(self.pid)} {self.what}" if self.pid else self.what
@@ -56,8 +56,8 @@ class Look:
     """The result of inspecting a sandbox.
 
     Attributes:
-        active: what may happen by itself, in words; None if nothing may.
-        quiet_s: seconds from now during which nothing does.
+        active: the events that may happen by themselves, in words; None if there are none.
+        quiet_s: seconds from now during which nothing happens.
         passing: identifies the connections that end by themselves; empty if there are none, or if something runs.
     """
 
@@ -71,7 +71,7 @@ def told(reasons: Iterable[Unrest], since: float) -> tuple[str | None, float]:
 
     `since` is the time.monotonic() of the inspection.
     """
-    urgent = sorted(reasons, key=lambda one: one.left)
+    urgent = sorted(reasons, key=lambda one: one.quiet_s)
     if not urgent:
         return None, math.inf
     count = Counter(map(str, urgent))
@@ -79,7 +79,7 @@ def told(reasons: Iterable[Unrest], since: float) -> tuple[str | None, float]:
     words = [what if times == 1 else f"{what} ({times} times)" for what, times in entries[:_TOLD]]
     if others := sum(times for _, times in entries[_TOLD:]):
         words.append(f"{others} more")
-    return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
+    return _printable("; ".join(words)), max(0.0, urgent[0].quiet_s - (time.monotonic() - since))
 
 
 def family(init: int) -> list[int]:
@@ -107,10 +107,12 @@ class Watch:
         self._list_pids = list_pids
         self._init = init
         self._passing = passing
-        self._records: dict[int, tuple[bytes, list[tuple[str, float]]]] = {}  # what may happen, and its earliest time
+        self._records: dict[
+            int, tuple[bytes, list[tuple[str, float]]]
+        ] = {}  # the processor time that it had used, and its events with their earliest times
 
     def look(self, shell: int, leave_out: Collection[int] = (), there: Collection[int] | None = None) -> Look:
-        """Returns what may happen by itself.
+        """Returns the events that may happen by themselves.
 
         Args:
             shell: the persistent shell while it waits for a command; else 0.
@@ -122,13 +124,13 @@ class Watch:
             passing: list[Connection] = []
             reasons = self._look({self._init, *leave_out}, since, passing, there)
             there = None
-            if not last or [one.pid for one in reasons if not one.left] != [shell]:
+            if not last or [one.pid for one in reasons if not one.quiet_s] != [shell]:
                 break
             time.sleep(_SETTLE_PAUSE)  # the shell has just reported its state, and is about to sleep
         return Look(*told(reasons, since), " ".join(sorted(one.ends for one in passing)))
 
     def has_stood_still(self, pid: int) -> bool:
-        """Whether a process has not run since the last look, which found out what it may do by itself."""
+        """Whether a process has not run since the last look, which found the events that it may cause by itself."""
         record = self._records.get(pid)
         with contextlib.suppress(OSError):  # it has ended
             return record is not None and ran([pid], _MOST_THREADS)[pid] == record[0]
@@ -150,13 +152,13 @@ class Watch:
                 rows = list(threads(pid))
                 for one in _of_threads(pid, rows, self._init):
                     reasons.append(one)
-                    if not one.left:
+                    if not one.quiet_s:
                         return reasons
                 if any(_hears_alarms(stat) for _, stat, _ in rows):
                     ringing.append(pid)
             reasons += _of_timers(new, ringing)
             passing += self._passing()
-            reasons += [Unrest(0, str(one), one.left) for one in passing]
+            reasons += [Unrest(0, str(one), one.seconds_left) for one in passing]
             after = ran(pids, _MOST_THREADS)
             for pid in pids:
                 if after[pid] != before[pid]:
@@ -171,7 +173,7 @@ class Watch:
             return [*reasons, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
         self._records = unchanged
         for pid in new:
-            mine = [(one.what, now + one.left) for one in reasons if one.pid == pid]
+            mine = [(one.what, now + one.quiet_s) for one in reasons if one.pid == pid]
             self._records[pid] = (before[pid], mine)
         return reasons
 
@@ -182,7 +184,7 @@ class Watch:
 
 
 def _of_threads(pid: int, rows: Sequence[tuple[int, bytes, bytes]], init: int) -> Iterator[Unrest]:
-    """Yields what the threads of a process may do, as `threads` has `found` them."""
+    """Yields the events that the threads of a process may cause; `rows` is the result of `threads`."""
     for thread, stat, call in rows:
         fields = _fields(stat)
         state = fields[0].decode()
@@ -202,14 +204,14 @@ def _of_threads(pid: int, rows: Sequence[tuple[int, bytes, bytes]], init: int) -
         if state != "S" and text.startswith("-1"):
             continue  # stopped outside of any system call
         wait = wait_of(pid, thread, text, age_of(int(fields[19])))
-        if wait.left >= FOR_EVER:
+        if wait.least >= FOR_EVER:
             continue
         if state != "S" and math.isnan(wait.most):
             continue  # stopped in a system call that has no known time limit
         if math.isnan(wait.most):
             yield Unrest(pid, "is running" if text.startswith("running") else _unknown(text), 0.0)
         else:
-            yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.left)
+            yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.least)
 
 
 def _fields(stat: bytes) -> list[bytes]:
@@ -228,7 +230,7 @@ def _unknown(text: str) -> str:
 
 
 def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
-    """Yields what timers of processes may do; alarms only reach those that `may_ring`."""
+    """Yields the events of processes' timers; alarms only reach those that `may_ring`."""
     room = _MOST_FILES
     posix: list[int] = []
     for pid in pids:
@@ -249,7 +251,7 @@ def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
         return
     try:
         alarms, set_timers = ALARMS.left({*posix, *may_ring})
-    except OSError:  # this kernel does not tell the owners
+    except OSError:  # this kernel does not show the owners
         yield from _of_any_process(posix, may_ring)
         return
     for pid in posix:
@@ -259,7 +261,7 @@ def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
 
 
 def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
-    """Yields what timers may do whose owner is one of these processes, or another one on this machine."""
+    """Yields the events of timers that belong to one of these processes, or to another one on this machine."""
     try:
         first = timers.first_to_ring()
     except OSError:

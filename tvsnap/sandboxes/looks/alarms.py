@@ -1,7 +1,7 @@
 """Finds the owners of alarms and POSIX timers by a small program in the kernel, since /proc does not show them.
 
 It is a BPF iterator over tasks that writes a record for each alarm (alarm, setitimer) and each POSIX timer that is set.
-The kernel's type information (BTF) tells the offsets in the kernel's structures.
+The kernel's type information (BTF) has the offsets in the kernel's structures.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALL = 0
 _FEW = 8
 """Processes that are queried one by one at most, because a query of all reads those of the whole machine."""
 
-# Kinds of types in BTF, and the size of what follows a type's header: per counted item, or once.
+# Kinds of types in BTF, and the bytes after a type's header: per counted item, or once.
 _INT, _ARRAY, _STRUCT, _UNION, _ENUM, _FUNC, _FUNC_PROTO, _VAR, _DATASEC, _DECL_TAG, _ENUM64 = (
     *(1, 3, 4, 5, 6, 12, 13, 14, 15, 17, 19),
 )
@@ -50,7 +50,7 @@ class Alarms:
     def left(self, pids: Collection[int]) -> tuple[dict[int, float], dict[int, float]]:
         """Returns the seconds until each process' alarm, and until its first POSIX timer, by process id.
 
-        Other processes than those asked for may be included. Raises OSError if this kernel does not tell the owners.
+        Other processes may be included, too. Raises OSError if this kernel does not show the owners.
         """
         with self._lock:
             if self._program is None and not self._lack:
@@ -259,7 +259,7 @@ class _Types:
         return offset + 1 - self._strings if offset >= 0 else -1
 
     def _named(self, text: str) -> Iterator[tuple[int, int, int, int]]:
-        """Yields, for each type of that name, its id, kind, count, and the position of what follows its header."""
+        """Yields, for each type of that name, its id, kind, count, and the position after its header."""
         wanted, number, at = self._name(text), 0, self._types
         unpack = struct.Struct("=II").unpack_from
         while at < self._end:

@@ -1,7 +1,7 @@
-"""Reads clocks as a process sees them.
+"""Reads the clocks of processes.
 
-A fork lives in a time namespace: clocks that count from the machine's boot continue there from the snapshot, also after
-a reboot. So a time must be compared with the clock of its source: a process, or the kernel, whose timers use the clocks
+A fork runs in a time namespace: clocks that count from the machine's boot continue there from the snapshot, also after
+a reboot. So a time must be compared with the clock of its source: a process, or the kernel, which times by the clocks
 of no namespace. Times in /proc, such as the start of a process, are by the clock of the process that reads them.
 """
 
@@ -20,14 +20,14 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def shown_to(pid: int, clock: int) -> int:
-    """Returns what a clock of `CLOCKS` shows to a process, ns; raises OSError if that is unknown, or it has ended."""
+    """Returns the time of a clock of `CLOCKS` for a process, ns; raises OSError if that is unknown, or it has ended."""
     if clock not in _SHIFTED or _namespace("self") == _namespace(str(pid)):
         return time.clock_gettime_ns(CLOCKS[clock])
     return of_the_kernel(clock) + _shifts(str(pid))[clock]
 
 
 def of_the_kernel(clock: int) -> int:
-    """Returns what a clock of `CLOCKS` shows outside of all time namespaces, ns; raises OSError if that is unknown."""
+    """Returns the time of a clock of `CLOCKS` outside of all time namespaces, ns; raises OSError if that is unknown."""
     return time.clock_gettime_ns(CLOCKS[clock]) - _own_shifts().get(clock, 0)
 
 

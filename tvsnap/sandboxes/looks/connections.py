@@ -46,19 +46,19 @@ class Connection:
         family: AF_INET or AF_INET6.
         local, remote: addresses and ports of its ends.
         state: the kernel's number for it.
-        left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if unknown.
+        seconds_left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if unknown.
         inode: of its socket; 0 if no process has it any more.
         cookie: the kernel's permanent number for the connection.
         name: the key by which the kernel finds it (struct inet_diag_sockid).
         unread: bytes that wait to be read.
-        is_counted_down: only a timer is left of it, which expires in `left` seconds.
+        is_counted_down: only a timer is left of it, which expires in `seconds_left`.
     """
 
     family: int
     local: tuple[str, int]
     remote: tuple[str, int]
     state: int
-    left: float
+    seconds_left: float
     inode: int
     cookie: int
     name: bytes
@@ -67,7 +67,7 @@ class Connection:
 
     @property
     def near(self) -> tuple[str, int]:
-        """Its own address; an IPv4-mapped IPv6 address is converted to IPv4, as the other end has it."""
+        """Its own address in the form of the other end: an IPv4-mapped IPv6 address is converted to IPv4."""
         return _plain(self.local)
 
     @property
@@ -105,13 +105,13 @@ def present(init: int) -> list[Connection]:
 
 
 def may_pass(statistics: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
-    """Whether there may be any connections, given what /proc/net/sockstat and sockstat6 say.
+    """Whether there may be any connections, given the contents of /proc/net/sockstat and sockstat6.
 
-    `count_listening` returns how many sockets listen.
+    `count_listening` returns the number of listening sockets.
     """
     counts = _COUNTS.findall(statistics)
     if not counts:
-        return True  # the kernel does not say
+        return True  # the kernel does not show it
     if any(int(waiting or 0) for _, waiting in counts):
         return True
     used = sum(int(count) for count, _ in counts)

@@ -25,7 +25,7 @@ class TooMuch(InfrastructureError):
 
 
 class Holder(IntEnum):
-    """The kind of a process, which determines what is inspected (holds.h)."""
+    """The kind of a process, which determines the extent of its inspection (holds.h)."""
 
     OTHER = 0
     SERVING = 1
@@ -57,12 +57,12 @@ class FilesMemory:
     def __del__(self) -> None:
         try:  # noqa: SIM105  # contextlib may be gone, too
             _library().look_files_free(self._handle)
-        except (AttributeError, TypeError):  # the interpreter is exiting, and what is imported may be gone
+        except (AttributeError, TypeError):  # the interpreter is exiting, and imported names may be gone
             pass
 
 
 def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]:
-    """Returns hashes of what processes hold that calls can change while they sleep, and of their locks, by process.
+    """Returns hashes of processes' resources that calls can change while they sleep, and of their locks, by process.
 
     The first hash is `?` if part of it cannot be seen. Raises OSError if memory is short, NotSeen after the time limit.
     """
@@ -106,7 +106,7 @@ def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
 
 
 def shell(pid: int) -> bytes:
-    """Returns what a shell holds but does not report, in the format of `look_shell` (native/look/shell.c).
+    """Returns a shell's resources that it does not report, in the format of `look_shell` (native/look/shell.c).
 
     Raises OSError if it has ended.
     """
@@ -114,7 +114,7 @@ def shell(pid: int) -> bytes:
     return text
 
 
-class _Told(ctypes.Structure):
+class _Report(ctypes.Structure):
     changed: int | None
     changed_length: int
     gone: int | None
@@ -136,8 +136,8 @@ def _bytes(at: int | None, length: int) -> bytes:
 
 
 def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
-    """Calls a function of the library and returns what it found (and deleted files); raises an exception for errors."""
-    report = _Told()
+    """Calls a function of the library; returns its findings, and deleted files; raises an exception for errors."""
+    report = _Report()
     try:
         result = look(*arguments, ctypes.byref(report))
         if result != _DONE:
@@ -147,7 +147,7 @@ def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
         _library().look_told_free(ctypes.byref(report))
 
 
-def _failure(result: int, report: _Told) -> Exception:
+def _failure(result: int, report: _Report) -> Exception:
     if result == _TOO_LONG:
         return allowance.too_long()
     why = report.why.decode(errors="replace")

@@ -105,7 +105,7 @@ def processes_fingerprint(
 ) -> tuple[str, int, ShellHold | None]:
     """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service.
 
-    Also what the shell holds; None if that, or a process, was not seen.
+    Also the shell's resources; None if these, or a process, were not visible.
     """
     if has_too_many_descriptors(pids):
         return secrets.token_hex(), 0, None
@@ -127,7 +127,7 @@ def processes_fingerprint(
 
 
 def serving(pids: list[int], service: Service) -> frozenset[int]:
-    """Returns those of a sandbox's processes that belong to a service, as the host sees them."""
+    """Returns the processes of a sandbox that belong to a service, as the host sees them."""
     parents = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -136,7 +136,7 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
 
 
 def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
-    """Returns what processes hold, and their locks, by process (see `Activity`); raises NotSeen after the time limit.
+    """Returns hashes of processes' resources and locks, by process (see `Activity`); raises NotSeen after a time limit.
 
     The idle shell is inspected if it has more descriptors than usual.
     """
@@ -160,7 +160,7 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 
 def shell_hold(pid: int) -> ShellHold:
-    """Returns what the shell holds, except `ShellHold.holds`; raises OSError if it has ended.
+    """Returns the shell's resources, except `ShellHold.holds`; raises OSError if it has ended.
 
     A request for a signal when a file changes counts as a lock.
     """

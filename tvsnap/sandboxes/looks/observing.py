@@ -34,7 +34,7 @@ KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path, as lstat shows it."""
+    """One path, with the values of lstat."""
 
     path: str  # absolute, as seen inside
     mode: int  # type and permission bits
@@ -69,8 +69,8 @@ class Entry:
     def dated(self) -> bool:
         """Whether a directory's modification time means more than that temporary files came and went.
 
-        Programs create temporary files in world-writable (sticky) directories, and git creates locks where it only
-        reads: the time of such directories changes by mere looking. All others keep theirs, which `make` and such use.
+        Programs create temporary files in world-writable (sticky) directories, and git creates locks in directories
+        that it only reads: so mere reading changes the time of these. All others keep theirs, for `make` and such.
         """
         return not self.mode & stat.S_ISVTX and "/.git/" not in f"{self.path}/"
 
@@ -177,7 +177,7 @@ class ImageTree:
         """
         Args:
             layers: root directories, topmost first.
-            root: the one whose modification time is that of `/`; by default the topmost.
+            root: the one with the modification time of `/`; by default the topmost.
         """
         self._root = root
         self._layers = layers
@@ -229,7 +229,7 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: b
 
 
 def together(prints: Iterable[bytes | None]) -> str:
-    """Returns one hash for those of entries, in any order; None stands for an entry without a difference."""
+    """Returns one hash for the hashes of entries, in any order; None is an entry without a difference."""
     return hashlib.sha256(b"".join(sorted(one for one in prints if one is not None))).hexdigest()
 
 

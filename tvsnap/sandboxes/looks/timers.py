@@ -25,7 +25,7 @@ _LIST = Path("/proc/timer_list")
 _LONGEST = 16 << 20
 _ENTRY = re.compile(rb"(?m)^(now at|  \.offset:| clock| #\s*\d+:.*?, (\w+), S:.*\n # expires at) *(\d+)")
 TIMERFD = "anon_inode:[timerfd]"
-"""What a timerfd is called in /proc/PID/fd."""
+"""The link of a timerfd in /proc/PID/fd."""
 _LEFT = re.compile(rb"^it_value: \((\d+), (\d+)\)", re.MULTILINE)
 _INTERVAL = re.compile(rb"^it_interval: \((\d+), (\d+)\)", re.MULTILINE)
 _TICKS = re.compile(rb"^ticks: (\d+)", re.MULTILINE)
@@ -34,7 +34,7 @@ _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _ITIMERSPEC = 32  # bytes: the interval, and the remaining time
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
-"""Clocks that do not count processor time, and whose timers are in the list."""
+"""Clocks that do not count processor time, and have their timers in the list."""
 _CPU_CLOCKS = {2, 3}
 
 

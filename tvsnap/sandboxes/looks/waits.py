@@ -61,11 +61,11 @@ class Wait:
 
     Attributes:
         most: seconds that it can last at most, from its beginning; infinite if unlimited, NaN if unknown.
-        left: seconds that it lasts at least from now on, unless something wakes the thread.
+        least: seconds that it lasts at least from now on, unless something wakes the thread.
     """
 
     most: float
-    left: float
+    least: float
 
     @classmethod
     def lasting(cls, most: float, age: float) -> Wait:
@@ -160,7 +160,7 @@ def _open_fifo(call: _Call) -> Wait:
 
 
 def _restarted(call: _Call) -> Wait:
-    """A restarted call has the registers of the original one, which is one of three, told by where it waits."""
+    """A restarted call has the registers of the original one, one of three; its wait channel shows which."""
     channel = _wait_channel(call)
     if "nanosleep" in channel:
         first = call.arguments[0]
@@ -180,7 +180,7 @@ def _descriptors(*indexes: int) -> Callable[[_Call], Wait]:
     """Reading and writing: sockets and terminals may have their own timeouts."""
 
     def look(call: _Call) -> Wait:
-        return min((_at_descriptor(call, call.number(index)) for index in indexes), key=lambda wait: wait.left)
+        return min((_at_descriptor(call, call.number(index)) for index in indexes), key=lambda wait: wait.least)
 
     return look
 

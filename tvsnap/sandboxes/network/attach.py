@@ -1,7 +1,7 @@
 """Redirects all connections of a network namespace to sockets that are held outside it.
 
 Every address is made local, on the loopback device, and a program in the kernel (BPF, type sk_lookup, Linux 5.9)
-chooses a socket for each new TCP connection and each UDP packet, or refuses it by its rules, as a host does where
+chooses a socket for each new TCP connection and each UDP packet, or refuses it by its rules, like a host on which
 nobody listens. Nothing else leaves.
 """
 
@@ -68,7 +68,7 @@ class WayOut:
         raw: sends packets from any address into the sandbox.
         link: of the BPF program that redirects to these.
         rules: the map of verdicts; see `Rules`.
-        refused: the map of what was refused.
+        refused: the map of refused connections.
     """
 
     tcp: socket.socket
@@ -97,11 +97,11 @@ class WayOut:
             os.close(one) if isinstance(one, int) else one.close()
 
     def judge(self, address: Prefix, verdict: Verdict) -> None:
-        """Says what becomes of connections to an address from now on; raises OSError if there are too many rules."""
+        """Sets the verdict on connections to an address from now on; raises OSError if there are too many rules."""
         _update(self.rules, _rule_key(address), struct.pack("=I", verdict))
 
     def take_refused(self) -> list[tuple[str, int, int]]:
-        """Returns what was refused since the last time: address, port and protocol of each."""
+        """Returns address, port and protocol of each connection that was refused since the last time."""
         connections: list[tuple[str, int, int]] = []
         buffer = ctypes.create_string_buffer(_REFUSED_KEY)
         while len(connections) < _MOST_REFUSED and _first_key(self.refused, buffer):
@@ -119,7 +119,7 @@ def attach(init: int, rules: Mapping[Prefix, Verdict], udp: bool = True) -> WayO
 
     Args:
         init: the sandbox's PID 1, as the host sees it.
-        rules: what becomes of connections.
+        rules: the verdicts on connections.
         udp: whether packets of UDP can leave.
     """
     try:
@@ -147,7 +147,7 @@ def network_complaint() -> str:
 
 
 def _with_version_6() -> socket.AddressFamily:
-    """Makes all addresses of IPv6 local; returns its family, or IPv4's where the kernel has no IPv6."""
+    """Makes all addresses of IPv6 local; returns its family, or IPv4's if the kernel has no IPv6."""
     try:
         _make_all_addresses_local(socket.AF_INET6, OWN_ADDRESS_6)
     except OSError:

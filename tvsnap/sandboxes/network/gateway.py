@@ -23,7 +23,7 @@ from tvsnap.sandboxes.network.rules import rules_of
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 NOT_KNOWN = "(not known: the program that counts it had ended)"
-"""Stands for what a sandbox asked for before its way out was opened again."""
+"""Entry for the unknown targets of a sandbox before its way out was opened again."""
 _LONGEST_ANSWER = 1 << 20
 _ANSWER_TIMEOUT = 30.0  # seconds; on a busy machine the relay takes a second to start
 
@@ -41,7 +41,7 @@ class Gateway:
         self._settings = settings
         self._lock = threading.RLock()
         self._ways: dict[str, tuple[Network, WayOut]] = {}
-        self._unknown: set[str] = set()  # sandboxes whose records were lost when a relay ended
+        self._unknown: set[str] = set()  # sandboxes that lost their records when a relay ended
         self.relay: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._closed = False
@@ -54,7 +54,7 @@ class Gateway:
         Args:
             id: the sandbox's.
             init: its PID 1, as the host sees it.
-            network: what it may reach.
+            network: the policy.
         """
         rules = rules_of(network, self._settings, own_networks(), self._settings.proxy is not None or has_version_6())
         way = attach(init, rules, udp=self._settings.proxy is None)
@@ -72,7 +72,7 @@ class Gateway:
                 raise
 
     def traffic(self, id: str, *, forget: bool = True) -> Traffic:
-        """Returns what a sandbox has asked of the network since the last call with `forget`.
+        """Returns a sandbox's requests to the network since the last call with `forget`.
 
         Raises InfrastructureError if the relay does not answer.
         """

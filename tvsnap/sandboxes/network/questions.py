@@ -45,7 +45,7 @@ class Question:
 
     @property
     def address(self) -> str | None:
-        """The IPv4 address whose name is asked for; None if it is none."""
+        """The IPv4 address in a question for its name; None if there is none."""
         digits, end, more = self.name.partition(".in-addr.arpa")
         if not end or more:
             return None

@@ -1,4 +1,4 @@
-"""Resolves names outside, and tells which addresses may be reached."""
+"""Resolves names outside, and decides which addresses may be reached."""
 
 from __future__ import annotations
 

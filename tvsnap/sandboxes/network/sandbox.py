@@ -43,7 +43,7 @@ class Networked:
             self.gateway.reset(self.id)
 
     def with_connections(self, look: Callable[[], Observation]) -> Observation:
-        """Returns the observation by `look`; with open connections, it is active, since data may arrive at any time.
+        """Returns the observation by `look`; with open connections, it is active, because data may arrive at any time.
 
         Data from a connection that has ended meanwhile may have woken processes that were inspected before, so the look
         is repeated then.

@@ -36,7 +36,7 @@ class Setting:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Setting:
-        """Raises KeyError, TypeError or ValueError if `said` is no setting."""
+        """Raises KeyError, TypeError or ValueError if `entry` is no setting."""
         if entry["file"] not in _BASES:
             raise ValueError(f"no setting: {entry['file']!r}")
         return cls(entry["file"], int(entry["thread"]), int(entry["value"]))

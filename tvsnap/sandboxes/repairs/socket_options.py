@@ -1,12 +1,12 @@
 """Options of sockets in forks: which ones CRIU restores, which are noted and set again here, and which are refused.
 
-`OPTIONS` lists what can be set on a socket and read again, by socket(7), ip(7), ipv6(7), tcp(7), udp(7), unix(7),
+`OPTIONS` lists the options that can be set and read again, by socket(7), ip(7), ipv6(7), tcp(7), udp(7), unix(7),
 netlink(7) and the kernel's headers. A test sets each of them. Read-only options such as SO_TYPE are not listed, nor are
 those that the kernel changes by itself, such as TCP_QUICKACK.
 
 These are lost because they can be set but not read: the key of TCP_MD5SIG, SO_ATTACH_REUSEPORT_CBPF, SO_INQ, IPV6_MTU,
 IPV6_NEXTHOP, IPV6_PKTINFO, and the interface of IP_MULTICAST_IF if it was chosen by number. Also lost are IPV6_CHECKSUM
-of a raw socket, whose default depends on the protocol, and options of a socket that is in a message to a process.
+of a raw socket, because its default depends on the protocol, and options of a socket in a message to a process.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Options:
 
 
 FILE = NotedFile("tvsnap-sockets.json", Options.from_json)
-"""What `note` noted, beside the images of a snapshot."""
+"""The file of the results of `note`, beside the images of a snapshot."""
 
 
 def kind_of(sock: socket.socket) -> Kind:
@@ -281,7 +281,7 @@ def _usual_congestion() -> bytes:
 
 
 def note(sock: socket.socket, pid: int, number: int, sets: Sequence[tuple[Option, bytes]]) -> Options:
-    """Returns what to note of a socket, which a process (as the host sees it) has open as descriptor `number`."""
+    """Returns the notes of a socket, which a process (an id on the host) has open as descriptor `number`."""
     connected = kind_of(sock) == "tcp" and _is_connected(sock)
     sets = list(sets)
     if any(option.name == "IP_TOS" for option, _ in sets) and (priority := _PRIORITY.value(sock)) is not None:

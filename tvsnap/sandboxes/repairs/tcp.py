@@ -107,7 +107,7 @@ class Kept:
     Attributes:
         first, second: its ends.
         gone: the second end is gone; then it is recreated only temporarily, and held by no process.
-        queue: how many connections at the second end wait to be accepted before this one; -1 if it does not wait.
+        queue: the number of connections at the second end that wait to be accepted before it; -1 if it does not wait.
     """
 
     first: End
@@ -124,7 +124,7 @@ class Kept:
 
 
 FILE = NotedFile("tvsnap-tcp.json", Kept.from_json)
-"""What `note` noted, beside the images of a snapshot."""
+"""The file of the results of `note`, beside the images of a snapshot."""
 
 
 def note(
@@ -156,26 +156,26 @@ def note(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Socket:
     """A socket that a process has open."""
 
     pid: int
     number: int
-    its: socket.socket
+    sock: socket.socket
 
     def __str__(self) -> str:
         return f"{describe(self.pid)} has a TCP connection (descriptor {self.number})"
 
 
 class _Notes:
-    """Notes the connections of a sandbox, in whose network namespace this runs."""
+    """Notes the connections of the sandbox with this thread's network namespace."""
 
-    def __init__(self, found: list[Connection], pids: Iterable[int]) -> None:
-        self._holders = _holders({one.inode for one in found}, pids)
+    def __init__(self, present: list[Connection], pids: Iterable[int]) -> None:
+        self._holders = _holders({one.inode for one in present}, pids)
         # If one leads out of the sandbox, an end that is outside or that no process has hinders nobody.
-        found = [one for one in found if one.inode in self._holders or not one.leads_out]
-        self._by_ends = {(one.near, one.far): one for one in found}
-        self._held: dict[int, _Held] = {}
+        present = [one for one in present if one.inode in self._holders or not one.leads_out]
+        self._by_ends = {(one.near, one.far): one for one in present}
+        self._sockets: dict[int, _Socket] = {}
         self._room = _MOST_DATA
 
     def take(self) -> list[Kept]:
@@ -208,13 +208,13 @@ class _Notes:
             raise NotCheckpointable(f"{one}, and no process of the sandbox is known to have it open")
         pid, number = self._holders[one.inode]
         descriptor = stack.enter_context(borrowed(pid, number))
-        self._held[one.inode] = _Held(pid, number, stack.enter_context(tcp_repair.duplicate(descriptor)))
+        self._sockets[one.inode] = _Socket(pid, number, stack.enter_context(tcp_repair.duplicate(descriptor)))
 
     def _name(self, one: Connection) -> str:
         """Returns a name of a connection for a sentence: by the process that has it, or its other end, open."""
         for end in (one, self._by_ends.get((one.far, one.near))):
             if end is not None and end.inode:
-                return str(self._held[end.inode])
+                return str(self._sockets[end.inode])
         return f"a process had TCP port {one.near[1]} in a connection"
 
     def _refuse(self, one: Connection) -> None:
@@ -246,18 +246,18 @@ class _Notes:
         return Kept(replace(first, unsent=unsent), replace(second, unsent=back))
 
     def _end(self, one: Connection) -> End:
-        held = self._held[one.inode]
-        sock = held.its
+        holding = self._sockets[one.inode]
+        sock = holding.sock
         urgent = select.poll()
         urgent.register(sock, select.POLLPRI | select.POLLRDHUP)
         events = dict(urgent.poll(0)).get(sock.fileno(), 0)
         if events & select.POLLPRI:
-            raise NotCheckpointable(f"{held} with urgent data")
+            raise NotCheckpointable(f"{holding} with urgent data")
         return End(
             one.family,
             one.local,
             one.remote,
-            (inner_pid(held.pid), held.number),
+            (inner_pid(holding.pid), holding.number),
             closed=one.state in _HAS_CLOSED,
             deaf=bool(events & select.POLLRDHUP) and one.state in (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2),
             terms=tcp_repair.Terms.of(sock),
@@ -271,15 +271,17 @@ class _Notes:
     @staticmethod
     def _unheld(one: Connection, terms: tcp_repair.Terms = _USUAL) -> End:
         closed = one.state == FIN_WAIT_2
-        return End(one.family, one.local, one.remote, closed=closed, left=one.left if closed else 0.0, terms=terms)
+        return End(
+            one.family, one.local, one.remote, closed=closed, left=one.seconds_left if closed else 0.0, terms=terms
+        )
 
     def _under_way(self, one: Connection, other: Connection) -> str:
         """Returns, in base64, the data that one end has sent and the other has not received."""
-        if not one.inode or not (size := _amount(self._held[one.inode].its, _OUTPUT)):
+        if not one.inode or not (size := _amount(self._sockets[one.inode].sock, _OUTPUT)):
             return ""
         if not other.inode:
             raise NotCheckpointable(f"{self._name(one)} with data on its way to where nobody takes it")
-        sender, receiver = self._held[one.inode].its, self._held[other.inode].its
+        sender, receiver = self._sockets[one.inode].sock, self._sockets[other.inode].sock
         if size > self._room:
             raise NotCheckpointable(f"more than {_MOST_DATA >> 20} MiB wait in TCP connections")
         with _repaired(sender), _repaired(receiver):

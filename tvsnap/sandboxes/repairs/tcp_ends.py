@@ -26,7 +26,7 @@ _LINGER = 8  # TCP_LINGER2
 
 
 def bring_back(init: int, pids: Iterable[int], pairs: Iterable[Kept]) -> None:
-    """Recreates connections in a sandbox, none of whose processes runs yet; `pids` may include other sandboxes'.
+    """Recreates connections in a sandbox before its processes run; `pids` may include other sandboxes'.
 
     Raises AttemptFailed if that fails.
     """

@@ -125,7 +125,7 @@ def unacknowledged(sock: socket.socket, size: int) -> bytes:
 
 
 def receive(sock: socket.socket, data: bytes) -> None:
-    """Puts data into the receive queue of a socket in repair mode, as if it had come from the other end."""
+    """Puts data into the receive queue of a socket in repair mode, like data from the other end."""
     _set(sock, _REPAIR_QUEUE, RECEIVING)
     with _roomy(sock, socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE, len(data)):
         _send(sock, data)

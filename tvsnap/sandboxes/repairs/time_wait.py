@@ -75,14 +75,14 @@ class TimeWaits:
 
     def passing(self) -> list[Connection]:
         """Returns the connections in the sandbox that end by themselves; see `present`."""
-        return [one for one in self.present() if one.left < math.inf and not one.leads_out]
+        return [one for one in self.present() if one.seconds_left < math.inf and not one.leads_out]
 
     def present(self) -> list[Connection]:
         """See `connections.present`."""
         closed = connections.present(self._init)
         now = time.monotonic()
         return [
-            replace(one, left=max(0.0, min(one.left, self._ends[one.cookie] - now)))
+            replace(one, seconds_left=max(0.0, min(one.seconds_left, self._ends[one.cookie] - now)))
             if one.cookie in self._ends
             else one
             for one in closed
@@ -110,7 +110,7 @@ class TimeWaits:
         for port in {one.local[1] for one in waiting}:
             inodes = {one.inode for one in listening if one.local[1] == port}
             flags[port] = self._allowed([one for one in waiting if one.local[1] == port], inodes, pids)
-        return [Closed(one.family, one.local, one.remote, one.left, *flags[one.local[1]]) for one in waiting]
+        return [Closed(one.family, one.local, one.remote, one.seconds_left, *flags[one.local[1]]) for one in waiting]
 
     def _allowed(self, closed: list[Connection], listening: set[int], pids: Collection[int]) -> tuple[bool, bool]:
         """Returns SO_REUSEADDR and SO_REUSEPORT of the socket that still listens at a port, else found by binding."""

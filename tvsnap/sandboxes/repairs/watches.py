@@ -64,11 +64,11 @@ class Instance:
 
 
 FILE = NotedFile("tvsnap-watches.json", Instance.from_json)
-"""What `note` noted, beside the images of a snapshot."""
+"""The file of the results of `note`, beside the images of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Handle:
     """An instance that a process of a sandbox has open, and its watches, newest first."""
 
     pid: int
@@ -89,7 +89,7 @@ def look_for(init: int, pids: Iterable[int], find: Find) -> None:
 
 
 def note(init: int, pids: Iterable[int], find: Find) -> list[Instance]:
-    """Returns the inotify instances of a sandbox, none of whose processes runs meanwhile.
+    """Returns the inotify instances of a sandbox, in which no process runs meanwhile.
 
     Raises NotCheckpointable if a fork could not have the same ones, and AttemptFailed if they cannot be inspected, or
     if events wait to be read.
@@ -162,7 +162,7 @@ def _watch_again(instance: int, noted: Instance, root: int) -> dict[int, str]:
     return {mark.inode: one.path for mark, one in zip(marks, reversed(noted.watches), strict=True)}
 
 
-def _instances(pids: Iterable[int]) -> list[_Held]:
+def _instances(pids: Iterable[int]) -> list[_Handle]:
     """Returns the distinct instances of some processes."""
     descriptors = list(islice(_descriptors(pids), _MOST_DESCRIPTORS + 1))
     if len(descriptors) > _MOST_DESCRIPTORS:
@@ -175,7 +175,7 @@ def _instances(pids: Iterable[int]) -> list[_Held]:
         marks_left -= len(marks)
         if marks_left < 0:
             raise NotCheckpointable(f"a process watches, with others, more than {_MOST} files with inotify")
-        handles.append(_Held(pid, number, marks))
+        handles.append(_Handle(pid, number, marks))
     return handles
 
 
@@ -188,8 +188,8 @@ def _descriptors(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
                         yield pid, int(name)
 
 
-def _find_all(init: int, instances: Iterable[_Held], find: Find) -> Mapping[int, str]:
-    """Returns the paths of what instances watch, by inode.
+def _find_all(init: int, instances: Iterable[_Handle], find: Find) -> Mapping[int, str]:
+    """Returns the paths of the watched files, by inode.
 
     Raises NotCheckpointable if a watched file has no path, or cannot be identified, and OSError if a process has ended.
     """
@@ -212,10 +212,10 @@ def _find_all(init: int, instances: Iterable[_Held], find: Find) -> Mapping[int,
     return names
 
 
-def _note(handle: _Held, names: Mapping[int, str], root: int, own: int) -> Instance:
-    """Returns an instance in the form in which it is saved, after verifying that the paths lead to what it watches.
+def _note(handle: _Handle, names: Mapping[int, str], root: int, own: int) -> Instance:
+    """Returns an instance in the form in which it is saved, after verifying that the paths lead to the watched files.
 
-    `found` has paths by inode, `root` is a descriptor of the sandbox's root, `own` an inotify instance of our own.
+    `names` has paths by inode, `root` is a descriptor of the sandbox's root, `own` an inotify instance of our own.
     """
     flags = int(head(f"/proc/{handle.pid}/fdinfo/{handle.number}").partition("flags:")[2].split()[0], 8)
     if flags & ~_USUAL_FLAGS:
@@ -239,7 +239,7 @@ def _note(handle: _Held, names: Mapping[int, str], root: int, own: int) -> Insta
     return Instance((inner_pid(handle.pid), handle.number), watches, following)
 
 
-def _next_number(handle: _Held, instance: int) -> int:
+def _next_number(handle: _Handle, instance: int) -> int:
     try:
         return inotify.next_number(instance)
     except OSError as error:
@@ -248,5 +248,5 @@ def _next_number(handle: _Held, instance: int) -> int:
         raise NotCheckpointable(f"{handle}: its user may watch no more, as it must for a moment") from None
 
 
-def _other(handle: _Held) -> NotCheckpointable:
+def _other(handle: _Handle) -> NotCheckpointable:
     return NotCheckpointable(f"{handle}: one is no longer what its name leads to")

@@ -1,6 +1,6 @@
-"""Asks a subshell what its shell's dump lacks: parse positions, the order of the environment, limits in bytes, ...
+"""Asks a subshell for facts that its shell's dump lacks: parse positions, order of the environment, byte limits, ...
 
-A subshell is a copy, so that changes to itself in order to find out do not affect the shell.
+A subshell is a copy, so its own changes do not affect the shell.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ShellProbe = Mapping[str, str]
 
 
 class ProbeFailed(Exception):
-    """The answers are missing, or show that the shell cannot be captured; the message says which."""
+    """The answers are missing, or show that the shell cannot be captured; the message has the reason."""
 
 
-# The user's options, aliases, IFS and unset variables must have no effect here. `getopts` is asked what comes next in a
+# The user's options, aliases, IFS and unset variables must have no effect here. `getopts` reads the next option of a
 # cluster of options. Normally this is the first option. In the middle of the user's cluster it is one at the same
 # position in ours, or, if that is beyond its end, the first one again; two clusters of different lengths rule out that
 # both look normal. A variable that bash computes cannot be assigned; one that was unset and set again can.

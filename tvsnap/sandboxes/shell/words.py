@@ -1,11 +1,12 @@
 """Finds commands that may change shell state which is not reported, by the words of commands and functions.
 
 A shell's dump (`rc`) has nearly all state that later commands can see. The rest is changed by few builtins only: the
-position of getopts within a cluster of options, key bindings, which ended jobs `wait` still knows, what part of the
-history was read from and written to files, a job that is exempt from SIGHUP. A command may have changed such state if
-it may run one of these builtins, or text that is not visible here (`eval`, `source`, an expanded command word).
+position of getopts within a cluster of options, key bindings, the ended jobs that `wait` knows, the parts of the
+history that were read from and written to files, a job that is exempt from SIGHUP. A command may have changed such
+state if it may run one of these builtins, or text that is not visible here (`eval`, `source`, an expanded command
+word).
 
-Whatever looks like a command word counts as one; a text that cannot be parsed may run anything.
+Any word in the position of a command counts as one; a text that cannot be parsed may run anything.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ _STANDARD = frozenset({
 })  # fmt: skip
 """Builtins of bash; others were loaded, and their effects are unknown."""
 _LATER = frozenset({"alias", "trap", "mapfile", "readarray"})
-"""Builtins whose arguments are commands that run later, some within the same call."""
+"""Builtins with commands as arguments that run later, some within the same call."""
 _TRANSPARENT = frozenset({
     "!", "{", "}", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "esac", "time", "command",
     "builtin", "coproc",
 })  # fmt: skip
 """Words after which a command word may follow."""
 _VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES")
-"""Variables whose assignment has hidden effects."""
+"""Variables that have hidden effects when assigned."""
 _REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
 _WRITES = re.compile(r"(?:[0-9]+|\{\w+\})?(?:>|>>|>\||&>|&>>)")
 """Redirections that write to a file."""
 _EDITS = re.compile(r"(?:[ \t]+-\S*)*[ \t]+(?:-[a-zA-Z]*i|--in-place)")
-"""What follows `sed` if it writes to the files that it reads."""
+"""The text after `sed` if it writes to the files that it reads."""
 _ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)
 _ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
 """Brackets that are words of their own, and not patterns."""
 _TRAP = re.compile(r"trap -- ('(?:[^']|'\\'')*') \S+\n")
 _ENDS = frozenset(" \t\n;&|()<>")
 _SHOWS = re.compile(r"[ \t]*(?:[0-9]+[ \t]*)?(?:[|;&>)\n]|$)")
-"""What follows `history` if it only displays entries."""
+"""The text after `history` if it only displays entries."""
 _FUNCTION = re.compile(r"(\S+) \(\) *")
 """The line before a function's body, which ends at a line with only a bracket."""
 _NAMES = re.compile(r"[^\s;&|()<>'\"`$=]+")
@@ -72,7 +73,7 @@ def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
 def writes(command: str) -> bool:
     """Whether a command writes to files, by a redirection or `sed -i`, or sets a variable; False if it is not parsed.
 
-    It may turn out not to, as where it ends before.
+    It may still not do so, for example if it ends before.
     """
     if len(command) > _MOST:
         return False

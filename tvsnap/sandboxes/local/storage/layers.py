@@ -19,9 +19,9 @@ from tvsnap.sandboxes.local.storage import btrfs, quota
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 
 _COUNTED = 1000
-"""How many snapshots a process remembers the size of."""
+"""Snapshots of which a process remembers the size."""
 _PLENTY = 0.75
-"""Fraction of a limit; while more than that is left, what a copy may write need not be counted again."""
+"""Fraction of a limit; while more than that is left, a copy's allowance need not be counted again."""
 _RECENT, _TOGETHER = 20, 16
 """Deleted subvolumes, which the kernel still cleans; and after how many more the groups of twice as many are tried."""
 _TRIES = 4
@@ -33,7 +33,7 @@ class CopyStorage:
     """Directories that can be copied as a whole: plain ones, file by file (`cp --reflink=auto`).
 
     Attributes:
-        path: where this process sees them.
+        path: the directory in which this process sees them.
         device: the block device that other processes must mount to see them; None if there is none.
         limiting: whether `copy` enforces limits.
     """
@@ -67,7 +67,7 @@ class CopyStorage:
             raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
 
     def keep_limit(self, path: Path, limit: int) -> None:
-        """Updates what a copy may still write, given the limit passed to `copy`: once it is used, and after changes."""
+        """Updates a copy's allowance of bytes, given the limit passed to `copy`: once it is used, and after changes."""
 
     def room(self) -> DiskSpace:
         """Returns the disk space left for all of the storage."""
@@ -82,9 +82,9 @@ class CopyStorage:
         return 0
 
     def compress(self, path: Path, *, wanted: bool = True) -> None:
-        """Sets whether a file, or what will be created in a directory, is compressed when it goes to the disk.
+        """Sets whether a file, or the files that will be created in a directory, are compressed on the disk.
 
-        Whoever writes does not wait for that, and reads what was written. Data that is on the disk stays as it is.
+        Writers do not wait for that, and read the data that they wrote. Data on the disk does not change.
         """
 
     def delete(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class CopyStorage:
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
     def occupied(self) -> int | None:
-        """Returns the bytes that all copies take together, what they share once; None if that is not known."""
+        """Returns the bytes of all copies together, counting shared ones once; None if that is not known."""
         return None
 
     def reclaim(self, timeout: float) -> int:
@@ -154,7 +154,7 @@ class BtrfsStorage(CopyStorage):
             self._generous.discard(path)
 
     def _balance(self, path: Path, group: quota.Group, limit: int) -> tuple[int, int]:
-        """Returns what a copy's quota is charged for, and how much its limit leaves, both at the same moment."""
+        """Returns the bytes that a copy's quota is charged for, and the rest of its limit, both at the same moment."""
         btrfs.commit(self.path)
         for _ in range(_TRIES):
             used = group.charge().used
