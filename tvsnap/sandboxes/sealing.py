@@ -90,7 +90,7 @@ def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
         while chunk:
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
-            # A short read is at the end of the file, since nobody writes to it.
+            # A short read is at the end of the file, because nobody writes to it.
             chunk = os.read(file, _CHUNK) if size >= _SMALL else b""
     return size, crc
 

@@ -30,7 +30,7 @@ Cause = Literal["state", "machine", "unknown"]
 def reason(log: str, init: int) -> str:
     """Returns, in words, the reason in CRIU's log for its failure; empty if the log has none.
 
-    The processes that the log names should still be alive, since their command lines are looked up.
+    The processes that the log names should still be alive, because their command lines are looked up.
 
     Args:
         log: CRIU's log.

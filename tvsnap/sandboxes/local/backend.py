@@ -238,7 +238,7 @@ class LocalBackend:
                 if not gate.is_open:
                     self._refuse_deleted(snapshot)
                     gate.stand(resources.cgroup)
-                if noted.clock:  # last, since time counts from here on; nothing runs yet
+                if noted.clock:  # last, because time counts from here on; nothing runs yet
                     clocks.append(noted.clock.go_on())
                     fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
@@ -412,7 +412,7 @@ def _usable_criu() -> Criu | None:
 
 
 def _id_ranges(criu: Criu | None) -> IdRanges | None:
-    """Returns the source of user ids for each sandbox; None if all have the same, since forks could not have others."""
+    """Returns the source of user ids for each sandbox; None if all have the same because forks cannot have others."""
     if criu is None or "owners" in criu.additions:
         with contextlib.suppress(OSError):  # /run cannot be written
             return IdRanges()

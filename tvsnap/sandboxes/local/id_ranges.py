@@ -64,7 +64,7 @@ class IdRanges:
 def _lock_file(path: Path) -> int:
     """Returns a descriptor of a file that nobody else has locked; raises BlockingIOError if somebody has.
 
-    This uses flock, since fcntl's open file description locks are visible in /proc/locks of every container.
+    This uses flock, because fcntl's open file description locks are visible in /proc/locks of every container.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

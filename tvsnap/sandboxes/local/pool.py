@@ -99,7 +99,7 @@ class Pool:
         self._guest_layer = guest_layer
         self._snapshots = snapshots
         self._numbers = itertools.count(1)
-        self._looks_for_dead = 0  # how many are still to be made, since a sandbox failed to start
+        self._looks_for_dead = 0  # how many are still to be made, because a sandbox failed to start
         self._full = -math.inf  # when the storage was last found too full, by time.monotonic()
 
     def template(self) -> Path:

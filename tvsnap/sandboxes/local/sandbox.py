@@ -312,7 +312,7 @@ class LocalSandbox(Networked, Rewindable):
         system = (at for what, at in self.image.services.mounts if what in ("/proc", "/dev"))
         command += [f"--exclude=.{at}/*" for at in system]
         command += ["--directory", f"/proc/{self.init}/root", "."]
-        with closing(self._open_image()) as image:  # by descriptor, since only root can enter the data directory
+        with closing(self._open_image()) as image:  # by descriptor, because only root can enter the data directory
             # The mounted /proc has no valid owner inside, so the image's directory below it is archived.
             command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
             return subprocess.Popen(

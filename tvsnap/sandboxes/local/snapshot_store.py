@@ -182,7 +182,7 @@ class Snapshots:
             noted: Noted,
             lent: Mapping[str, list[int]] = MappingProxyType({}),
         ) -> SnapshotInfo:
-            # A descriptor and plain names, since operations on pathlib's paths would take most of the time.
+            # A descriptor and plain names, because operations on pathlib's paths would take most of the time.
             with paths.directory(unfinished) as directory:
                 checksums = {**lent, **{name: checksum(name, directory) for name in names}}
             layer, sealed = seal(unfinished / "files" / "upper")

@@ -1,4 +1,4 @@
-"""Finds the owners of alarms and POSIX timers by a small program in the kernel, since /proc does not show them.
+"""Finds the owners of alarms and POSIX timers by a small program in the kernel, because /proc does not show them.
 
 It is a BPF iterator over tasks that writes a record for each alarm (alarm, setitimer) and each POSIX timer that is set.
 The kernel's type information (BTF) has the offsets in the kernel's structures.

@@ -61,5 +61,5 @@ def _shifts(process: str) -> dict[int, int]:
 
 @functools.cache
 def _own_shifts() -> dict[int, int]:
-    """See `_shifts`; cached, since a process with threads cannot change its time namespace."""
+    """See `_shifts`; cached, because a process with threads cannot change its time namespace."""
     return _shifts("self")

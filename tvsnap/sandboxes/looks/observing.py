@@ -165,7 +165,7 @@ class ImageDirectory:
 
 
 class ImageTree:
-    """The files of a read-only image; lookups are cached, since they never change.
+    """The files of a read-only image; lookups are cached, because they never change.
 
     Attributes:
         entry: returns the location of a path's file on the host, and its lstat; None if the image has no such path.
@@ -263,7 +263,7 @@ def print_of(entry: Entry, image: ImageTree, *, accessed: bool = False, dated: b
             f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
             f"{entry.inode} {entry.device} {entry.attributes}"
         )
-    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # hashed, since names may be long
+    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # hashed, because names may be long
 
 
 def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:

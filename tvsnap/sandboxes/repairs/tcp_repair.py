@@ -22,7 +22,7 @@ _SEGMENT, _WINDOW_SCALE, _SELECTIVE, _TIMESTAMPS = 2, 3, 4, 8
 _HAS_TIMESTAMPS, _HAS_SELECTIVE, _HAS_SCALE = 1, 2, 4
 _INFO = struct.Struct("=5x2B77xI")
 _PART = 1 << 15
-"""Bytes put into a queue at once, since the kernel allocates contiguous memory for them."""
+"""Bytes put into a queue at once, because the kernel allocates contiguous memory for them."""
 _SEND_BUFFER_FORCE, _RECEIVE_BUFFER_FORCE, _BUFFER_LOCK = 32, 33, 72
 _NO_ADDRESS = struct.pack("=H14x", socket.AF_UNSPEC)
 

@@ -331,7 +331,7 @@ def _functions(wanted: ShellDump, fresh: ShellDump) -> Iterator[str]:
 def _variable(name: str, wanted: Variable | None, fresh: Variable | None) -> Iterator[str]:
     """Yields commands that give one variable its value and attributes.
 
-    If possible it is changed in place, since the order of a program's environment is the order of creation.
+    If possible it is changed in place, because the order of a program's environment is the order of creation.
     """
     if name in DYNAMIC:
         if wanted is None:

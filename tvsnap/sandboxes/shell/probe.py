@@ -49,7 +49,7 @@ for __tvsnap_m in $$/comm $$/limits $$/oom_score_adj $$/stat $$/status 1/stat 1/
   \builtin mapfile -t __tvsnap_c <"/proc/$__tvsnap_m" && \builtin printf '%s\n' "${__tvsnap_c[@]}"
 done
 """
-# The last answer, since it may contain anything.
+# The last answer, because it may contain anything.
 _ENVIRONMENT = rf"\builtin printf '\1environment\n'; {INIT} get /proc/self/environ {PROBE_LIMIT}"
 
 # Comparing key bindings costs more than all the rest. So they are not compared with those of the shell that is made,

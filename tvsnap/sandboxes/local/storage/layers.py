@@ -26,7 +26,7 @@ _RECENT, _TOGETHER = 20, 16
 """Deleted subvolumes, which the kernel still cleans; and after how many more the groups of twice as many are tried."""
 _TRIES = 4
 _TO_START = 64 << 20
-"""Bytes that may be written regardless of the limit until `keep_limit` is called, since starting and restoring do."""
+"""Bytes that may be written regardless of the limit until `keep_limit` is called, because starting and restoring do."""
 
 
 class CopyStorage:
@@ -213,7 +213,7 @@ class BtrfsStorage(CopyStorage):
             self._pool.close()
 
     def _count(self, snapshot: Path) -> int:
-        """Returns how many bytes a snapshot refers to; cached, since it does not change."""
+        """Returns how many bytes a snapshot refers to; cached, because it does not change."""
         if snapshot not in self._counted:
             with contextlib.suppress(StopIteration, KeyError):
                 while len(self._counted) >= _COUNTED:

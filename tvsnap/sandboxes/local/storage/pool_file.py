@@ -5,7 +5,7 @@ exceeds the room on the disk below it, minus a reserve: then a full pool is an o
 whereas a full disk below a file system means failing writes, and a pool that the kernel makes read-only.
 Others may fill that disk nevertheless. So the pool's tree regions are never sparse: then only the files of sandboxes
 cannot be written, which is noticed (`btrfs.errors`), and the pool itself stays consistent.
-Only its owner may read the file, since it holds the memory of processes.
+Only its owner may read the file, because it holds the memory of processes.
 """
 
 from __future__ import annotations
