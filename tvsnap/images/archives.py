@@ -1,4 +1,4 @@
-"""Opens tar archives whose headers may be hostile.
+"""Opens tar archives safely if their headers are hostile.
 
 `tarfile` reads a header's extension (a long name, pax records, a map of holes) completely, whatever size it claims:
 some compressed kilobytes can become gigabytes of memory. Here the size of one member's extensions is limited, and so is
@@ -45,7 +45,7 @@ class _Limited:
 
 class _Member(tarfile.TarInfo):
     def _proc_member(self, archive: _Archive) -> Any:
-        """Reads what follows a member's header, up to the next header; tarfile intends this to be overridden."""
+        """Reads the rest of a member, up to the next header; tarfile intends this to be overridden."""
         if self.type == tarfile.XGLTYPE:
             archive.global_headers += max(self.size, 0)
             if archive.global_headers > MOST_HEADER:

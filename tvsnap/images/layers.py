@@ -1,7 +1,7 @@
-"""Trees that several images share: an image has only the differences from what it starts from.
+"""Trees that several images share: an image has only the differences from its base.
 
 A sandbox sees an image's own tree on top of the shared ones, joined by overlayfs. A deleted file is represented in the
-own tree by a device node 0:0, as overlayfs requires; there are no other marks.
+own tree by a device node 0:0, which is overlayfs' format; there are no other marks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SharedTrees:
     """The immutable trees that the images of a data directory share.
 
     Those of container images that Dockerfiles start from are in `layers`, each in its own directory. The others are
-    images. An image that is removed while others depend on it stays where it is, marked as removed.
+    images. An image that is removed while others depend on it stays, marked as removed.
     """
 
     def __init__(self, images: Path) -> None:
@@ -99,14 +99,14 @@ class SharedTrees:
             (self._images / digest / _REMOVED).unlink(missing_ok=True)
 
     def free(self, needed: Collection[str]) -> None:
-        """Removes the trees in `layers` whose ids are not in `needed`."""
+        """Removes the trees in `layers` that are not in `needed`, by id."""
         for entry in tuple(os.scandir(self._place)):
             if entry.is_dir(follow_symlinks=False) and entry.name not in needed:
                 remove_tree(Path(entry.path))
 
 
 def subtract(root: Path, below: Sequence[Path]) -> None:
-    """Removes from a tree what the trees below have identically, and hides in it what they have in addition.
+    """Removes the files of a tree that the trees below have identically, and hides the files that only those have.
 
     `below` has the other trees, topmost first.
     """
@@ -190,7 +190,7 @@ def _attributes(path: str) -> Mapping[str, bytes]:
 
 
 def in_merged(trees: Sequence[Path], place: Path, command: Sequence[str]) -> list[str]:
-    """Returns the command line that runs `command` with trees joined at `place`, as a sandbox sees them.
+    """Returns the command line that runs `command` with trees joined at `place`, like in a sandbox.
 
     `trees` are given topmost first; `place` is an empty directory, and the mount is visible to the command only.
     """

@@ -29,6 +29,6 @@ def read_small(path: Path) -> bytes:
 def read_small_text(path: Path, errors: str = "strict") -> str:
     """Returns a file's UTF-8 text with newlines as the only line ends.
 
-    Raises OSError as `read_small` does, and UnicodeDecodeError unless `errors` says otherwise.
+    Raises OSError as `read_small` does, and UnicodeDecodeError unless `errors` prevents it.
     """
     return read_small(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

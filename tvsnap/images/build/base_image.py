@@ -21,7 +21,7 @@ _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|ja
 
 
 def suite_of(reference: str) -> str:
-    """Returns the suite that an image's tag names, as in debian:bookworm-slim; the default if it names none."""
+    """Returns the suite in an image's tag, such as debian:bookworm-slim; the default if the tag names none."""
     name, _, tag = reference.rpartition(":")
     if match := _SUITE_IN_TAG.search(tag):
         return match[1]
@@ -54,7 +54,7 @@ def make_base(
 
 
 def _what_it_is(root: Path, suite: str, packages: tuple[str, ...]) -> str:
-    """Describes what stands in for the public image of that name."""
+    """Describes the substitute for the public image of that name."""
     words = f"a minimal {suite}" + (f" with {' '.join(packages)}" if packages else "")
     if any(root.glob("usr/lib/python3*/EXTERNALLY-MANAGED")):
         words += "; its pip installs into virtual environments only, or with --break-system-packages"

@@ -89,7 +89,7 @@ def bootstrap(
         packages: to install in addition to a minimal system.
         root: a directory that does not exist yet; its owners are not shifted.
         scratch: a directory for temporary files, removed after the build.
-        cache: where downloaded packages and minimal systems are kept.
+        cache: the directory of downloaded packages and minimal systems.
         output: gets printed lines.
     """
     sources = [f"deb {base.mirror} {base.suite} main"] if base.mirror else machine_sources(base.suite)
@@ -125,7 +125,7 @@ def bootstrap(
 
 @contextlib.contextmanager
 def _naming_keyrings(suite: str, output: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """A block whose failure names the keyring that is missing, if that was the cause; it is given what gets lines."""
+    """Yields a receiver of lines; a failure of the block names the missing keyring, if that was the cause."""
     lacking: set[str] = set()
 
     def heard(line: str) -> None:
@@ -154,7 +154,7 @@ class Mmdebstrap:
         Args:
             suite: of Debian or Ubuntu.
             sources: the lines of its sources.list; empty for mmdebstrap's own.
-            cache: a directory where packages and minimal systems are kept.
+            cache: the directory of packages and minimal systems.
             env: the programs' whole environment.
             output: gets each line that they print.
         """
@@ -220,7 +220,7 @@ class Mmdebstrap:
 
 
 _ARCHIVES = '"$1"/var/cache/apt/archives'
-"""Where apt keeps packages, in a hook of mmdebstrap."""
+"""The directory of apt's packages, in a hook of mmdebstrap."""
 
 
 def _links(source: str, target: str) -> str:
@@ -259,7 +259,7 @@ def _tidy(root: Path) -> None:
 
 
 def _hide_credentials(root: Path) -> None:
-    """Removes passwords from archive addresses, since agents can read these files."""
+    """Removes passwords from archive addresses, because agents can read these files."""
     for path in (root / "etc/apt/sources.list", *root.glob("etc/apt/sources.list.d/*")):
         if path.is_file() and not path.is_symlink():
             text = path.read_text(encoding="utf-8")
@@ -314,7 +314,7 @@ def _machine_archives() -> list[_Archive]:
 
 
 def machine_apt_options() -> list[str]:
-    """Returns how this machine's apt reaches its archive (proxies and the like), as lines of apt.conf."""
+    """Returns this machine's settings for reaching apt's archive (proxies and the like), as lines of apt.conf."""
     return [f'{name} "{value}"' for name, value in _PASSED_ON.findall(_output(["apt-config", "dump"]))]
 
 
@@ -329,7 +329,7 @@ def _output(command: list[str]) -> str:
 def install_script(packages: Sequence[str]) -> str:
     """Returns a shell script that installs packages in an existing system, and tidies up like a bootstrap.
 
-    The script runs inside a sandbox, since the system is untrusted and may have links to anywhere.
+    The script runs inside a sandbox, because the system is untrusted and may have links to anywhere.
     """
     options = [option.replace(" ", "=", 1).replace('"', "") for option in (*_APT_OPTIONS, *machine_apt_options())]
     apt = shlex.join(["apt-get", *(f"-o{option}" for option in options)])

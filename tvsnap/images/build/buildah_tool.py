@@ -34,7 +34,7 @@ _STARTS_NOTHING = re.compile(
     r"|did not get container \w+ message"
     r'|exec: "(?:runc|crun)": executable file not found'
 )
-"""What buildah prints if it cannot start a step; crun cannot with control groups of both versions."""
+"""The output of buildah if it cannot start a step; crun cannot with control groups of both versions."""
 _CHROOT = "--isolation=chroot"
 """Runs steps without a runtime and without their own namespaces, if no runtime can start any."""
 
@@ -47,7 +47,7 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
     """Runs `buildah build`, again with other runtimes and finally a chroot if no step starts; returns the image's id.
 
     Args:
-        base: what to build.
+        base: the base to build.
         arguments: additional arguments of the command.
         output: gets printed lines.
         storage: options for another storage than the usual one.
@@ -196,4 +196,4 @@ class BuildahTool:
             run_client([*self._buildah, "rm", container], _ignored)
 
     def close(self) -> None:
-        """Does nothing, since there is no connection."""
+        """Does nothing, because there is no connection."""

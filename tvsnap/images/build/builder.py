@@ -60,7 +60,7 @@ Base = ContainerBase | BuiltBase
 
 _ABOUT_PROGRAM = ("ENTRYPOINT ", "CMD ")
 _ABOUT_HEALTH = ("HEALTHCHECK", "healthcheck: not run for the main service")
-"""How notes begin that say of the main service's program that it is not run, or not checked."""
+"""Beginnings of the notes that the main service's program is not run, or not checked."""
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
 """This machine's files, lent to the build so that its steps reach the network; the finish replaces them."""
 
@@ -190,9 +190,9 @@ def build_tree(
         work: an empty directory for temporary files.
         root: where to make the tree; does not exist yet.
         log: a file that gets all output.
-        cache: a directory for what makes later builds faster.
+        cache: a directory for packages that make later builds faster.
         progress: receives the reports.
-        below: the shared trees, whose contents are then left out.
+        below: the shared trees; the new tree omits their contents.
         services: the services besides the main one.
     """
     installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
@@ -271,7 +271,7 @@ class _Build:
         return BuiltTree(digest, size, env, workdir, user, confined, notes, loaded.contents, services, config.program)
 
     def _join(self) -> tuple[Services, str]:
-        """Adds the services; returns them, and a hash of what they add."""
+        """Adds the services; returns them, and a hash of their additions."""
         if not self.services:
             return Services(), ""
         joined = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
@@ -408,7 +408,7 @@ def _image_digest(
     below: Below,
     services: str,
 ) -> str:
-    """Returns a hash of all that a sandbox sees of an image: its files, how shells start in it, and its settings."""
+    """Returns a hash of all that a sandbox sees of an image: its files, the start of shells, and its settings."""
     parts = {
         "format": BUILDER_VERSION,
         "tree": tree.digest,

@@ -48,7 +48,7 @@ MOST_BYTES = 1 << 39
 MOST_NAMES = 1 << 28
 """Bytes of the paths kept in memory: of directories, and of everything that a layer adds."""
 MOST_DEPTH = 200
-"""Names in one path, since code that inspects a tree recurses into it."""
+"""Names in one path, because code that inspects a tree recurses into it."""
 
 
 def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], None], *, layer: bool = False) -> None:
@@ -69,7 +69,7 @@ def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], No
 def extract_chunks(chunks: Iterable[bytes], name: str, root: Path, progress: Callable[[int], None]) -> None:
     """Unpacks an uncompressed archive that arrives in chunks; raises BuildStepFailed as `extract_tar` does.
 
-    `name` is for error messages; `told` gets the number of bytes so far.
+    `name` is for error messages; `progress` gets the number of bytes so far.
     """
     with io.BufferedReader(_Incoming(chunks, progress), _CHUNK) as stream:
         _extract(stream, name, root, layer=False)
@@ -113,9 +113,9 @@ class _Extraction:
 
     root: Path
     layer: bool
-    # What this archive put there, since whiteouts apply only to the layers below.
+    # The files of this archive, because whiteouts apply only to the layers below.
     added: set[str] = field(default_factory=set)
-    # Set at the end, since writing into a directory changes its times.
+    # Set at the end, because writing into a directory changes its times.
     directory_times: dict[str, int] = field(default_factory=dict)
     entries: int = 0
     size: int = 0

@@ -22,7 +22,7 @@ from tvsnap.images.small_files import read_small_text
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 _MOST_DOCUMENTS = 1000
-"""How many manifests and indexes of one layout are read."""
+"""Manifests and indexes of one layout that are read."""
 _TAG = "org.opencontainers.image.ref.name"
 _FULL_NAME = "io.containerd.image.name"
 _INDEXES = (

@@ -1,6 +1,6 @@
 """Rewrites a Dockerfile for builders that lack the newest syntax: without here-documents and `--link`.
 
-What is left means the same (Dockerfile reference, "Here-Documents"): the commands of a here-document become an argument
+The result means the same (Dockerfile reference, "Here-Documents"): the commands of a here-document become an argument
 of the shell, its files are copied from a build context of their own.
 """
 
@@ -82,7 +82,7 @@ def _words(rest: str) -> list[str]:
 
 
 def _script(one: Instruction) -> str:
-    """Returns the script that a RUN with here-documents stands for."""
+    """Returns the script of a RUN with here-documents."""
     body = one.heredocs[0].body
     if not _ONLY.fullmatch(one.rest):
         return "".join((one.rest, "\n", *(f"{each.raw}{each.name}\n" for each in one.heredocs)))
@@ -90,7 +90,7 @@ def _script(one: Instruction) -> str:
 
 
 def _copies(one: Instruction, files: dict[str, str]) -> list[str]:
-    """Returns the instructions that copy what a COPY or ADD with here-documents does, and adds their files."""
+    """Returns instructions that replace a COPY or ADD with here-documents, and adds their files to `files`."""
     *sources, target = [word for word in one.rest.split() if not HEREDOC.fullmatch(word)]
     flags = "".join(f"--{flag} " for flag in _kept(one))
     lines = [f"{one.name} {flags}{' '.join(sources)} {target}"] if sources else []

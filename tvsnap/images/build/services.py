@@ -1,4 +1,4 @@
-"""Adds the trees of an image's services to its own, and tells how they are run."""
+"""Adds the trees of an image's services to its own, and describes their programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvsnap.model.images import UID_BASE, Image
 from tvsnap.model.services import PLACE, ImageService, Program, Services, start_order
 
 VOLUMES = f"{PLACE}/.volumes"
-"""Where the directories that services share are inside."""
+"""The place inside of the directories that services share."""
 
 _FIRST_ADDRESS = 2
 """The last part of the address of the first service after the main one, which has 127.0.0.1."""
@@ -72,11 +72,11 @@ def _words(settings: ServiceSettings, program: Program) -> tuple[Sequence[str], 
 def main_program(
     settings: ServiceSettings, program: Program, env: Mapping[str, str], workdir: str, user: str
 ) -> ImageService | None:
-    """Returns what the main service runs beside the shell; None if that would only keep its container alive.
+    """Returns the main service's program beside the shell; None if it would only keep its container alive.
 
     Args:
-        said: from the description.
-        its: from the container image.
+        settings: from the description.
+        program: from the container image.
         env, workdir, user: see `ImageService`.
     """
     entrypoint, command = _words(settings, program)
@@ -88,7 +88,7 @@ def main_program(
 
 
 def add_program(root: Path, program: ImageService) -> str:
-    """Makes the place for what the main service's program prints; returns a hash of how it is run."""
+    """Makes the directory for the output of the main service's program; returns a hash of the program."""
     make_directories(root, PLACE, UID_BASE).chmod(0o700)
     return hashlib.sha256(json.dumps(asdict(program), sort_keys=True).encode()).hexdigest()
 
@@ -177,7 +177,7 @@ def _share(root: Path, services: Sequence[ServiceSettings], main: str) -> Iterat
 
 
 def _fill(volume: Path, directory: Path) -> None:
-    """Makes the first directory with contents the volume's, as a container engine fills a new volume."""
+    """Makes the first directory with contents the volume's, like a container engine that fills a new volume."""
     about = directory.stat()
     first = not volume.exists()
     if first or (any(os.scandir(directory)) and not any(os.scandir(volume))):

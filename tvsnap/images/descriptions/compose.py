@@ -1,4 +1,4 @@
-"""Docker Compose files in which benchmarks describe a task's containers, as far as a sandbox can do the same."""
+"""Docker Compose files of benchmarks that describe a task's containers, as far as a sandbox can do the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | N
 
 
 def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: str = "") -> ImageSpec:
-    """Adds the contents of a Compose file to a task's spec, in whose folder all files for a build must be.
+    """Adds the contents of a Compose file to a task's spec; all files for a build must be in the task's folder.
 
     Raises ImageSpecError if the file is wrong, or describes something that no sandbox can do.
 
@@ -87,7 +87,7 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
 
 
 def _project_name(path: Path, variables: Mapping[str, str]) -> str:
-    """Returns what Compose calls the project of a file: its `name`, or else the name of its folder."""
+    """Returns Compose's name for the project of a file: its `name`, or else the name of its folder."""
     document = load_yaml(path, of_compose=True)
     name_in_file = document.get("name") if isinstance(document, dict) else None
     name = expand(name_in_file, variables) if isinstance(name_in_file, str) else path.resolve().parent.name
@@ -95,7 +95,7 @@ def _project_name(path: Path, variables: Mapping[str, str]) -> str:
 
 
 _LENT = {"secrets": "/run/secrets", "configs": "/"}
-"""Kinds of files that Compose lends to services, and where."""
+"""Kinds of files that Compose lends to services, and their directories."""
 
 
 _READABLE = 0o444
@@ -104,8 +104,8 @@ _READABLE = 0o444
 def _with_lent(document: Any, path: Path, variables: Mapping[str, str], notes: list[str]) -> Any:
     """Returns a document in which services mount the secrets and configs that name a file, a text or a variable.
 
-    What else there is of them, as of other kinds, stays where it is. As Compose does, `mode`, `uid` and `gid` are taken
-    for texts and variables, but not for files, which are mounted as they are.
+    Other entries stay as they are. As with Compose, `mode`, `uid` and `gid` apply to texts and variables, but not to
+    files, which are mounted as they are.
     """
     services = document.get("services") if isinstance(document, dict) else None
     if not isinstance(services, dict):
@@ -144,7 +144,7 @@ def _lent_to(service: Any, document: dict[str, Any], path: Path, variables: Mapp
 
 
 def _access(settings: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns the mode and the owner that a service's entry says of a file; `where` it is, for messages."""
+    """Returns the mode and the owner of a file in a service's entry; `where` is the entry, for messages."""
     try:
         mode = settings.get("mode", _READABLE)
         mode = mode if isinstance(mode, int) else int(mode, 8)
@@ -157,7 +157,7 @@ def _access(settings: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _mount_of(about: Any, here: Path, variables: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns what to mount for a secret or config; None if there is nothing here."""
+    """Returns the mount for a secret or config; None if it is not here."""
     about = about if isinstance(about, dict) else {}
     content = about.get("content", variables.get(str(about.get("environment"))))
     if isinstance(content, str):
@@ -199,7 +199,7 @@ def _total_limits(main: ImageLimits, others: Sequence[Service]) -> ImageLimits:
 
 
 def _no_new_privileges(service: Service, place: values.Place) -> bool | None:
-    """Returns what the security options say of it; others are not applied."""
+    """Returns the value in the security options; None if they have none. Others are not applied."""
     result = None
     for option in service.security_opt:
         name, _, value = option.replace("=", ":").partition(":")

@@ -1,4 +1,4 @@
-"""Compose files that consist of several: `include` and `extends` are replaced by what they stand for.
+"""Compose files that consist of several: `include` and `extends` are replaced by their contents.
 
 The rules are those of the Compose specification (its chapters "Include", "Merge", and on services "extends").
 """
@@ -40,7 +40,7 @@ def read_compose(path: Path, folder: Path, variables: Mapping[str, str], missing
     Args:
         path: of the file.
         folder: of the image, in which all files must be.
-        known: variables; those of an included file's `.env` are added for that file.
+        variables: those of an included file's `.env` are added for that file.
         missing: gets the names of variables that have neither a value nor a default.
     """
     return _Reader(folder.resolve(), path.parent, missing).read(path, path.parent, variables, ())
@@ -55,7 +55,7 @@ class _Reader:
     loaded: dict[Path, Any] = field(default_factory=dict)
 
     def read(self, path: Path, home: Path, variables: Mapping[str, str], within: tuple[Path, ...]) -> Any:
-        """Returns a file's contents; `home` is where its relative paths begin, `within` the files that include it."""
+        """Returns a file's contents; `home` is the base of its relative paths, `within` the files that include it."""
         document = self._load(path, variables)
         if not isinstance(document, dict):
             return document
@@ -91,7 +91,7 @@ class _Reader:
         variables: Mapping[str, str],
         within: tuple[Path, ...],
     ) -> None:
-        """Adds what an entry of `include` stands for."""
+        """Adds the contents of an entry of `include`."""
         where = f"{path}: include"
         settings = entry if isinstance(entry, dict) else {"path": entry}
         files = [self._file(where, home, each) for each in _listed(settings.get("path"))]
@@ -132,7 +132,7 @@ class _Reader:
         variables: Mapping[str, str],
         chain: tuple[tuple[Path, Any], ...],
     ) -> Any:
-        """Returns a service with what it extends; `chain` are those that extend it."""
+        """Returns a service merged with the one that it extends; `chain` are those that extend it."""
         service = services[name]
         if not isinstance(service, dict):
             return service
@@ -207,7 +207,7 @@ class _Reader:
 def _merged(base: Any, later: Any, key: str = "", above: int = 0) -> Any:
     """Returns a value on top of another.
 
-    `key` is their place in a service, with dots; `above` says how many levels of mappings are still above a service.
+    `key` is their place in a service, with dots; `above` is the number of levels of mappings still above a service.
     """
     if later is None or base is None or key in _REPLACED:
         return base if later is None else later
@@ -244,7 +244,7 @@ def _long_form(key: str, value: Any) -> Any:
 
 
 def _target(volume: Any) -> str:
-    """Returns where a volume is mounted."""
+    """Returns the path at which a volume is mounted."""
     if isinstance(volume, dict):
         return str(volume.get("target")).rstrip("/")
     source, colon, rest = str(volume).partition(":")

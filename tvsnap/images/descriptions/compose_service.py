@@ -53,11 +53,11 @@ _UNSUPPORTED = {
     "stop_signal": "not used; a sandbox ends at once",
     "platform": "the image is built for this machine",
 }
-"""Keys that a sandbox ignores, and what that means; empty if it makes no difference inside."""
+"""Keys that a sandbox ignores, with the consequence; empty if it makes no difference inside."""
 _MEANING = {key: meaning for keys, meaning in _UNSUPPORTED.items() for key in keys.split()}
 
 _PERIOD = 100_000.0
-"""Microseconds of the kernel's scheduler, of which `cpu_quota` are a part unless `cpu_period` says otherwise."""
+"""Microseconds of the scheduler's period, of which `cpu_quota` is a part, if `cpu_period` is not given."""
 
 _BUILD = {
     "context",
@@ -195,7 +195,7 @@ class _EnvFile(values.Loose):
         return value
 
     def variables(self, outer: Mapping[str, str]) -> dict[str, str]:
-        """Returns what the file says."""
+        """Returns the variables in the file."""
         return read_env_file(self.path, outer, raw=self.format == "raw") if self.path else {}
 
 
@@ -242,7 +242,7 @@ class Service(values.Loose):
     @model_validator(mode="before")
     @classmethod
     def check_base(cls, value: Any) -> Any:
-        """Drops an image's name beside `build`, since it is the name of the result."""
+        """Drops an image's name beside `build`, because it is the name of the result."""
         if isinstance(value, dict) and value.get("extends"):
             raise values.wrong_key("extends", "is for Compose files; write out what it stands for")
         if not isinstance(value, dict):
@@ -280,7 +280,7 @@ class Service(values.Loose):
 
     @property
     def limits(self) -> ImageLimits:
-        """What it may use."""
+        """Its limits."""
         limits = self.deploy.resources.limits
         pids = limits.pids or self.pids_limit or 0
         return ImageLimits(
@@ -291,7 +291,7 @@ class Service(values.Loose):
         )
 
     def not_done(self) -> Iterator[str]:
-        """Yields what a sandbox ignores of it."""
+        """Yields the keys that a sandbox ignores, with the consequence."""
         for key, value in (self.model_extra or {}).items():
             meaning = _MEANING.get(key, "not understood, and passed over")
             if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
@@ -302,7 +302,7 @@ class Service(values.Loose):
             yield f"deploy.resources.reservations.devices: {_NO_GPU}"
 
     def mounts(self, place: values.Place) -> tuple[tuple[FileCopy, ...], tuple[str, ...]]:
-        """Returns the task's own files, to copy to where they would be mounted, and directories for other mounts."""
+        """Returns the task's own files, to copy to their mount points, and directories for other mounts."""
         files, directories = [], []
         for volume in self.volumes:
             source, target = volume.source, volume.target

@@ -84,7 +84,7 @@ class _Health(values.Loose):
     @field_validator("test")
     @classmethod
     def check_kind(cls, words: tuple[str, ...]) -> tuple[str, ...]:
-        """Rejects a list that does not say how it is run."""
+        """Rejects a list that does not begin with its kind."""
         if words and words[0] not in ("CMD", "CMD-SHELL", "NONE"):
             raise ValueError(f"must begin with CMD, CMD-SHELL or NONE, not {words[0]!r}")
         return words
@@ -191,9 +191,9 @@ def in_use(services: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_services(path: Path, document: dict[str, Any], place: values.Place) -> _Several:
-    """Reads the services of a Compose file, and what they have in common.
+    """Reads the services of a Compose file, and the volumes and networks that they share.
 
-    Raises ImageSpecError if one is wrong, waits for itself or for one that is not there, or uses a volume or a network
+    Raises ImageSpecError if one is wrong, waits for itself or for a missing one, or uses a volume or a network
     that the file does not declare.
 
     Args:
@@ -262,7 +262,7 @@ def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: valu
 
 
 def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place) -> ImageSpec:
-    """Adds a service's description to the spec of what it starts from."""
+    """Adds a service's description to the spec of its base."""
     files, directories = member.mounts(place)
     notes = [*member.not_done(), *place.notes]
     return replace(
@@ -283,18 +283,18 @@ Load = Callable[[Path, Sequence[Path]], ImageSpec]
 """Reads an image.yaml; see `image_yaml.load_image_yaml`."""
 
 
-def read_services(services_map: object, info: ValidationInfo, load: Load) -> dict[str, Any]:
+def read_services(mapping: object, info: ValidationInfo, load: Load) -> dict[str, Any]:
     """Reads the key `services` of image.yaml; returns the fields of the spec that follow from it.
 
     Args:
-        said: the value of the key.
+        mapping: the value of the key.
         info: the context of the check.
         load: reads the image.yaml of a service that has one of its own.
     """
     place = values.place_of(info)
-    if not isinstance(services_map, dict) or not services_map:
-        raise ValueError(f"must be a mapping of names to services, not {values.kind(services_map)}")
-    document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in services_map.items()}
+    if not isinstance(mapping, dict) or not mapping:
+        raise ValueError(f"must be a mapping of names to services, not {values.kind(mapping)}")
+    document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in mapping.items()}
     bases = {name: _take_base(name, one, place) for name, one in document.items() if isinstance(one, dict)}
     members = _Several.model_validate(
         {"services": {MAIN.name: {}, **document}}, context=replace(place, notes=[])

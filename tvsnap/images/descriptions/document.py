@@ -95,7 +95,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Adds the keys of merged mappings (`<<: *defaults`) to a mapping, whose own and earlier keys take precedence.
+        """Adds the keys of merged mappings (`<<: *defaults`) to a mapping; its own and earlier keys take precedence.
 
         PyYAML's own method multiplies the keys of nested merges in some versions and not in others.
         """
@@ -138,7 +138,7 @@ def _mappings_of(value: yaml.Node, merging: yaml.MappingNode) -> list[yaml.Mappi
 
 
 def _identity(key: yaml.Node) -> Hashable:
-    """Returns what distinguishes keys before they are constructed; keys that are no scalars are compared later."""
+    """Returns an identity of a key before it is constructed; keys that are no scalars are compared later."""
     return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 

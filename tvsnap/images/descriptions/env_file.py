@@ -24,16 +24,16 @@ _BARE = re.compile(r"[^\n]*")
 _COMMENT = re.compile(" #.*")
 _ESCAPE = re.compile(r'\\(?:([abfnrtv"\\$])|0([0-7]{0,3}))')
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "$": "$$"}
-"""An escaped dollar does not begin a variable; `$$` stands for one."""
+"""Escaped characters by letter; an escaped dollar does not begin a variable, so it becomes `$$`."""
 
 
 def read_env_file(path: Path, outer: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
     """Reads the variables of a file; a missing file has none.
 
-    Values may refer to variables in `known` and, where these lack the name, to earlier ones in the file; other
-    variables are empty. A name alone has the value in `known`, or is left out. This machine's environment is not used,
-    since images must not depend on it. With `raw`, values are what stands after the `=`, with quotes and dollars
-    (`format: raw`). Raises ImageSpecError, with the line in the message, if the file is unreadable or invalid.
+    Values may refer to variables in `outer` and, if these lack the name, to earlier ones in the file; other variables
+    are empty. A name alone has the value in `outer`, or is left out. This machine's environment is not used, because
+    images must not depend on it. With `raw`, values are the unchanged text after the `=` (`format: raw`). Raises
+    ImageSpecError, with the line in the message, if the file is unreadable or invalid.
     """
     if not path.is_file():
         return {}

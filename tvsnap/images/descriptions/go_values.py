@@ -45,13 +45,13 @@ class GoFloat(float):
 
 
 def plain_value(text: str) -> bool | int | float | str | None:
-    """Returns what a scalar without quotes stands for; a date or time is the text that Go prints for it.
+    """Returns the value of a scalar without quotes; a date or time is the text that Go prints for it.
 
     Args:
         text: the scalar.
 
     Raises:
-        ValueError: it is infinite or no number (`.inf`, `.nan`), of which Compose makes nothing.
+        ValueError: it is infinite or no number (`.inf`, `.nan`), which Compose does not accept.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -89,10 +89,10 @@ def _told(moment: re.Match[str]) -> str | None:
 
 
 def command_words(text: str) -> tuple[list[str], str]:
-    """Returns the words of a command line up to a shell's operator without quotes, as `;` and `>`, and the rest.
+    """Returns the words of a command line up to an unquoted operator of the shell, such as `;` and `>`, and the rest.
 
     Raises:
-        ValueError: a quote or a parenthesis is not closed, or stands where it has no meaning.
+        ValueError: a quote or a parenthesis is not closed, or has no meaning at its place.
     """
     words: list[str] = []
     word, is_word, escaped, rest = "", False, False, ""

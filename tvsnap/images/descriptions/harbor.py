@@ -39,7 +39,7 @@ _MAIN = "main"
 """The service that is the task's container; a Compose file may omit it."""
 _COMPOSE_FILE = "docker-compose.yaml"
 _COMMAND = ("sh", "-c", "sleep infinity")
-"""What the harness has the task's container run, by the image's ENTRYPOINT, unless the Compose file says otherwise."""
+"""The harness' command in the task's container, run by the image's ENTRYPOINT, unless the Compose file has another."""
 _LOGS = {"VERIFIER_LOGS": "/logs/verifier", "AGENT_LOGS": "/logs/agent", "ARTIFACTS": "/logs/artifacts"}
 """Empty directories that the harness mounts into every container, by their names in the variables for Compose."""
 _STEP = re.compile(r'[^<>:"/\\|?*\x00-\x1f\x7f]+')
@@ -71,7 +71,7 @@ class _Reach(values.Loose):
     allowed_hosts: list[values.Scalar] = Field(default=[])
 
     def network(self, where: str) -> Network | None:
-        """Returns what may be reached; None if there are no settings. `where` is file and section, for messages."""
+        """Returns the network; None if there are no settings. `where` is file and section, for messages."""
         if self.network_mode != "allowlist":
             return Network.of("public" if self.network_mode == "public" else "none") if self.network_mode else None
         try:
@@ -176,7 +176,7 @@ def load_harbor(path: Path) -> ImageSpec:
 def _with_base(spec: ImageSpec, composed: ImageSpec) -> ImageSpec:
     """Chooses the base like the harness, which starts from task.toml and applies the Compose file on top.
 
-    `spec` is the task's, `told` is the same with the Compose file's additions.
+    `spec` is the task's, `composed` is the same with the Compose file's additions.
     """
     if isinstance(composed.base, DockerfileBase):
         # An image that the task names takes precedence, unless it is to be built.
@@ -193,7 +193,7 @@ def _is_there(base: Base) -> bool:
 
 
 def _main_image(spec: ImageSpec) -> str:
-    """Returns the name that the harness gives to what it builds."""
+    """Returns the harness' name for the image that it builds."""
     return f"hb__{spec.name}"
 
 
@@ -234,7 +234,7 @@ def _task(path: Path, task: _Task) -> Task:
 
 
 def _notes(task: _Task) -> list[str]:
-    """Returns notes on what the task asks for and a sandbox ignores."""
+    """Returns notes on the task's settings that a sandbox ignores."""
     notes = []
     for key, meaning in _UNSUPPORTED.items():
         if (value := (task.environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
@@ -247,7 +247,7 @@ def _notes(task: _Task) -> list[str]:
 
 
 def _network(path: Path, environment: _Environment) -> Network:
-    """Returns what the task's sandboxes may reach: everything, unless it says otherwise."""
+    """Returns the network of the task's sandboxes: everything, unless the task limits it."""
     network = environment.network(f"{path}: environment")
     if network is None and environment.allow_internet is False:
         return Network.of("none")

@@ -217,7 +217,7 @@ class _Spec(Part):
     @model_validator(mode="before")
     @classmethod
     def has_one_base(cls, value: Any) -> Any:
-        """Checks that exactly one key says what the image starts from."""
+        """Checks that exactly one key names the image's base."""
         if isinstance(value, dict) and value.keys() <= cls.model_fields.keys() and len(value.keys() & _BASES) != 1:
             raise ValueError(f"exactly one of these keys must say what the image starts from: {listed(_BASES)}")
         return value

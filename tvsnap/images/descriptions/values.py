@@ -42,14 +42,14 @@ UNSAID: Any = None
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The context of every check: where a description is read.
+    """The context of every check: the place of a description.
 
     Attributes:
         folder: of the image; files that the description names must be in it.
         file: the description.
         allow: directories outside the folder with files that the image may start from.
-        variables: what files of environment variables may refer to.
-        notes: collects what a sandbox ignores of the description.
+        variables: those that files of environment variables may refer to.
+        notes: collects the parts of the description that a sandbox ignores.
     """
 
     folder: Path
@@ -73,7 +73,7 @@ def place_of(info: ValidationInfo) -> Place:
 def read(model: type[Model], path: Path, value: object, place: Place) -> Model:
     """Checks the contents of a file.
 
-    Raises ImageSpecError, which names the file, the key and what would be right.
+    Raises ImageSpecError, which names the file, the key and a right value.
 
     Args:
         model: the allowed contents.
@@ -127,7 +127,7 @@ def kind(value: object) -> str:
 
 
 class Part(BaseModel):
-    """A mapping with only these keys; `short` is the key that a value stands for if it is no mapping."""
+    """A mapping with only these keys; a value that is no mapping counts as the value of the key `short`."""
 
     short: ClassVar[str] = ""
 
@@ -195,7 +195,7 @@ def not_what(expected: str, value: object) -> str:
 
 
 def must_be(expected: str) -> WrapValidator:
-    """Returns a validator that describes in these words what a value must be, whatever is wrong with it."""
+    """Returns a validator with one message for every mistake, which describes a right value in these words."""
 
     def validate(value: object, check: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -218,7 +218,7 @@ def word(pattern: str, expected: str) -> BeforeValidator:
 
 
 def existing(expected: str, right: Callable[[Path], bool], allow: bool = False) -> PlainValidator:
-    """Returns a validator for a path in the image's folder or, with `allow`, where the user allows it to be."""
+    """Returns a validator for a path in the image's folder or, with `allow`, in the directories allowed by the user."""
 
     def find(value: object, info: ValidationInfo) -> Path:
         if not isinstance(value, str):
@@ -306,7 +306,7 @@ Seconds = Annotated[Float, must_be("a number of seconds above 0"), AfterValidato
 Size = Annotated[int, BeforeValidator(_size), must_be('a size as "512M" or "2G"')]
 """Bytes, as a number or with a binary unit: 536870912, "512M", "1.5g", "2GiB"."""
 Moment = Annotated[int, BeforeValidator(_moment), must_be("a time as 2024-01-01T00:00:00Z")]
-"""Seconds since 1970, from a date or a date and a time in ISO 8601; UTC unless it says otherwise."""
+"""Seconds since 1970, from a date or a date and a time in ISO 8601; UTC if it has no zone."""
 InsidePath = Annotated[Text, AfterValidator(_inside), must_be("an absolute path without '..'")]
 Account = Annotated[
     str,

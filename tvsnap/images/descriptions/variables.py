@@ -16,7 +16,7 @@ class VariableMissing(ImageSpecError):
 
 
 class InvalidReference(ImageSpecError):
-    """A text has `${`, and what follows is no reference to a variable."""
+    """A text has `${` that begins no reference to a variable."""
 
 
 def expand(
@@ -64,7 +64,7 @@ def expand(
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """Returns where the brace is closed that was opened before `start`; `start` itself if it is not closed."""
+    """Returns the position of the brace that closes the one before `start`; `start` if it is not closed."""
     depth = 1
     for at in range(start, len(text)):
         depth += (text[at] == "{") - (text[at] == "}")
