@@ -61,7 +61,7 @@ setup(
             "py.typed",
             "guest/rc",
             "host/bin/**/*",
-            "server/page/*",
+            "plugins/server/page/*",
             "**/*.sql",
         ],
         "tvsnap_cli": ["*.css", "*.js"],

@@ -43,7 +43,7 @@ def mcp(
     import asyncio
 
     try:
-        from tvsnap.integrations.mcp import Session, serve
+        from tvsnap.plugins.harnesses.mcp import Session, serve
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[mcp]'") from None
 

@@ -17,7 +17,7 @@ from . import context, options
 from .text import percent, seconds, size
 
 if TYPE_CHECKING:
-    from tvsnap.proxy.store import ProxyStats
+    from tvsnap.plugins.proxy.store import ProxyStats
 
 FILE, PRIORS = "proxy.db", "priors.db"
 
@@ -77,15 +77,15 @@ def proxy(
     import asyncio
 
     try:
-        from tvsnap.proxy.app import Proxy
-        from tvsnap.proxy.listen import serve
-        from tvsnap.proxy.priors import Priors
-        from tvsnap.proxy.store import AnswerStore
-        from tvsnap.proxy.upstream import Upstream
-        from tvsnap.server.settings import ServerSettings, is_loopback
-        from tvsnap.server.sockets import address_of, listening
-        from tvsnap.server.tenants import read_tokens
-        from tvsnap.server.tls import server_context
+        from tvsnap.plugins.proxy.app import Proxy
+        from tvsnap.plugins.proxy.listen import serve
+        from tvsnap.plugins.proxy.priors import Priors
+        from tvsnap.plugins.proxy.store import AnswerStore
+        from tvsnap.plugins.proxy.upstream import Upstream
+        from tvsnap.plugins.server.settings import ServerSettings, is_loopback
+        from tvsnap.plugins.server.sockets import address_of, listening
+        from tvsnap.plugins.server.tenants import read_tokens
+        from tvsnap.plugins.server.tls import server_context
     except ModuleNotFoundError as error:
         raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
     limit = options.parse_size(max_size)

@@ -14,7 +14,7 @@ from .registry_view import reporting, store_of
 from .text import count, one_line, size
 
 if TYPE_CHECKING:
-    from tvsnap.registry import ObjectStore, Pulled
+    from tvsnap.plugins.object_store import ObjectStore, Pulled
 
 
 @options.verb("01235", begins=True, backend=True)
@@ -37,7 +37,7 @@ def pull(
       tvsnap pull fix-git /mnt/shared/tvsnap --no-snapshots
     """
     from tvsnap.images import ImageStore
-    from tvsnap.registry import pull as fetch
+    from tvsnap.plugins.object_store import pull as fetch
 
     opened = store_of(store)
     task, state = _named(opened, what)
@@ -57,7 +57,7 @@ def pull(
 
 def _named(store: ObjectStore, what: str) -> tuple[str | None, str | None]:
     """Returns the task or the state that a person names."""
-    from tvsnap.registry.push import STATE, TASK, quoted
+    from tvsnap.plugins.object_store.push import STATE, TASK, quoted
 
     if quoted(what) in store.names(TASK):
         return what, None

@@ -15,7 +15,7 @@ from .text import count, one_line, size
 
 if TYPE_CHECKING:
     from tvsnap.graph import Graph
-    from tvsnap.registry import Pushed
+    from tvsnap.plugins.object_store import Pushed
 
 
 @options.verb("01235", backend=True)
@@ -40,7 +40,7 @@ def push(
       tvsnap push 3fa9c1 s3://bucket/tvsnap --no-snapshots
     """
     from tvsnap.images import ImageStore
-    from tvsnap.registry import push as send
+    from tvsnap.plugins.object_store import push as send
 
     with context.open_parts() as parts:
         task = what if what in parts.graph.tasks() else None

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from . import context
 
 if TYPE_CHECKING:
-    from tvsnap.registry import ObjectStore
+    from tvsnap.plugins.object_store import ObjectStore
 
 
 def store_of(url: str, *, writes: bool = False) -> ObjectStore:
     """Opens a store; raises the errors of `ObjectStore`."""
-    from tvsnap.registry import ObjectStore
+    from tvsnap.plugins.object_store import ObjectStore
 
     return ObjectStore(url, writes=writes)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from socket import socket as Socket
 
     from tvsnap.model.limits import Budget
-    from tvsnap.server.settings import ServerSettings
-    from tvsnap.server.workers import Worker
+    from tvsnap.plugins.server.settings import ServerSettings
+    from tvsnap.plugins.server.workers import Worker
 
 
 @options.verb(
@@ -90,11 +90,11 @@ def serve(
       PGPASSFILE=secret tvsnap serve --graph postgresql://tvsnap@db.internal/calls
     """
     with needs_server():
-        from tvsnap.server.logs import log_as_json
-        from tvsnap.server.settings import ServerSettings
-        from tvsnap.server.tenants import read_tokens
-        from tvsnap.server.tls import server_context
-        from tvsnap.server.workers import share_of, supervise
+        from tvsnap.plugins.server.logs import log_as_json
+        from tvsnap.plugins.server.settings import ServerSettings
+        from tvsnap.plugins.server.tenants import read_tokens
+        from tvsnap.plugins.server.tls import server_context
+        from tvsnap.plugins.server.workers import share_of, supervise
     try:
         mode = int(socket_mode, 8)
     except ValueError:
@@ -159,7 +159,7 @@ def run_alone(
         tell: is given the addresses once it listens.
         graph: the database through which calls are exchanged; None for none.
     """
-    from tvsnap.server.sockets import address_of, listening
+    from tvsnap.plugins.server.sockets import address_of, listening
 
     with _stopped_cleanly(), listening(settings) as sockets:
         addresses = [address_of(one, settings) for one in sockets]
@@ -170,7 +170,7 @@ def run_alone(
 def needs_server() -> Iterator[None]:
     """A block that imports parts of the server; raises `UsageError` where what `tvsnap[server]` installs is missing."""
     try:
-        import tvsnap.server.listen  # noqa: F401  # it needs them all
+        import tvsnap.plugins.server.listen  # noqa: F401  # it needs them all
 
         yield
     except ModuleNotFoundError as error:
@@ -195,7 +195,7 @@ async def _serve(
     graph: str | None,
 ) -> None:
     from tvsnap.aio.cache import AsyncCache
-    from tvsnap.server.listen import serve
+    from tvsnap.plugins.server.listen import serve
 
     cache = AsyncCache(
         backend=context.backend_name(),

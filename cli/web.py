@@ -37,7 +37,7 @@ def web(
       tvsnap web --home /data/run-7 --open
     """
     with needs_server():
-        from tvsnap.server.settings import ServerSettings
+        from tvsnap.plugins.server.settings import ServerSettings
     token = secrets.token_urlsafe(24)
     settings = ServerSettings(port=port, tokens={token: None}, ttl=_FORGOTTEN)
     with contextlib.ExitStack() as ends:
