@@ -91,6 +91,8 @@ class TvsnapEnvironment:
         sources: how many commands were answered in which way.
     """
 
+    __module__ = "tvsnap.integrations.mini_swe_agent"  # the name that users give it, and that trajectories say
+
     def __init__(self, *, config_class: type = TvsnapEnvironmentConfig, **kwargs: Any) -> None:
         """
         Args:

@@ -1,0 +1,43 @@
+"""A cache of what a language model proposes to do, and posterior sampling with it (`tvsnap[priors]`)."""
+
+from tvsnap.plugins.priors import (
+    Bounds,
+    Cooling,
+    Discrete,
+    Embedder,
+    Prior,
+    PriorCache,
+    PriorStats,
+    QLearner,
+    RolloutSummary,
+    Tuner,
+    Weights,
+    Window,
+    WordLlamaEmbedder,
+    js,
+    kl,
+    posterior,
+    sample,
+    smooth,
+)
+
+__all__ = [
+    "Bounds",
+    "Cooling",
+    "Discrete",
+    "Embedder",
+    "Prior",
+    "PriorCache",
+    "PriorStats",
+    "QLearner",
+    "RolloutSummary",
+    "Tuner",
+    "Weights",
+    "Window",
+    "WordLlamaEmbedder",
+    "js",
+    "kl",
+    "posterior",
+    "sample",
+    "smooth",
+]

@@ -1,0 +1,5 @@
+"""Keys of observations."""
+
+from tvsnap.plugins.priors.symbols import Pair, Symbols
+
+__all__ = ["Pair", "Symbols"]

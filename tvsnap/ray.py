@@ -1,0 +1,5 @@
+"""A server on each node of a Ray cluster, as one."""
+
+from tvsnap.plugins.fleet.ray import Fleet
+
+__all__ = ["Fleet"]
