@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 from tvsnap.model.errors import UsageError
 
-Kind = Literal["environment", "backend", "policy", "image loader", "container tool"]
+Kind = Literal["environment", "backend", "policy", "graph", "image loader", "container tool"]
 GROUPS: Mapping[Kind, str] = {
     "environment": "tvsnap.environments",
     "backend": "tvsnap.backends",
     "policy": "tvsnap.policies",
+    "graph": "tvsnap.graphs",
     "image loader": "tvsnap.image_loaders",
     "container tool": "tvsnap.container_tools",
 }

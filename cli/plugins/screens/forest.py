@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvsnap.graph import Outlined, RolloutRecord
 
-from ..roots import told_apart
+from ...roots import told_apart
 
 if TYPE_CHECKING:
     from .source import Reading

@@ -10,8 +10,8 @@ import typer
 
 from tvsnap.model.errors import UsageError
 
-from . import context, options
-from .text import one_line
+from .. import context, options
+from ..text import one_line
 
 if TYPE_CHECKING:
     from tvsnap.client.events import Event

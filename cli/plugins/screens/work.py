@@ -15,9 +15,9 @@ from tvsnap.graph import Edge
 from tvsnap.model.observations import FolderListing
 from tvsnap.upkeep.diff import FileDifference, StateDifference, compare_states
 
-from .. import context
-from ..image_export import export_state
-from ..text import ago, count, one_line, seconds, size, visible
+from ... import context
+from ...image_export import export_state
+from ...text import ago, count, one_line, seconds, size, visible
 from .facts import Live
 from .output import lines_of
 

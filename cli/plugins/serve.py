@@ -13,7 +13,7 @@ from typer import Option
 
 from tvsnap.model.errors import UsageError
 
-from . import context, options
+from .. import context, options
 
 if TYPE_CHECKING:
     from socket import socket as Socket

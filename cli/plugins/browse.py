@@ -8,7 +8,7 @@ from typer import Argument
 
 from tvsnap.model.errors import UsageError
 
-from . import completion, context, options
+from .. import completion, context, options
 
 
 @options.verb("0125", backend=True, url=True, s3="no such state, or a prefix that fits several")

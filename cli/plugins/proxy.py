@@ -13,8 +13,8 @@ from typer import Option
 from tvsnap.host.home import find_home, resolve_home
 from tvsnap.model.errors import NotFound, UsageError
 
-from . import context, options
-from .text import percent, seconds, size
+from .. import context, options
+from ..text import percent, seconds, size
 
 if TYPE_CHECKING:
     from tvsnap.plugins.proxy.store import ProxyStats

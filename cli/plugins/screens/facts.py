@@ -10,8 +10,8 @@ from rich.text import Text
 
 from tvsnap.graph import Edge, Outlined, RolloutRecord, RootInfo, Snapshot, Step, served, unserved_as
 
-from ..text import TIMES, ago, call_line, call_text, count, cut, cut_apart, one_line, seconds, size, visible
-from ..tree_view import FAILED, failure_of
+from ...text import TIMES, ago, call_line, call_text, count, cut, cut_apart, one_line, seconds, size, visible
+from ...tree_view import FAILED, failure_of
 from .forest import Forest, Row, lines_before
 
 if TYPE_CHECKING:

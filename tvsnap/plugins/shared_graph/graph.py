@@ -18,10 +18,10 @@ from tvsnap.graph.insertion import task_number
 from tvsnap.graph.model import Edge, Lease
 from tvsnap.graph.portable import DISTRUST, adopt_call
 from tvsnap.graph.rows import EdgeRow
-from tvsnap.graph.shared.postgres import RETRY_S, Change, Exchanged, Found, Held, Postgres, Refused, Unreachable
 from tvsnap.graph.store import Graph
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
+from tvsnap.plugins.shared_graph.postgres import RETRY_S, Change, Exchanged, Found, Held, Postgres, Refused, Unreachable
 
 _LOG = logging.getLogger("tvsnap.graph")
 WAITING = 100_000

@@ -184,7 +184,7 @@ class Postgres:
             import psycopg
             import psycopg_pool
 
-            from tvsnap.graph.shared.connections import POOL, Connection
+            from tvsnap.plugins.shared_graph.connections import POOL, Connection
         except ImportError as error:
             raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[postgres]'") from None
         token = secrets.token_hex(4)

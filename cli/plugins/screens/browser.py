@@ -21,8 +21,8 @@ from textual.widgets import Input, Static, TabbedContent, TabPane
 from tvsnap.graph import Edge, Graph, RolloutRecord, Snapshot, Step
 from tvsnap.model.errors import TvsnapError
 
-from .. import shell
-from ..text import count, cut, one_line, visible
+from ... import shell
+from ...text import count, cut, one_line, visible
 from . import facts
 from .dialogs import Choice, Keys, Question, Result
 from .facts import Live

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from . import context
+from .. import context
 
 if TYPE_CHECKING:
     from tvsnap.plugins.object_store import ObjectStore

@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from tvsnap.model.errors import NotFound, UsageError
 
-from . import context, options
-from .registry_view import reporting, store_of
-from .text import count, one_line, size
+from .. import context, options
+from ..text import count, one_line, size
+from .store_view import reporting, store_of
 
 if TYPE_CHECKING:
     from tvsnap.graph import Graph

@@ -7,7 +7,7 @@ import re
 from rich.ansi import AnsiDecoder
 from rich.text import Text
 
-from ..text import visible
+from ...text import visible
 
 LONGEST = 2000
 """Characters of a line; a longer one is continued on the next."""

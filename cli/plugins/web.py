@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 from typer import Option
 
-from . import options
+from .. import options
 from .serve import needs_server, run_alone
 
 _FORGOTTEN = 900.0

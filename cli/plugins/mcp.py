@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from tvsnap.model.errors import UsageError
 
-from . import completion, context, options
+from .. import completion, context, options
 
 POLICY = "eager"
 
