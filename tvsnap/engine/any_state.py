@@ -22,12 +22,12 @@ class AnyState:
     """Makes sandboxes in any state, from snapshots or beside the rollouts of one cache. Thread-safe."""
 
     def __init__(self, services: Services, rollouts: Callable[[], Sequence[RolloutEngine]]) -> None:
-        """`rollouts` returns those that are open."""
+        """`rollouts` returns the open rollouts."""
         self._services = services
         self._rollouts = rollouts
 
     def make(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
-        """Returns a sandbox that stands at a state, and the recipe of those of rollouts there.
+        """Returns a sandbox that stands at a state, and the recipe of the sandboxes of rollouts there.
 
         `network` is what it may reach; None for what those of rollouts there may.
 
@@ -44,10 +44,10 @@ class AnyState:
         else:
             recipe = rollout.recipe
             wanted = recipe if network is None else self._services.recipes.with_network(recipe, network, rollout.salt)
-            made = rollout.fork_uncached(state)
-            if made is None:
+            fork = rollout.fork_uncached(state)
+            if fork is None:
                 raise NotFound(_NOTHING_THERE.format(state[:12]))
-            live = made
+            live = fork
         if wanted.image.network != recipe.image.network:
             live = self._with_other_network(live, wanted)
         return live, recipe
