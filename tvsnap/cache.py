@@ -344,7 +344,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
 
         Raises:
             UsageError: `edge` is not a `tvsnap.graph.Edge`.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: the sandbox could not be made, or it failed.
         """
         if not isinstance(edge, Edge):

@@ -129,7 +129,7 @@ class Rollout(RolloutMethods, Displayed):
         better use `Cache.materialise`, whose sandbox changes nothing for the rollout.
 
         Raises:
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it.
+            StateLost: the rollout's state is no longer kept, and nothing else leads to it.
             InfrastructureError: no sandbox could be made.
         """
         return self._engine.sandbox()

@@ -34,7 +34,7 @@ class AnyState:
         Raises:
             UsageError: no sandbox can be in that state, or `network` makes no sense.
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: the sandbox could not be made.
         """
         rollout = None if self._services.settings.use_cache else self._uncached_at(state)
