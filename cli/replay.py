@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from typer import Argument, Option
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
     from tvsnap.model.limits import Budget
     from tvsnap.protocols import AnyCache
+    from tvsnap.upkeep.replay import ReplayReport
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 
 SWITCH_S = 2e-4
@@ -125,14 +126,30 @@ def replay(
             replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
         ):
             report = Replay(cache, sound, chosen, listener).run()
-        if report_stream is not None:
-            start_over(report_stream)
-            report_stream.write(json.dumps(report.data(), indent=2) + "\n")
-        if outputs_stream is not None:
-            start_over(outputs_stream)
-            report.write_outputs(outputs_stream)
+        _write(report, report_stream, outputs_stream)
     show = functools.partial(replay_view.print_report, report, context.console(), cached=not no_cache)
     context.answer(report.data(), as_json=as_json, show=show)
+    _hint_at_network(report, image)
+    if report.interrupted:
+        raise typer.Exit(options.INTERRUPTED)
+    if report.failed or broken or unsound:
+        raise typer.Exit(options.FAILED)
+    if report.audit.differences:
+        raise typer.Exit(options.DIFFERS)
+
+
+def _write(report: ReplayReport, figures: TextIO | None, outputs: TextIO | None) -> None:
+    """Writes the figures and the calls of a replay to the files that were opened for them."""
+    if figures is not None:
+        start_over(figures)
+        figures.write(json.dumps(report.data(), indent=2) + "\n")
+    if outputs is not None:
+        start_over(outputs)
+        report.write_outputs(outputs)
+
+
+def _hint_at_network(report: ReplayReport, image: str | None) -> None:
+    """Prints a hint if a call failed because it had no network; `image` is that of all rollouts, if any."""
     hint = NetworkHint()
     with context.any_images() as store:
         for run in report.runs:
@@ -140,12 +157,6 @@ def replay(
             for record in run.calls:
                 if lacks_network(record.result.output):
                     hint.look(record.result.output, name, store.get(name).network)
-    if report.interrupted:
-        raise typer.Exit(options.INTERRUPTED)
-    if report.failed or broken or unsound:
-        raise typer.Exit(options.FAILED)
-    if report.audit.differences:
-        raise typer.Exit(options.DIFFERS)
 
 
 @contextlib.contextmanager

@@ -74,17 +74,8 @@ def show(
     with context.any_graph() as graph:
         rollout = _rollout_named(graph, name)
         if rollout is not None:
-            (summary,) = graph.summaries(id=rollout.id)
-            steps = graph.steps(rollout.id)
-            credit = _credit_of(graph, rollout)
-            gained = {} if credit is None else dict(zip(credit.places, credit.advantages, strict=True))
-            as_data = {
-                "rollout": summary_data(summary),
-                "steps": [{**step_data(step), "advantage": gained.get(step.place)} for step in steps],
-                "end_advantage": None if credit is None else credit.end,
-            }
-            shown = TranscriptView(context.console(soft_wrap=True), output=output or everything)
-            context.answer(as_data, as_json=as_json, show=lambda: shown.print(summary, steps, credit))
+            transcript = TranscriptView(context.console(soft_wrap=True), output=output or everything)
+            _answer_rollout(graph, rollout, transcript, as_json=as_json)
             return
         record = _state_named(graph, name)
         lineage = graph.lineage(record.hash)
@@ -95,7 +86,16 @@ def show(
         text = lineage[-1].result.output if lineage else ""
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
         return
-    data = {
+    data = _state_data(record, root, lineage, calls, snapshots)
+    view = _View(context.console(soft_wrap=True), everything=everything)
+    context.answer(data, as_json=as_json, show=lambda: view.print(record, root, lineage, calls, snapshots))
+
+
+def _state_data(
+    record: State, root: RootInfo, lineage: list[Edge], calls: list[Edge], snapshots: list[Snapshot]
+) -> dict[str, Any]:
+    """Returns a state as plain JSON."""
+    return {
         **asdict(record),
         "state": record.hash,
         "root": asdict(root),
@@ -105,8 +105,20 @@ def show(
         "snapshots": [asdict(snapshot) for snapshot in snapshots],
         "refusals": refusals_of(lineage),
     }
-    view = _View(context.console(soft_wrap=True), everything=everything)
-    context.answer(data, as_json=as_json, show=lambda: view.print(record, root, lineage, calls, snapshots))
+
+
+def _answer_rollout(graph: AnyGraph, rollout: RolloutRecord, view: TranscriptView, *, as_json: bool) -> None:
+    """Prints the calls of a rollout, or writes them as JSON."""
+    (summary,) = graph.summaries(id=rollout.id)
+    steps = graph.steps(rollout.id)
+    credit = _credit_of(graph, rollout)
+    gained = {} if credit is None else dict(zip(credit.places, credit.advantages, strict=True))
+    data = {
+        "rollout": summary_data(summary),
+        "steps": [{**step_data(step), "advantage": gained.get(step.place)} for step in steps],
+        "end_advantage": None if credit is None else credit.end,
+    }
+    context.answer(data, as_json=as_json, show=lambda: view.print(summary, steps, credit))
 
 
 def _rollout_named(graph: AnyGraph, name: str) -> RolloutRecord | None:
