@@ -1,4 +1,4 @@
-"""`tvsnap replay`: runs rollout files through the cache, and prints what it saved."""
+"""`tvsnap replay`: runs rollout files through the cache, and prints the time saved."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def replay(
     """Run rollout files through the cache: the main job.
 
     Every call is answered from the graph if it was made before in the same state, else executed in a fork of that
-    state. With --url, a server's sandboxes execute it; its figures include what others do there meanwhile.
+    state. With --url, a server's sandboxes execute it; its figures include the work of others there meanwhile.
 
     FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": ... (optional), "calls": [{"name":
     ..., "arguments": {...}, "timeout": seconds (optional)}, ...]}; - is standard input.
@@ -181,7 +181,7 @@ def _open_cache(
 
 
 def _tell_of_others(rollouts: Sequence[PlannedRollout], image: str | None) -> None:
-    """Says on standard error that rollouts name another image than that of `--image`, which is used."""
+    """Notes on standard error that rollouts name another image than that of `--image`, which is used."""
     others = [rollout.image for rollout in rollouts if rollout.image not in (None, image)]
     if image is not None and others:
         named = ", ".join(f'"{visible(str(name))}"' for name in sorted(set(others), key=str)[:3])
@@ -192,7 +192,7 @@ def _tell_of_others(rollouts: Sequence[PlannedRollout], image: str | None) -> No
 def check_rollouts(
     rollouts: Sequence[PlannedRollout], chosen: str | None, images: ImageSource
 ) -> tuple[list[PlannedRollout], list[BrokenLine]]:
-    """Returns the rollouts whose calls all name existing tools and fit them, and the lines of the others.
+    """Returns the rollouts in which all calls name existing tools and fit them, and the lines of the others.
 
     Raises:
         UsageError: a rollout names no image and none was chosen.
@@ -215,7 +215,7 @@ def check_rollouts(
             except UsageError:
                 if not isinstance(images, RemoteImages):
                     raise
-                environments[name] = None  # which the server knows
+                environments[name] = None  # known to the server only
         environment = environments[name]
         mistake = "" if environment is None else _first_mistake(rollout, environment)
         if mistake:
@@ -226,7 +226,7 @@ def check_rollouts(
 
 
 def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
-    """Returns what is wrong with the first call that fits no tool; empty if all calls are valid."""
+    """Returns the mistake of the first call that fits no tool; empty if all calls are valid."""
     from tvsnap.environments.tools import check_call
 
     for index, step in enumerate(rollout.calls):

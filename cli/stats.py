@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 BAR = 30
 LONGEST = 30
-"""Cells of a name at most, as in the table of `tvsnap rollouts`."""
+"""Cells of a name at most, like in the table of `tvsnap rollouts`."""
 NAME = 24
-"""Cells that names have at least, where they are that long."""
+"""Cells for names at least, if they are that long."""
 LESS_NEEDED = ("processor", "failing", "took", "reward", "rollouts")
 """Columns that a narrow terminal lacks, the first one first."""
 SAVED = "what was answered, minus what was spent; sums of all rollouts, in wall time"
@@ -45,12 +45,12 @@ def stats(
 ) -> None:
     """Show hit rates, time saved, disk and memory in use.
 
-    The figures are of all processes that ever used the data directory. Time saved is net of what it cost rollouts:
-    answering, waiting, forks, replays and checkpoints. Sandboxes outside of rollouts, for graders and for people who
-    look at states, are counted by themselves.
+    The figures are of all processes that ever used the data directory. Time saved is net of the cost of answering,
+    waiting, forks, replays and checkpoints. Sandboxes outside of rollouts, for graders and for people who look at
+    states, are counted by themselves.
 
-    With --task, --label or --by, they are of rollouts alone: how many calls were answered, how long rollouts waited for
-    their calls, how long these take where they are executed, and the processor time that the answered ones had taken.
+    With --task, --label or --by, they are of rollouts alone: the calls that were answered, the time that rollouts
+    waited for calls, the time that these take if they are executed, and the processor time of the answered ones.
 
     \b
     Examples:
@@ -83,12 +83,12 @@ def collect() -> dict[str, Any]:
 
 
 def advice(reasons: Sequence[Mapping[str, Any]], calls: int, executed: int) -> str:
-    """Returns what would have more calls answered, in a line, if more than half of them are executed; else nothing.
+    """Returns advice in a line for more answered calls, if more than half of them are executed; else nothing.
 
     Args:
         reasons: as `figures` returns them, the most frequent first.
-        calls: how many were made.
-        executed: how many of these were executed.
+        calls: the number of calls.
+        executed: the number of those that were executed.
     """
     return f"for more answers: {reasons[0]['advice']}" if reasons and 2 * executed > calls else ""
 

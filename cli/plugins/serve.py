@@ -75,8 +75,8 @@ def serve(
 ) -> None:
     """Serve rollouts, states and images to clients over HTTP.
 
-    Clients use it by tvsnap.connect("http://host:port", token=...). It listens at this machine's own address unless
-    told otherwise, and refuses to listen elsewhere without a token file or certificates of clients. It needs:
+    Clients use it by tvsnap.connect("http://host:port", token=...). It listens at this machine's own address by
+    default, and refuses to listen elsewhere without a token file or certificates of clients. It needs:
     pip install 'tvsnap[server]'.
 
     \b
@@ -154,9 +154,9 @@ def run_alone(
 
     Args:
         settings: the server's.
-        budget: what it may use.
-        policy: when it takes snapshots.
-        tell: is given the addresses once it listens.
+        budget: its limits.
+        policy: its policy for snapshots.
+        tell: gets the addresses once it listens.
         graph: the database through which calls are exchanged; None for none.
     """
     from tvsnap.plugins.server.sockets import address_of, listening
@@ -168,7 +168,7 @@ def run_alone(
 
 @contextlib.contextmanager
 def needs_server() -> Iterator[None]:
-    """A block that imports parts of the server; raises `UsageError` where what `tvsnap[server]` installs is missing."""
+    """A block that imports parts of the server; raises `UsageError` if packages of `tvsnap[server]` are missing."""
     try:
         import tvsnap.plugins.server.listen  # noqa: F401  # it needs them all
 
