@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STATE_LABEL = "tvsnap.state"
 IMAGE_LABEL = "tvsnap.image"
-"""Set to `false` on states that were rebuilt by a replay whose output differed from the recorded one."""
+"""Set to `false` on states that were rebuilt by a replay with another output than the recorded one."""
 
 LOOK_TIMEOUT = 20.0  # seconds
 

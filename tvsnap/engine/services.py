@@ -33,7 +33,7 @@ from tvsnap.images import ImageStore
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import Image
 from tvsnap.sandboxes import open_backend
-from tvsnap.sandboxes.fixed import is_fixed
+from tvsnap.sandboxes.fixed_clock import is_fixed
 from tvsnap.sandboxes.protocol import Backend
 
 _FORKS_AT_ONCE = 32
