@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 
 from benchmarks.figures import Figure, figure
 from benchmarks.workspace import IMAGE, Workspace
+from tvsnap.cache import Cache
 from tvsnap.graph import NewEdge
 from tvsnap.model.calls import ToolCall, ToolResult
 
@@ -41,7 +42,6 @@ TASKS, CALLS = 125, 4
 RATE = 2048
 """Requests a second beside a busy processor."""
 OUTPUT = "x" * 300
-PLACE = "127.0.0.1:{port}"
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -75,7 +75,7 @@ class Served:
 class Target:
     """A server process, with those that it has started."""
 
-    def __init__(self, command: Sequence[str], folder: Path, port: int, log: Path, **environment: str) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, port: int, log: Path) -> None:
         """Starts it, and waits until it listens."""
         with log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -83,7 +83,7 @@ class Target:
                 cwd=folder,
                 stdout=out,
                 stderr=out,
-                env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}", **environment},
+                env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
                 start_new_session=True,
             )
         self.port = port
@@ -240,21 +240,25 @@ def _fill(target: Target) -> None:
 
 
 def _hits(rollout: str) -> Iterator[bytes]:
-    keys, received = itertools.count(), "none"
+    received = "none"
     for number in itertools.cycle(range(TASKS)):
-        key = f"{next(keys):024d}"
+        key = f"{next(_numbers):024d}"
         body = {"name": "bash", "arguments": {"command": f"cat file-{number}"}}
         yield _request("POST", f"/v1/rollouts/{rollout}/calls", body, idempotency_key=key, tvsnap_received=received)
         received = key
 
 
-def _record(space: Workspace) -> None:
-    """Records calls at the root of an image that change nothing."""
-    with space.cache() as cache, cache.rollout(IMAGE, salt="served") as rollout:
+def _home(space: Workspace) -> Path:
+    """Returns a data directory with the image, and with calls at its root that change nothing."""
+    home = space.scratch("served")
+    for name in ("images", "cache"):
+        (home / name).symlink_to(space.images.packages.parent / name)
+    with Cache(home) as cache, cache.rollout(IMAGE, salt="served") as rollout:
         for number in range(TASKS):
             call = ToolCall("bash", {"command": f"cat file-{number}"})
             result = ToolResult.of_text(OUTPUT, 0, 1.5)
             cache.graph.record(NewEdge(rollout.root, call, result, next_state=rollout.root, task="served"))
+    return home
 
 
 def _free_port() -> int:
@@ -263,22 +267,20 @@ def _free_port() -> int:
         return port
 
 
-def _ours(space: Workspace, *options: str) -> Target:
+def _ours(home: Path, *options: str) -> Target:
     port = _free_port()
-    command = [sys.executable, "-c", "from cli.entry import main; main()", "--home", str(space.home), "serve"]
-    log = space.home / "served.log"
-    images = {"TVSNAP_IMAGES": str(space.images.path)} if hasattr(space.images, "path") else {}
-    return Target([*command, "--port", str(port), "--tvcache", *options], ROOT, port, log, **images)
+    command = [sys.executable, "-c", "from cli.entry import main; main()", "--home", str(home), "serve"]
+    return Target([*command, "--port", str(port), "--tvcache", *options], ROOT, port, home / "served.log")
 
 
-def _published(space: Workspace, folder: Path, gunicorn: bool) -> Target:
+def _published(home: Path, folder: Path, *, gunicorn: bool) -> Target:
     port = _free_port()
     python = os.environ.get("TVSNAP_TVCACHE_PYTHON", sys.executable)
     command = [python, "tvcache_server.py", "--host", "127.0.0.1", "--port", str(port)]
     if gunicorn:
         command = [python, "-m", "gunicorn", "--workers", "1", "--threads", "8", "--bind", f"127.0.0.1:{port}"]
         command += ["--keep-alive", "60", "tvcache_server:app"]
-    return Target(command, folder, port, space.home / "published.log")
+    return Target(command, folder, port, home / "published.log")
 
 
 @contextlib.contextmanager
@@ -297,18 +299,18 @@ def run(space: Workspace) -> Iterator[Figure]:
     """Measures what a hit, a GET and a PUT take, and how many there are a second."""
     seconds = SECONDS / 3 if space.quick else SECONDS
     folder = os.environ.get("TVSNAP_TVCACHE_SERVER")
-    _record(space)
+    home = _home(space)
     with contextlib.ExitStack() as stack:
 
         def started(target: Target) -> Target:
             stack.callback(target.stop)
             return target
 
-        ours = started(_ours(space))
+        ours = started(_ours(home))
         contenders = {"tvsnap": ours}
         if folder is not None:
-            contenders["Flask"] = started(_published(space, Path(folder), gunicorn=False))
-            contenders["gunicorn"] = started(_published(space, Path(folder), gunicorn=True))
+            contenders["Flask"] = started(_published(home, Path(folder), gunicorn=False))
+            contenders["gunicorn"] = started(_published(home, Path(folder), gunicorn=True))
         for one in contenders.values():
             _fill(one)
         opened = _request("POST", "/v1/rollouts", {"image": IMAGE, "salt": "served", "task": "served"})
@@ -345,7 +347,7 @@ def run(space: Workspace) -> Iterator[Figure]:
         p95 = [one.waits[int(0.95 * len(one.waits))] for one in paced]
         yield figure("served_paced", f"GET, {RATE} a second beside a busy core, p95", p95, "ms", at_most=3)
         yield figure("served_paced_median", "the same, median", [statistics.median(one.waits) for one in paced], "ms")
-    many = _ours(space, "--workers", "2")
+    many = _ours(home, "--workers", "2")
     try:
         loads = [kinds["get"](many).closed(seconds) for _ in range(TURNS)]
     finally:
