@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlencode
 
 from benchmarks.figures import Figure, figure
@@ -139,45 +140,87 @@ class Load:
         return self._run(seconds, rate)
 
     def _run(self, seconds: float, rate: float | None) -> Served:
-        selector, waits = selectors.DefaultSelector(), list[float]()
-        idle: list[tuple[socket.socket, Iterator[bytes]]] = []
-        sent: dict[socket.socket, float] = {}
-        due = time.perf_counter()
+        waits = list[float]()
         with contextlib.ExitStack() as stack:
-            for requests in self._requests:
-                one = stack.enter_context(socket.create_connection(("127.0.0.1", self._target.port), 60))
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                selector.register(one, selectors.EVENT_READ, requests)
-                idle.append((one, requests))
+            selector = stack.enter_context(contextlib.closing(selectors.DefaultSelector()))
+            every = [stack.enter_context(_Connection(self._target.port, one)) for one in self._requests]
+            idle = list(every)
+            for one in every:
+                selector.register(one, selectors.EVENT_READ)
             processor, began = self._target.processor, time.perf_counter()
             due, end = began, began + seconds
             while True:
                 now = time.perf_counter()
                 while idle and now < end and (rate is None or due <= now):
-                    one, requests = idle.pop(0)
-                    sent[one] = now if rate is None else due
+                    idle.pop(0).send(now if rate is None else due)
                     due += 0.0 if rate is None else 1 / rate
-                    one.sendall(next(requests))
-                if now >= end and len(idle) == len(self._requests):
+                if now >= end and len(idle) == len(every):
                     break
                 pause = None if rate is None or not idle else max(0.0, min(due, end) - now)
                 for key, _ in selector.select(pause):
-                    one = key.fileobj  # type: ignore[assignment]
-                    _read(one)
-                    waits.append(time.perf_counter() - sent[one])
-                    idle.append((one, key.data))
+                    one = cast("_Connection", key.fileobj)
+                    if one.receive():
+                        waits.append(time.perf_counter() - one.since)
+                        idle.append(one)
+                    else:  # by another descriptor
+                        selector.unregister(one.former)
+                        selector.register(one, selectors.EVENT_READ)
             passed, used = time.perf_counter() - began, self._target.processor - processor
-        selector.close()
         return Served(len(waits), passed, used, sorted(waits))
+
+
+class _Connection:
+    """A kept connection; where the server closes it instead of answering, the request is sent on another one."""
+
+    def __init__(self, port: int, requests: Iterator[bytes]) -> None:
+        self.since = 0.0
+        self.former = -1
+        self._port = port
+        self._requests = requests
+        self._request = b""
+        self._socket = self._connected()
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """Returns the descriptor that a selector looks at."""
+        return self._socket.fileno()
+
+    def send(self, since: float) -> None:
+        """Sends the next request, whose wait began at a time."""
+        self.since, self._request = since, next(self._requests)
+        self._socket.sendall(self._request)
+
+    def receive(self) -> bool:
+        """Takes an answer; returns whether there was one."""
+        try:
+            _read(self._socket)
+            return True
+        except ConnectionError:
+            self.former = self._socket.fileno()
+            again = self._connected()
+            again.sendall(self._request)
+            self._socket.close()
+            self._socket = again
+            return False
+
+    def _connected(self) -> socket.socket:
+        one = socket.create_connection(("127.0.0.1", self._port), 60)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return one
 
 
 def _read(one: socket.socket) -> bytes:
     """Returns the body of an answer, which must be a good one."""
-    data = one.recv(65536)
+    data = b""
     while b"\r\n\r\n" not in data:
         more = one.recv(65536)
         if not more:
-            raise RuntimeError(f"the server has closed the connection: {data!r}")
+            raise ConnectionError(f"the server has closed the connection: {data!r}")
         data += more
     head, _, body = data.partition(b"\r\n\r\n")
     assert b" 200 " in head[:16] or b" 201 " in head[:16], data

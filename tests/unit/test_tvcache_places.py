@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from tvsnap.server.tvcache import places
-from tvsnap.server.tvcache.environments import Environments
-from tvsnap.server.tvcache.places import NotKnown, Places
+from tvsnap.plugins.server import places
+from tvsnap.plugins.server.places import NotKnown, Places
+from tvsnap.plugins.server.tvcache.environments import Environments
 
 
 def state(number: int) -> str:
