@@ -145,36 +145,35 @@ class Load:
             selector = stack.enter_context(contextlib.closing(selectors.DefaultSelector()))
             every = [stack.enter_context(_Connection(self._target.port, one)) for one in self._requests]
             idle = list(every)
-            for one in every:
-                selector.register(one, selectors.EVENT_READ)
             processor, began = self._target.processor, time.perf_counter()
             due, end = began, began + seconds
             while True:
                 now = time.perf_counter()
                 while idle and now < end and (rate is None or due <= now):
-                    idle.pop(0).send(now if rate is None else due)
+                    one = idle.pop(0)
+                    one.send(now if rate is None else due)
+                    selector.register(one, selectors.EVENT_READ)
                     due += 0.0 if rate is None else 1 / rate
                 if now >= end and len(idle) == len(every):
                     break
                 pause = None if rate is None or not idle else max(0.0, min(due, end) - now)
                 for key, _ in selector.select(pause):
                     one = cast("_Connection", key.fileobj)
+                    selector.unregister(one)
                     if one.receive():
                         waits.append(time.perf_counter() - one.since)
                         idle.append(one)
-                    else:  # by another descriptor
-                        selector.unregister(one.former)
+                    else:
                         selector.register(one, selectors.EVENT_READ)
             passed, used = time.perf_counter() - began, self._target.processor - processor
         return Served(len(waits), passed, used, sorted(waits))
 
 
 class _Connection:
-    """A kept connection; where the server closes it instead of answering, the request is sent on another one."""
+    """A kept connection; where the server closes it, before it has answered or after, another one is made."""
 
     def __init__(self, port: int, requests: Iterator[bytes]) -> None:
         self.since = 0.0
-        self.former = -1
         self._port = port
         self._requests = requests
         self._request = b""
@@ -193,20 +192,22 @@ class _Connection:
     def send(self, since: float) -> None:
         """Sends the next request, whose wait began at a time."""
         self.since, self._request = since, next(self._requests)
+        if self._socket.fileno() < 0:
+            self._socket = self._connected()
         self._socket.sendall(self._request)
 
     def receive(self) -> bool:
-        """Takes an answer; returns whether there was one."""
+        """Takes an answer; returns whether there was one, else the request was sent again."""
         try:
-            _read(self._socket)
-            return True
+            head, _ = _read(self._socket)
         except ConnectionError:
-            self.former = self._socket.fileno()
-            again = self._connected()
-            again.sendall(self._request)
             self._socket.close()
-            self._socket = again
+            self._socket = self._connected()
+            self._socket.sendall(self._request)
             return False
+        if b"connection: close" in head.lower():
+            self._socket.close()
+        return True
 
     def _connected(self) -> socket.socket:
         one = socket.create_connection(("127.0.0.1", self._port), 60)
@@ -214,8 +215,8 @@ class _Connection:
         return one
 
 
-def _read(one: socket.socket) -> bytes:
-    """Returns the body of an answer, which must be a good one."""
+def _read(one: socket.socket) -> tuple[bytes, bytes]:
+    """Returns the head and the body of an answer, which must be a good one."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = one.recv(65536)
@@ -227,7 +228,7 @@ def _read(one: socket.socket) -> bytes:
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < length:
         body += one.recv(65536)
-    return body
+    return head, body
 
 
 def _request(method: str, target: str, body: object = None, **headers: str) -> bytes:
@@ -242,7 +243,7 @@ def _request(method: str, target: str, body: object = None, **headers: str) -> b
 def _ask(target: Target, request: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", target.port), 60) as one:
         one.sendall(request)
-        return _read(one)
+        return _read(one)[1]
 
 
 def _calls(task: int) -> list[str]:
