@@ -115,9 +115,7 @@ class TVCacheRoutes:
         settings, graph = service.settings, service.cache.cache.graph
         shared = (None, False) if worker is None else (worker.places, worker.number != 0)
         self._store = Store(graph, settings.max_environments, settings.ttl, shared[0], reads=shared[1])
-        self._puts: Together[Made, list[str]] = Together(
-            lambda several: service.in_thread(lambda: self._store.put(several))
-        )
+        self._puts: Together[Made, list[str]] = Together(self._store.put)
 
     @property
     def operations(self) -> list[Operation]:
