@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder
     from tvsnap.priors.sampling import Cooling, posterior, sample
     from tvsnap.priors.store import PriorStats
-    from tvsnap.priors.tuning import Bounds, Tuner, Weights, Window
 
 # Imported when first used, as `tvsnap` itself does it.
 _NAMES = {
@@ -25,12 +24,10 @@ _NAMES = {
     "tvsnap.priors.embedding": "Embedder WordLlamaEmbedder",
     "tvsnap.priors.sampling": "Cooling posterior sample",
     "tvsnap.priors.store": "PriorStats",
-    "tvsnap.priors.tuning": "Bounds Tuner Weights Window",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Bounds",
     "Cooling",
     "Discrete",
     "Embedder",
@@ -39,9 +36,6 @@ __all__ = [
     "PriorStats",
     "QLearner",
     "RolloutSummary",
-    "Tuner",
-    "Weights",
-    "Window",
     "WordLlamaEmbedder",
     "js",
     "kl",
