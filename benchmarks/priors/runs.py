@@ -16,7 +16,7 @@ from unittest import mock
 
 from benchmarks.priors.models import Model
 from benchmarks.priors.tasks import Task, View
-from tvsnap.priors import Cooling, PriorCache, posterior, sample, smooth
+from tvsnap.plugins.priors import Cooling, PriorCache, posterior, sample, smooth
 
 SMOOTHING = 0.05
 RATE, DISCOUNT = 0.2, 0.97
@@ -209,5 +209,5 @@ def _evicting(variant: Variant) -> Iterator[None]:
     if variant.evicts == "worth":
         yield
         return
-    with mock.patch("tvsnap.priors.store.worth", others[variant.evicts]):
+    with mock.patch("tvsnap.plugins.priors.store.worth", others[variant.evicts]):
         yield

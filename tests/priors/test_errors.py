@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tvsnap import UsageError
-from tvsnap.priors import PriorCache
-from tvsnap.priors.errors import CONFIDENCE, DISTANCES, Errors, _Mean
+from tvsnap.plugins.priors import PriorCache
+from tvsnap.plugins.priors.errors import CONFIDENCE, DISTANCES, Errors, _Mean
 
 ACTIONS = ("left", "right", "wait")
 SECTOR = 12.0

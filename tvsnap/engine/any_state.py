@@ -80,7 +80,7 @@ class AnyState:
     def _with_other_network(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
         """Returns a fork of a sandbox that may reach something else; nothing in that belongs to the state."""
         try:
-            fork = self._services.acquirer.fork_beside(live, recipe)
+            [fork] = self._services.acquirer.fork_beside(live, recipe)
         finally:
             self._services.pool.discard(live)
         try:

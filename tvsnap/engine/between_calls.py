@@ -122,29 +122,32 @@ class BetweenCalls:
         live.expendable = not self._own.exposed
         return True
 
-    def fork(self, state: str) -> LiveSandbox | None:
-        """Returns a fork of the sandbox, without keeping a snapshot; None if the rollout has none in `state`.
+    def fork(self, n: int = 1) -> list[LiveSandbox]:
+        """Returns forks of the sandbox, without keeping a snapshot; none if it does not stand at the rollout's state.
+
+        Returns:
+            `n` forks; fewer if there is no room for all.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
             InfrastructureError: the snapshot, or the fork of it, failed.
         """
-        live = self._own.standing_at(state)
+        live = self._own.standing_at(self._cursor.at.state)
         if live is None:
-            return None
+            return []
         with self._looking_again(live):
-            return self._services.acquirer.fork_beside(live, self._recipe)
+            return self._services.acquirer.fork_beside(live, self._recipe, n)
 
-    def fork_unlike_others(self) -> LiveSandbox | None:
-        """Returns a fork of the sandbox if no other sandbox would do for the position; None if another would."""
+    def fork_unlike_others(self, n: int = 1) -> list[LiveSandbox]:
+        """Returns forks of the sandbox if no other sandbox would do for the position; none if another would."""
         at = self._cursor.at
         if not at.recorded:
             self._own.acquire(at)
-            return self.fork(at.state)
+            return self.fork(n)
         if at.waited:  # it has run for as long, and a fork of the state's snapshot would yet have to
             with contextlib.suppress(StateLost):
-                return self.fork(at.state)
-        return None
+                return self.fork(n)
+        return []
 
     def rest(self) -> None:
         """Lets the sandbox, if the rollout has it at hand, make room for others again."""

@@ -306,28 +306,32 @@ class RolloutEngine:
     @contextlib.contextmanager
     def _fork_aside(self) -> Iterator[Sandbox]:
         """A block with a fork of its sandbox where and when it stands, which changes nothing for the rollout."""
-        fork = self._between.fork_unlike_others() if self._uncached is None else self._uncached.fork()
-        if fork is None:
+        forks = self._between.fork_unlike_others() if self._uncached is None else [self._uncached.fork()]
+        if not forks:
             with self._hooks.materialise(self._cursor.at.state) as live:
                 self._cursor.make_up_time(live)
                 yield live.sandbox
             return
+        [fork] = forks
         try:
             self._cursor.make_up_time(fork)
             yield fork.sandbox
         finally:
             self._services.pool.discard(fork)
 
-    def _fork_in_time(self) -> LiveSandbox | None:
-        """Returns a fork of its sandbox if a fork of the state's snapshot would yet have to run for as long.
+    def _fork_in_time(self, n: int) -> list[LiveSandbox]:
+        """Returns forks of its sandbox if a fork of the state's snapshot would yet have to run for as long.
 
         What ran by itself meanwhile, such as a server's start, may come to something else if it runs again. A wait
-        in which nothing happened, and that is short, is cheaper than a snapshot. None as well if there is no room.
+        in which nothing happened, and that is short, is cheaper than a snapshot.
+
+        Returns:
+            `n` forks; fewer if there is no room for all, or if they are not worth it.
         """
         at = self._cursor.at
-        if at.waited <= min(at.quiet_s, PATIENCE) or not self._services.pool.has_room:
-            return None
-        return self._between.fork_unlike_others()
+        if not n or at.waited <= min(at.quiet_s, PATIENCE) or not self._services.pool.has_room:
+            return []
+        return self._between.fork_unlike_others(n)
 
     def fork(self, n: int) -> list[RolloutEngine]:
         """Begins several rollouts where this one stands; see `Rollout.fork`."""
@@ -341,9 +345,11 @@ class RolloutEngine:
                 for _ in range(n):
                     forks.append(self._hooks.resume(state, task, self._label, self._epoch))
                     undo.callback(forks[-1].close)
-                    if not forks[-1].has_sandbox:
-                        forks[-1].begin_in(self._fork_in_time())
-                    forks[-1]._cursor.go_on_from(self._cursor)
+                lacking = [fork for fork in forks if not fork.has_sandbox]
+                for fork, live in zip(lacking, self._fork_in_time(len(lacking)), strict=False):
+                    fork.begin_in(live)
+                for fork in forks:
+                    fork._cursor.go_on_from(self._cursor)
                 undo.pop_all()
                 return forks
 
@@ -389,7 +395,8 @@ class RolloutEngine:
             InfrastructureError: the snapshot, or the fork of it, failed.
         """
         with self._if_idle() as idle:
-            return self._between.fork(state) if idle and self._cursor.at.state == state else None
+            forks = self._between.fork() if idle and self._cursor.at.state == state else []
+            return forks[0] if forks else None
 
     def fork_uncached(self, state: str) -> LiveSandbox | None:
         """Returns a fork of a sandbox without the cache, or a fresh one for the root; see `fork_if_idle`."""

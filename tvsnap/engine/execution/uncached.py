@@ -94,7 +94,7 @@ class UncachedCalls:
         """
         live, waited = self.live(), self._cursor.idle
         try:
-            fork = self._services.acquirer.fork_beside(live, self._recipe)
+            [fork] = self._services.acquirer.fork_beside(live, self._recipe)
         finally:
             live.look_again(self._recipe.environment.observe)
         fork.since = time.monotonic() - waited

@@ -224,12 +224,15 @@ class Acquirer:
         live.begins_alone = not recipe.image.services
         return live
 
-    def fork_beside(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
-        """Returns a fork of a live sandbox, by a snapshot that is deleted afterwards.
+    def fork_beside(self, live: LiveSandbox, recipe: Recipe, n: int = 1) -> list[LiveSandbox]:
+        """Returns forks of a live sandbox, by one snapshot that is deleted afterwards.
+
+        Returns:
+            `n` forks; fewer, but one at least, if there is no room for all.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
-            InfrastructureError: the snapshot, or the fork, failed.
+            InfrastructureError: the snapshot, or a fork, failed.
         """
         age_s = live.age()
         try:
@@ -238,12 +241,19 @@ class Acquirer:
             raise StateLost(
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
+        forks: list[LiveSandbox] = []
         try:
-            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
+            while len(forks) < n and (not forks or self._pool.has_room):
+                fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
+                fork.since -= age_s
+                forks.append(fork)
+        except BaseException:
+            for fork in forks:
+                self._pool.discard(fork)
+            raise
         finally:
             self._backend.delete_snapshot(snapshot)
-        fork.since -= age_s
-        return fork
+        return forks
 
     def drop(self, snapshot: Snapshot) -> None:
         """Deletes an unusable snapshot: its row, then its files."""
