@@ -115,11 +115,11 @@ class CommandLine(TyperGroup):
 def verb_app(name: str) -> typer.Typer:
     """Returns a command line with one verb, from its module's function of that name and its `SETTINGS`."""
     module = importlib.import_module(f".plugins.{name}" if name in PLUGGED_IN else f".{name}", __package__)
-    app, found = typer.Typer(rich_markup_mode=None), getattr(module, name)
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+    app, verb = typer.Typer(rich_markup_mode=None), getattr(module, name)
+    if isinstance(verb, typer.Typer):
+        app.add_typer(verb, name=name)
     else:
-        app.command(name, context_settings=getattr(module, "SETTINGS", None))(found)
+        app.command(name, context_settings=getattr(module, "SETTINGS", None))(verb)
     return app
 
 

@@ -49,8 +49,8 @@ def mcp(
 
     async def run() -> None:
         async with context.any_async_cache(policy, POLICY) as cache:
-            found = await cache.images.get(image)
-            async with Session(cache, found, task, options.network(network), timeout) as session:
+            built = await cache.images.get(image)
+            async with Session(cache, built, task, options.network(network), timeout) as session:
                 await serve(session)
 
     try:

@@ -76,18 +76,8 @@ def proxy(
     """
     import asyncio
 
-    try:
-        from tvsnap.plugins.proxy.app import Proxy
-        from tvsnap.plugins.proxy.listen import serve
-        from tvsnap.plugins.proxy.priors import Priors
-        from tvsnap.plugins.proxy.store import AnswerStore
-        from tvsnap.plugins.proxy.upstream import Upstream
-        from tvsnap.plugins.server.settings import ServerSettings, is_loopback
-        from tvsnap.plugins.server.sockets import address_of, listening
-        from tvsnap.plugins.server.tenants import read_tokens
-        from tvsnap.plugins.server.tls import server_context
-    except ModuleNotFoundError as error:
-        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
+    from tvsnap.plugins.proxy.store import AnswerStore
+
     limit = options.parse_size(max_size)
     if show_stats or clear:
         if upstream is not None or (show_stats and clear):
@@ -101,6 +91,17 @@ def proxy(
         finally:
             store.close()
         return
+    try:
+        from tvsnap.plugins.proxy.app import Proxy
+        from tvsnap.plugins.proxy.listen import serve
+        from tvsnap.plugins.proxy.priors import Priors
+        from tvsnap.plugins.proxy.upstream import Upstream
+        from tvsnap.plugins.server.settings import ServerSettings, is_loopback
+        from tvsnap.plugins.server.sockets import address_of, listening
+        from tvsnap.plugins.server.tenants import read_tokens
+        from tvsnap.plugins.server.tls import server_context
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
     if upstream is None:
         raise UsageError("give the address of the model's server: --upstream http://127.0.0.1:8000")
     if not (token_file or tls_client_ca or is_loopback(host)):
@@ -151,17 +152,17 @@ def _key(path: Path) -> str:
     return key
 
 
-def _look(found: ProxyStats | int, *, as_json: bool) -> None:
-    if isinstance(found, int):
-        context.answer({"deleted": found}, as_json=as_json, show=lambda: typer.echo(f"{found:,} answers deleted"))
+def _look(stats: ProxyStats | int, *, as_json: bool) -> None:
+    if isinstance(stats, int):
+        context.answer({"deleted": stats}, as_json=as_json, show=lambda: typer.echo(f"{stats:,} answers deleted"))
         return
-    asked = found.hits + found.misses
+    requests = stats.hits + stats.misses
     rows = [
-        ("hits", f"{found.hits:,}", f"{percent(found.hits, asked)} of the requests with one answer"),
-        ("misses", f"{found.misses:,}", f"{found.failed:,} failed, of which nothing is kept"),
-        ("bypassed", f"{found.bypassed:,}", "passed on"),
-        ("asked", seconds(found.asked_s), "what the model's server took for misses"),
-        ("saved", seconds(found.saved_s), "what it took for what hits were answered with"),
-        ("answers", f"{found.answers:,}", f"{size(found.bytes)} of {size(found.max_bytes)}; {found.evicted:,} evicted"),
+        ("hits", f"{stats.hits:,}", f"{percent(stats.hits, requests)} of the requests with one answer"),
+        ("misses", f"{stats.misses:,}", f"{stats.failed:,} failed, of which nothing is kept"),
+        ("bypassed", f"{stats.bypassed:,}", "passed on"),
+        ("asked", seconds(stats.asked_s), "what the model's server took for misses"),
+        ("saved", seconds(stats.saved_s), "what it took for what hits were answered with"),
+        ("answers", f"{stats.answers:,}", f"{size(stats.bytes)} of {size(stats.max_bytes)}; {stats.evicted:,} evicted"),
     ]
-    context.answer(asdict(found), as_json=as_json, show=lambda: context.console().print(context.grid(rows)))
+    context.answer(asdict(stats), as_json=as_json, show=lambda: context.console().print(context.grid(rows)))

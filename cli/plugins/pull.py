@@ -73,8 +73,8 @@ def _print(brought: Pulled) -> None:
     console = context.console()
     words = [count(brought.calls, "new call"), count(brought.images, "new image")]
     words.append(count(brought.snapshots, "new snapshot"))
-    known = f"; {count(brought.known, 'call')} known already" if brought.known else ""
-    console.print(f"{', '.join(words)}{known} ({size(brought.fetched_bytes)} fetched)", style="green")
+    present = f"; {count(brought.known, 'call')} known already" if brought.known else ""
+    console.print(f"{', '.join(words)}{present} ({size(brought.fetched_bytes)} fetched)", style="green")
     if brought.conflicting:
         console.print(
             f"{count(brought.conflicting, 'call')} left out: calls before them led elsewhere here", style="dim"

@@ -47,7 +47,7 @@ def push(
         state = None if task is not None else _state(parts.graph, what)
         opened = store_of(store, writes=True)
         with reporting() as progress:
-            sent = send(
+            report = send(
                 opened,
                 parts.home,
                 parts.graph,
@@ -58,7 +58,7 @@ def push(
                 snapshots=snapshots,
                 progress=progress,
             )
-    context.answer(asdict(sent), as_json=as_json, show=lambda: _print(sent))
+    context.answer(asdict(report), as_json=as_json, show=lambda: _print(report))
 
 
 def _state(graph: Graph, what: str) -> str:
@@ -69,9 +69,9 @@ def _state(graph: Graph, what: str) -> str:
         raise NotFound(f"there is no task {one_line(what)} (tvsnap tree), and no such state: {error}") from None
 
 
-def _print(sent: Pushed) -> None:
+def _print(report: Pushed) -> None:
     console = context.console()
-    words = [count(sent.calls, "call"), count(sent.images, "image"), count(sent.snapshots, "snapshot")]
-    console.print(f"{', '.join(words)}: {size(sent.sent_bytes)} were not there yet", style="green")
-    for state, reason in list(sent.left_out.items())[:5]:
+    words = [count(report.calls, "call"), count(report.images, "image"), count(report.snapshots, "snapshot")]
+    console.print(f"{', '.join(words)}: {size(report.sent_bytes)} were not there yet", style="green")
+    for state, reason in list(report.left_out.items())[:5]:
         console.print(f"without the snapshot of {state[:8]}: {one_line(reason)}", style="dim")

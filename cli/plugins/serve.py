@@ -134,10 +134,10 @@ def serve(
     if workers == 1:
         run_alone(settings, budget, policy, tell, graph)
         return
-    held, used = share_of(settings, budget, workers)
+    shares, used = share_of(settings, budget, workers)
 
     def run(worker: Worker, sockets: list[Socket], ready: Callable[[], None]) -> None:
-        asyncio.run(_serve(held, used, policy, sockets, worker, ready, graph))
+        asyncio.run(_serve(shares, used, policy, sockets, worker, ready, graph))
 
     with _stopped_cleanly():
         supervise(settings, workers, run, tell)

@@ -151,7 +151,7 @@ class Browser(App[None]):
         self._steps: list[Step] = []
         self._rollout: RolloutRecord | None = None
         self._busy: list[str] = []
-        self._told = ""
+        self._message = ""
         self._pause: Timer | None = None
         self._typed: Timer | None = None
         self._last_command = ""
@@ -192,7 +192,7 @@ class Browser(App[None]):
     @work(thread=True, group="read", exclusive=True)
     def _read(self) -> None:
         """Reads the tree, shows it, and does so again after a while."""
-        begun = time.monotonic()
+        began = time.monotonic()
         try:
             # Many small objects are made at once, and none of them is garbage.
             gc.disable()
@@ -204,7 +204,7 @@ class Browser(App[None]):
             self._from_thread(self._renew, forest, matching)
         finally:
             gc.enable()
-        took = time.monotonic() - begun
+        took = time.monotonic() - began
         if not self.closing.wait(max(REFRESH, SHARE * took)):
             self._from_thread(self._read)
 
@@ -404,7 +404,7 @@ class Browser(App[None]):
         self._from_thread(self._filtered, query, matching)
 
     def _filtered(self, query: Query, matching: set[str] | None) -> None:
-        self._told = ""
+        self._message = ""
         if query == self._query and matching == self._matching:
             return
         row = self._chosen
@@ -706,18 +706,18 @@ class Browser(App[None]):
                 title = f"grade of {state[:8]}"
                 self._do(title, lambda: self._work.grade(state, command), lambda lines: self._show(title, lines))
 
-        asked = f"grade {state[:8]} by a command whose last line is JSON: a reward, or tests by name"
-        self.push_screen(Question(asked, self._last_verifier), typed)
+        question = f"grade {state[:8]} by a command whose last line is JSON: a reward, or tests by name"
+        self.push_screen(Question(question, self._last_verifier), typed)
 
     def _show(self, title: str, lines: Sequence[Text | str]) -> None:
         self.push_screen(Result(title, lines))
 
     @work(thread=True, group="sandbox")
-    def _do(self, what: str, work: Callable[[], _T], done: Callable[[_T], None]) -> None:
+    def _do(self, what: str, work: Callable[[], _T], show: Callable[[_T], None]) -> None:
         """Does something in a worker, and gives its result to `done` on the screen's own thread."""
         with self._noted(what):
             result = work()
-            self._from_thread(done, result)
+            self._from_thread(show, result)
 
     @contextlib.contextmanager
     def _noted(self, what: str) -> Iterator[None]:
@@ -731,7 +731,7 @@ class Browser(App[None]):
             self._from_thread(self._end, what)
 
     def _begin(self, what: str) -> None:
-        self._told = ""
+        self._message = ""
         self._busy.append(what)
         self._say()
 
@@ -744,7 +744,7 @@ class Browser(App[None]):
 
     def _tell(self, words: str) -> None:
         """Says something in the last line, until something else is to be said."""
-        self._told = words
+        self._message = words
         self._say()
 
     def _from_thread(self, function: Callable[..., object], *arguments: object) -> None:
@@ -776,9 +776,9 @@ class Browser(App[None]):
             parts += [] if self._matching is None else [f"{len(self._matching):,} fit"]
             parts += [] if calls else ["nothing was recorded yet; try: tvsnap run terminal -c 'ls /'"]
             head.update(Text("  ".join(["tvsnap", *parts])))
-        told = f"… {'; '.join(self._busy)}" if self._busy else self._told
+        message = f"… {'; '.join(self._busy)}" if self._busy else self._message
         keys = "? keys  / filter  j k along  b sibling  f h w next  d diff  s shell  x run  t steps  q leave"
-        foot.update(Text(visible(cut(one_line(told), 1000)) if told else keys, "bold" if told else ""))
+        foot.update(Text(visible(cut(one_line(message), 1000)) if message else keys, "bold" if message else ""))
 
     async def action_quit(self) -> None:
         """Leaves."""

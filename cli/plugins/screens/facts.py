@@ -165,9 +165,9 @@ def process_lines(live: Live | None, snapshots: Sequence[Snapshot]) -> Lines:
             Text.assemble((f"{one.pid:>7} ", "dim"), one_line(one.command)) for one in live.processes
         ]
         return lines or [Text("none besides the shell", "dim")]
-    known = [one_line(command) for snapshot in snapshots for command in snapshot.processes]
-    if known:
-        return [*known, "", Text("as its snapshot has them; l looks at them in a fork", "dim")]
+    commands = [one_line(command) for snapshot in snapshots for command in snapshot.processes]
+    if commands:
+        return [*commands, "", Text("as its snapshot has them; l looks at them in a fork", "dim")]
     return [_ask()]
 
 

@@ -143,17 +143,17 @@ def flat(tops: Iterable[Row], closed: Iterable[str] = (), only: set[str] | None 
         only: the keys of the rows to draw; None for all.
     """
     shut = set(closed)
-    found: list[Row] = []
+    rows: list[Row] = []
     pending = list(tops)[::-1]
     while pending:
         row = pending.pop()
         if only is not None and row.key not in only:
             continue
-        found.append(row)
+        rows.append(row)
         if row.key not in shut:
             pending += row.children[::-1]
             pending += row.looks[::-1]
-    return found
+    return rows
 
 
 def with_those_above(rows: Iterable[Row]) -> set[str]:

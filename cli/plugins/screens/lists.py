@@ -108,9 +108,9 @@ class Rows(ScrollView, can_focus=True):
         """
         self.chosen = max(0, min(place, self.number - 1))
         if self.number:
-            top, seen = self.scroll_offset.y, max(1, self.scrollable_content_region.height)
-            if not top <= self.chosen < top + seen:
-                near = -1 <= self.chosen - top <= seen
+            top, height = self.scroll_offset.y, max(1, self.scrollable_content_region.height)
+            if not top <= self.chosen < top + height:
+                near = -1 <= self.chosen - top <= height
                 region = Region(0, self.chosen, 1, 1)
                 self.scroll_to_region(region, animate=False, force=True, center=not near, immediate=True)
         self.refresh()

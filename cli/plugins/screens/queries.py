@@ -56,25 +56,25 @@ class Query:
 
     def rows(self, forest: Forest, graph: AnyGraph) -> list[Row]:
         """Returns the rows that fit, in order; those of roots never do, as no call led there, unless by a reward."""
-        found = [row for row in forest.order if row.call is not None or self.reward is not None]
+        rows = [row for row in forest.order if row.call is not None or self.reward is not None]
         if self.task is not None or self.tool is not None or self.text is not None:
             ids = graph.matching(task=self.task, tool=self.tool, text=self.text)
-            found = [row for row in found if row.call is not None and row.call.id in ids]
+            rows = [row for row in rows if row.call is not None and row.call.id in ids]
         if self.exit is not None:
             sign, number = self.exit
             holds = _COMPARISONS[sign]
-            found = [
+            rows = [
                 row
-                for row in found
+                for row in rows
                 if row.call is not None and row.call.exit_code is not None and holds(row.call.exit_code, number)
             ]
         if self.reward is not None:
             sign, number = self.reward
             holds = _COMPARISONS[sign]
-            found = [row for row in found if (given := forest.reward(row)) is not None and holds(given, number)]
+            rows = [row for row in rows if (reward := forest.reward(row)) is not None and holds(reward, number)]
         for word in self.words:
-            found = [row for row in found if WORDS[word](row)]
-        return found
+            rows = [row for row in rows if WORDS[word](row)]
+        return rows
 
 
 def parse(text: str) -> Query:
@@ -87,7 +87,7 @@ def parse(text: str) -> Query:
     Raises:
         UsageError: a word has a form that means nothing.
     """
-    given: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     numbers: dict[str, tuple[str, float]] = {}
     words: list[str] = []
     rest: list[str] = []
@@ -98,7 +98,7 @@ def parse(text: str) -> Query:
         elif not value:
             continue
         elif kind in ("task", "tool"):
-            given[kind] = value
+            chosen[kind] = value
         elif kind == "is":
             if match[0] not in WORDS:
                 raise UsageError(f"{match[0]} means nothing; have: {', '.join(WORDS)}")
@@ -109,8 +109,8 @@ def parse(text: str) -> Query:
                 raise UsageError(f"{kind}: takes a number, as {kind}:0, {kind}:!0 or {kind}:>0, not {value}")
             numbers[kind] = (number[1], float(number[2]))
     return Query(
-        given.get("task"),
-        given.get("tool"),
+        chosen.get("task"),
+        chosen.get("tool"),
         " ".join(rest) or None,
         numbers.get("exit"),
         numbers.get("reward"),

@@ -32,6 +32,6 @@ def read(graph: AnyGraph, task: str | None = None) -> Reading:
         task: the task whose rollouts and calls are read; None for all.
     """
     calls, rollouts = graph.outline(task=task), graph.rollouts(task)
-    begun = {*(call.state for call in calls), *(rollout.root for rollout in rollouts)}
-    roots = {root.hash: root for root in graph.roots() if task is None or root.hash in begun}
+    hashes = {*(call.state for call in calls), *(rollout.root for rollout in rollouts)}
+    roots = {root.hash: root for root in graph.roots() if task is None or root.hash in hashes}
     return Reading(calls, roots, rollouts)

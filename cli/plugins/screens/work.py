@@ -164,8 +164,8 @@ def patch_lines(file: FileDifference) -> Lines:
     if len(code) <= COLOURED:
         lexer = Syntax.guess_lexer(file.path, code)
         syntax = Syntax(code, lexer, theme=THEME, background_color="default")
-        found = list(syntax.highlight(code).split("\n", allow_blank=True))
-        coloured[: len(found)] = found[: len(texts)]
+        highlighted = list(syntax.highlight(code).split("\n", allow_blank=True))
+        coloured[: len(highlighted)] = highlighted[: len(texts)]
     lines: Lines = []
     for text, line in zip(texts, coloured, strict=True):
         sign = text[:1]
