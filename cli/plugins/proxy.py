@@ -76,18 +76,8 @@ def proxy(
     """
     import asyncio
 
-    try:
-        from tvsnap.plugins.proxy.app import Proxy
-        from tvsnap.plugins.proxy.listen import serve
-        from tvsnap.plugins.proxy.priors import Priors
-        from tvsnap.plugins.proxy.store import AnswerStore
-        from tvsnap.plugins.proxy.upstream import Upstream
-        from tvsnap.plugins.server.settings import ServerSettings, is_loopback
-        from tvsnap.plugins.server.sockets import address_of, listening
-        from tvsnap.plugins.server.tenants import read_tokens
-        from tvsnap.plugins.server.tls import server_context
-    except ModuleNotFoundError as error:
-        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
+    from tvsnap.plugins.proxy.store import AnswerStore
+
     limit = options.parse_size(max_size)
     if show_stats or clear:
         if upstream is not None or (show_stats and clear):
@@ -101,6 +91,17 @@ def proxy(
         finally:
             store.close()
         return
+    try:
+        from tvsnap.plugins.proxy.app import Proxy
+        from tvsnap.plugins.proxy.listen import serve
+        from tvsnap.plugins.proxy.priors import Priors
+        from tvsnap.plugins.proxy.upstream import Upstream
+        from tvsnap.plugins.server.settings import ServerSettings, is_loopback
+        from tvsnap.plugins.server.sockets import address_of, listening
+        from tvsnap.plugins.server.tenants import read_tokens
+        from tvsnap.plugins.server.tls import server_context
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the package {error.name} is missing: pip install 'tvsnap[proxy]'") from None
     if upstream is None:
         raise UsageError("give the address of the model's server: --upstream http://127.0.0.1:8000")
     if not (token_file or tls_client_ca or is_loopback(host)):

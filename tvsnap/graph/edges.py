@@ -144,7 +144,7 @@ class Edges(Lineage):
         with self._database.read() as reader:
             key = (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
             try:
-                record = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)))
+                record = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)), call)
             except DamagedRecord:
                 return None
         return None if record is None else record[0]
@@ -410,8 +410,10 @@ def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:
     return cursor.execute("SELECT 1 FROM states WHERE hash = ?", (state,)).fetchone() is not None
 
 
-def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
+def _found(cursor: sqlite3.Cursor, call: ToolCall | None = None) -> tuple[Edge, bool] | None:
     """Returns the edge of a query, and whether the state that it leads to is kept; None if there is none.
+
+    `call` is the one by which it was found, if it was.
 
     Raises:
         DamagedRecord: its checksum is wrong.
@@ -422,7 +424,7 @@ def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
         if is_undecodable(error):
             raise DamagedRecord(f"the record of a call is damaged ({error}); make it again") from None
         raise
-    return None if row is None else (to_edge(row[:-1]), bool(row[-1]))
+    return None if row is None else (to_edge(row[:-1], call), bool(row[-1]))
 
 
 def _slot(timeout: float | None, *, shared: bool) -> float | None:
