@@ -14,7 +14,7 @@ from tvsnap.engine.any_state import AnyState
 from tvsnap.engine.hint import Hint
 from tvsnap.engine.keeping.budgets import taken
 from tvsnap.engine.keeping.policy import Policy
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.open_rollouts import OpenRollouts
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
@@ -24,7 +24,7 @@ from tvsnap.engine.supply.rebuilding import make_again
 from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
@@ -36,12 +36,12 @@ from tvsnap.model.arguments import (
 )
 from tvsnap.model.credit import TaskValues
 from tvsnap.model.errors import InfrastructureError, UsageError
+from tvsnap.model.forks import Forks
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values, Warm
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.rollout import Rollout

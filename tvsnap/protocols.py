@@ -7,8 +7,8 @@ from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.cache import Cache
 from tvsnap.client.async_client import AsyncClient, AsyncRemoteRollout, AsyncRemoteSandbox
-from tvsnap.client.bases import RemoteGraph
 from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
+from tvsnap.client.images_and_graph import RemoteGraph
 from tvsnap.graph import Graph
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox

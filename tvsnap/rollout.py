@@ -13,7 +13,9 @@ from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
 from tvsnap.model.blocking import finished
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.display import Displayed
+from tvsnap.model.exec_all import results_of
 from tvsnap.model.fetched import Fetched
+from tvsnap.model.forks import Forks
 from tvsnap.model.grades import Verifier
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import (
@@ -27,8 +29,6 @@ from tvsnap.model.operations.rollouts import (
     RolloutMethods,
     SnapshotIfIdle,
 )
-from tvsnap.model.several import Forks
-from tvsnap.model.side_by_side import results_of
 from tvsnap.sandboxes.protocol import Sandbox
 
 T = TypeVar("T")

@@ -15,10 +15,10 @@ from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thr
 from tvsnap.cache import Cache
 from tvsnap.engine.settings import CacheArguments
 from tvsnap.model.arguments import check_whole
+from tvsnap.model.forks import AsyncForks
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import AsyncForks
 from tvsnap.model.stats import Stats
 from tvsnap.sandboxes.protocol import Sandbox
 

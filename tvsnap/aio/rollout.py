@@ -14,9 +14,9 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
+from tvsnap.model.forks import AsyncForks, awaited_or_entered
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
-from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.rollout import Rollout, exec_all, get, put
 
 T = TypeVar("T")
@@ -91,16 +91,16 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
     async def perform(self, operation: Operation[T]) -> T:
         """Performs an operation: one that the graph answers on the event loop, any other by a thread."""
-        done: T
+        answer: T
         if isinstance(operation, ANY_TIME):
-            done = await self._in_thread(self.rollout, operation)
-            return done
+            answer = await self._in_thread(self.rollout, operation)
+            return answer
         async with self._order:
             rollout = self._begun
             if rollout is None or self._ending is not None:
                 rollout = await self._ready()
-            done = await _PERFORMERS[type(operation)](self, rollout, operation)
-            return done
+            answer = await _PERFORMERS[type(operation)](self, rollout, operation)
+            return answer
 
     async def _in_thread(self, rollout: Rollout, operation: Operation[Any]) -> Any:
         return await in_thread(self._threads, lambda: rollout.perform(operation))
@@ -154,26 +154,26 @@ class AsyncRollout(RolloutTwin[Rollout]):
 class _OnLoop:
     """Where the calls of a rollout are made: on the event loop if the graph answers, else by a thread."""
 
-    def __init__(self, its: AsyncRollout, rollout: Rollout) -> None:
-        self._its = its
+    def __init__(self, owner: AsyncRollout, rollout: Rollout) -> None:
+        self._owner = owner
         self._rollout = rollout
         self.engine = rollout._engine
 
     async def call(self, call: Call) -> ToolResult:
-        return await self._its._call(self._rollout, call)
+        return await self._owner._call(self._rollout, call)
 
     async def state(self) -> str:
-        await self._its.settled()
+        await self._owner.settled()
         return self.engine.where().state
 
     async def work(self, work: Callable[[], T]) -> T:
-        return await in_thread(self._its._threads, work)
+        return await in_thread(self._owner._threads, work)
 
 
 _PERFORMERS: Mapping[type, Callable[[AsyncRollout, Rollout, Any], Coroutine[Any, Any, Any]]] = {
     Call: AsyncRollout._call,
-    ExecAll: lambda its, rollout, operation: exec_all(_OnLoop(its, rollout), operation),
-    Put: lambda its, rollout, operation: put(_OnLoop(its, rollout), operation),
-    Get: lambda its, rollout, operation: get(_OnLoop(its, rollout), operation),
+    ExecAll: lambda owner, rollout, operation: exec_all(_OnLoop(owner, rollout), operation),
+    Put: lambda owner, rollout, operation: put(_OnLoop(owner, rollout), operation),
+    Get: lambda owner, rollout, operation: get(_OnLoop(owner, rollout), operation),
     GradeState: AsyncRollout._in_thread,
 }

@@ -59,9 +59,9 @@ class RolloutTwin(Twin[R], RunsSideBySide):
             rollout: the rollout.
             threads: they make its calls.
         """
-        its = cls(lambda: rollout, threads)
-        its._begun = rollout
-        return its
+        twin = cls(lambda: rollout, threads)
+        twin._begun = rollout
+        return twin
 
     @property
     def rollout(self) -> R:
@@ -130,8 +130,8 @@ class RolloutTwin(Twin[R], RunsSideBySide):
             outcome: the error that ended it, in words; None where it has come to its end.
         """
         if self._begun is not None:
-            begun = self._begun
-            await asyncio.shield(in_thread_at_last(self._threads, lambda: begun.close(outcome)))
+            rollout = self._begun
+            await asyncio.shield(in_thread_at_last(self._threads, lambda: rollout.close(outcome)))
 
     async def __aenter__(self: T) -> T:
         await self._start()
@@ -165,5 +165,5 @@ class RolloutTwin(Twin[R], RunsSideBySide):
     async def _start(self) -> R:
         async with self._beginning:
             if self._begun is None:
-                self._begun = await begin(self._threads, self._begin, lambda made: made.close())
+                self._begun = await begin(self._threads, self._begin, lambda rollout: rollout.close())
             return self._begun

@@ -25,8 +25,8 @@ def _executed(
     @functools.wraps(method)
     async def call(self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
         def work() -> T:
-            done: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
-            return done
+            answer: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
+            return answer
 
         return await self._execute(work)
 

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import UsageError
-from tvsnap.model.several import AsyncForks, Forks
+from tvsnap.model.forks import AsyncForks, Forks
 
 S = TypeVar("S")
 Original = TypeVar("Original", covariant=True)
@@ -81,9 +81,9 @@ async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callab
     """Returns what `work`, done by a thread, returns; if the awaiting task is cancelled meanwhile, that is undone."""
     under_way = threads.submit(work)
 
-    def undo_it(done: Future[T]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            undo(done.result())
+    def undo_it(future: Future[T]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            undo(future.result())
 
     try:
         return await asyncio.wrap_future(under_way)

@@ -12,7 +12,7 @@ from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.services import Services
 from tvsnap.engine.supply.companions import PATIENCE

@@ -28,7 +28,7 @@ from tvsnap.engine.execution.uncached import UncachedCalls
 from tvsnap.engine.file_calls import FileCalls
 from tvsnap.engine.grade_calls import GradeCalls
 from tvsnap.engine.host_calls import HostCalls, HostTools
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position

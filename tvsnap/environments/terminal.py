@@ -15,8 +15,8 @@ from tvsnap.guest.python_session import CUT, INTERRUPTED, whole
 from tvsnap.model.arguments import check_variables
 from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.exec_all import MOST_COMMANDS
 from tvsnap.model.observations import Command, Observation, Outcome
-from tvsnap.model.side_by_side import MOST_COMMANDS
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.shell.words import may_change_unseen, writes
 

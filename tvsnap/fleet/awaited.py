@@ -17,10 +17,10 @@ from tvsnap.fleet.fleet import SPREAD, Fleet
 from tvsnap.fleet.graph import FleetImages
 from tvsnap.fleet.rollout import FleetRollout
 from tvsnap.graph.model import Forgotten
+from tvsnap.model.forks import AsyncForks, awaited_or_entered
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import AsyncForks, awaited_or_entered
 
 T = TypeVar("T")
 V = TypeVar("V")

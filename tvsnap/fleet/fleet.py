@@ -15,12 +15,12 @@ from tvsnap.fleet.graph import FleetGraph, FleetImages
 from tvsnap.fleet.nodes import Node, NodeInfo, Nodes
 from tvsnap.fleet.rollout import FleetRollout, Opening, together
 from tvsnap.graph.model import Edge, Forgotten
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
+from tvsnap.model.forks import Forks
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import Forks
 
 SPREAD = 64
 """Open rollouts of a task that one node has, before the task spreads to another."""

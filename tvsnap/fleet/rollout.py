@@ -13,9 +13,9 @@ from tvsnap.client.client import RemoteRollout, RemoteSandbox, is_open, known_st
 from tvsnap.fleet.nodes import LOST, Node, Nodes
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.fetched import Fetched
+from tvsnap.model.forks import Forks
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Put, Record, RolloutMethods
-from tvsnap.model.several import Forks
 from tvsnap.wire.errors import Unreachable
 
 _TRIES = 4

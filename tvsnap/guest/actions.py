@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tvsnap.guest import together, trees
+from tvsnap.guest import parallel_commands, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.guest.services import entering, find_service
 from tvsnap.host.load import Load
@@ -23,11 +23,11 @@ from tvsnap.host.trees import TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds, check_variables, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import UsageError
+from tvsnap.model.exec_all import MOST_COMMANDS
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.observations import Command, FolderListing, Outcome, TerminalBytes
 from tvsnap.model.services import ImageService
-from tvsnap.model.side_by_side import MOST_COMMANDS
 
 COLUMNS, ROWS = 80, 24
 """Size of a new sandbox's terminal."""
@@ -112,7 +112,7 @@ class GuestActions(ABC):
         check_seconds(timeout)
         self.number_processes()
         try:
-            return self.guest().run(together.text(command), timeout, self.limits.output)
+            return self.guest().run(parallel_commands.text(command), timeout, self.limits.output)
         except TerminalBusy as busy:
             message = f"the terminal is in use by `{busy}`; send it keys, or run the command with exec\n"
             return Outcome(message.encode(), None, 0.0)
@@ -138,7 +138,7 @@ class GuestActions(ABC):
             if other is not None:
                 apart, user = _entering(other, apart, user), "root"
             return self.exec_all([apart], timeout=timeout, user=user)[0]
-        script, stdin = together.script(command)
+        script, stdin = parallel_commands.script(command)
         self.number_processes()
         if other is not None:
             program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script.decode("utf-8", "surrogateescape")]
@@ -178,14 +178,14 @@ class GuestActions(ABC):
         try:
             whole = self.guest().execute(
                 [INIT, "together"],
-                stdin=together.request(commands, limit),
+                stdin=parallel_commands.request(commands, limit),
                 timeout=timeout,
-                limit=together.room(commands, limit),
+                limit=parallel_commands.room(commands, limit),
                 user=user or "",
             )
         except NoSuchUser:
             return [Outcome(self._no_user(user), 126, 0.0, errors=b"" if one.separate else None) for one in commands]
-        return together.outcomes(commands, whole, limit)
+        return parallel_commands.outcomes(commands, whole, limit)
 
     def _no_user(self, user: str | None) -> bytes:
         return f"no user {user} in the image {self.image.name}\n".encode()
@@ -325,7 +325,7 @@ def last_number(changes: int) -> int:
 
 def _entering(service: ImageService, command: Command, user: str | None) -> Command:
     """Returns the command for root in the main service that runs a command in another service."""
-    script, stdin = (text.decode("utf-8", "surrogateescape") for text in together.script(command.command))
+    script, stdin = (text.decode("utf-8", "surrogateescape") for text in parallel_commands.script(command.command))
     program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script]
     line = f"exec {shlex.join(entering(service, program, cwd=command.cwd, env=command.env, user=user))}"
     return Command(f"{line} <<< {shlex.quote(stdin)}" if stdin else line, "/", {}, command.separate)

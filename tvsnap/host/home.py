@@ -87,7 +87,7 @@ class HomeInUse:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found, self._process = _identity(path), os.getpid()
+        self._opened, self._process = _identity(path), os.getpid()
 
     @property
     def forked_off(self) -> bool:
@@ -98,7 +98,7 @@ class HomeInUse:
         """Raises InfrastructureError (from `cause`) if this process did not open the directory, or if it was moved."""
         if self.forked_off:
             raise InfrastructureError(f"{self._path} {FORKED}")
-        if _identity(self._path) != self._found:
+        if _identity(self._path) != self._opened:
             raise InfrastructureError(
                 f"the data directory {self._path} was moved or deleted while it was in use; move it back, or close "
                 f"this and open it where it is now"

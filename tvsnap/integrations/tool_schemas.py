@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from tvsnap.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from tvsnap.client.bases import RemoteTool
+    from tvsnap.client.images_and_graph import RemoteTool
     from tvsnap.environments.tools import Tool
 
 Form = Literal["openai", "openai-responses", "anthropic", "mcp"]

@@ -94,7 +94,7 @@ class Ledger:
         self._graph.flush()  # so that the forks of this process count
         used = self.in_use(self._holds.held())
         ways = self._graph.snapshot_ways(self._backend)
-        return {way.snapshot.state: (_kept(way, used, self._shares.owner(way.salt)), way.snapshot) for way in ways}
+        return {way.snapshot.state: (_evaluated(way, used, self._shares.owner(way.salt)), way.snapshot) for way in ways}
 
     def owner(self, state: str) -> str:
         """Returns the owner of a state, of those who share the room."""
@@ -125,7 +125,7 @@ class Ledger:
             return self._graph.drop_snapshots(snapshot for snapshot in chosen if snapshot.state not in used)
 
 
-def _kept(way: SnapshotWay, used: Collection[str], owner: str) -> Kept:
+def _evaluated(way: SnapshotWay, used: Collection[str], owner: str) -> Kept:
     snapshot = way.snapshot
     return Kept(
         snapshot.state,

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.keeping.snapshotter import Snapshotter
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.meter import Meter
-from tvsnap.engine.supply.dating import agree_on_times
+from tvsnap.engine.supply.file_times import agree_on_times
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again, refuse_the_incomparable
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.graph.edges import far_apart
-from tvsnap.graph.remade import difference
+from tvsnap.graph.reexecution import difference
 from tvsnap.model.errors import (
     InfrastructureError,
     NotCheckpointable,
