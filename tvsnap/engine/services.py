@@ -24,8 +24,7 @@ from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.recipes import Recipes
 from tvsnap.graph import Graph
-from tvsnap.graph.shared import SharedGraph
-from tvsnap.host import disk_reserve, owners
+from tvsnap.host import disk_reserve, owners, plugins
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import GRAPH_FILE, HomeInUse
 from tvsnap.host.load import Processors
@@ -129,7 +128,8 @@ def _open_graph(settings: CacheSettings, path: Path, owner: str) -> Graph:
     file, gives_timeouts = path / GRAPH_FILE, settings.shares_timeouts
     if settings.graph is None:
         return Graph(file, owner, gives_timeouts=gives_timeouts)
-    return SharedGraph(file, owner, settings.graph, gives_timeouts=gives_timeouts)
+    shared: Graph = plugins.find("graph", "shared")(file, owner, settings.graph, gives_timeouts=gives_timeouts)
+    return shared
 
 
 def _open_backend(settings: CacheSettings, path: Path, owner: str) -> Backend:

@@ -12,7 +12,7 @@ import pytest
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.training.experiment import StatelessCache, compare, main, options_of, seconds_to
+from tvsnap.plugins.training.experiment import StatelessCache, compare, main, options_of, seconds_to
 
 
 def test_a_stateless_cache_is_wrong(tmp_path: Path) -> None:
