@@ -1,4 +1,4 @@
-"""What a cache gives, wherever it is: whoever takes `AnyCache` or `AnyAsyncCache` works with a `Client`, too."""
+"""Types of caches here and at a server: code that takes `AnyCache` or `AnyAsyncCache` works with a `Client`, too."""
 
 from __future__ import annotations
 

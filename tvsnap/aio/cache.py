@@ -37,7 +37,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
     It is an asynchronous context manager that closes the cache.
 
     Attributes:
-        cache: the `Cache` underneath, for what needs no waiting (`cache.graph`, `cache.pool`, ...).
+        cache: the `Cache` underneath, for attributes that need no waiting (`cache.graph`, `cache.pool`, ...).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
 
         Args:
             home: the data directory; see `Cache`.
-            threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
+            threads: calls that may be executed or waited for at once. Further calls wait for a thread.
             arguments: the other arguments of `Cache`.
 
         Raises:
@@ -118,7 +118,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
             leave(sandbox)  # its end is not waited for
 
     def stats(self) -> Stats:
-        """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""
+        """Returns the statistics of this cache, and the counters of all processes; see `Cache.stats`."""
         return self.cache.stats()
 
     async def close(self) -> None:

@@ -21,9 +21,9 @@ from tvsnap.rollout import Rollout, exec_all, get, put
 
 T = TypeVar("T")
 ANY_TIME = (Keep, SnapshotIfIdle, Record)
-"""Operations that do not wait for what was asked of the rollout before."""
+"""Operations that do not wait for earlier operations of the rollout."""
 CANCELLATION: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
-"""What ends the calls that a task makes; None where nothing does but the end of the task."""
+"""The object that ends the calls of a task; None if only the end of the task does."""
 
 
 class AsyncRollout(RolloutTwin[Rollout]):
@@ -38,12 +38,12 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known where the last call led, so that nothing has to be waited for."""
+        """Whether the outcome of the last call is known, so that nothing has to be waited for."""
         return self.rollout._engine.pending() is None
 
     @property
     def is_given_out(self) -> bool:
-        """Whether its sandbox was given out by `sandbox`, so that it has to be looked at to know where it stands."""
+        """Whether its sandbox was given out by `sandbox`, so that its state has to be observed again."""
         return self.rollout._engine.is_given_out
 
     @property
@@ -79,12 +79,12 @@ class AsyncRollout(RolloutTwin[Rollout]):
         return self.rollout._engine.try_hit(call)
 
     async def where(self) -> Position:
-        """Returns where it stands, once what was asked of it before has been done and that is known."""
+        """Returns its position, once all earlier operations have ended and that is known."""
         async with self.in_order() as rollout:
             return await in_thread(self._threads, rollout._engine.where)
 
     async def settled(self) -> None:
-        """Waits until it is known where the last call led."""
+        """Waits until the outcome of the last call is known."""
         outcome = self.rollout._engine.pending()
         if outcome is not None:
             await asyncio.wrap_future(outcome)
@@ -124,10 +124,10 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncForks[AsyncRollout]:
-        """Begins several rollouts where this one stands; see `Rollout.fork`.
+        """Begins several rollouts at this one's state; see `Rollout.fork`.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
 
         Returns:
             The rollouts, to be closed after their last calls: together, as with `AsyncCache.fork`, or each by itself.
@@ -152,7 +152,7 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
 
 class _OnLoop:
-    """Where the calls of a rollout are made: on the event loop if the graph answers, else by a thread."""
+    """The place where the calls of a rollout are made: the event loop if the graph answers, else a thread."""
 
     def __init__(self, owner: AsyncRollout, rollout: Rollout) -> None:
         self._owner = owner
