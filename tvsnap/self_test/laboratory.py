@@ -1,4 +1,4 @@
-"""Where the self-test tries things: a data directory with an image and an open backend."""
+"""The surroundings of the self-test: a data directory with an image and an open backend."""
 
 from __future__ import annotations
 
