@@ -37,7 +37,7 @@ _STRIDE, _TURNS = 256, 125
 """Distance between the ids of calls, so that ids are not reused soon; below 32,768, the limit on small machines."""
 _FILE_TIMEOUT = 60.0
 MOST_LISTED = 1_000_000
-"""Entries of a folder that may be asked for; fewer come where their names are long."""
+"""Entries of a folder that may be requested; fewer come if their names are long."""
 _LONGEST_ARGUMENT = 100_000
 """Bytes; the kernel allows 128 KiB in one argument."""
 _ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
@@ -53,8 +53,8 @@ T = TypeVar("T")
 def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Makes a method of a sandbox wait for those that other threads have begun.
 
-    PID 1 does one thing after the other, and its answers do not tell to which request they belong. Threads meet in a
-    sandbox where the caller of an abandoned call goes on, such as a task that was cancelled while its thread waits.
+    PID 1 does one thing after the other, and its answers do not name their requests. Threads meet in a sandbox if the
+    caller of an abandoned call goes on, such as a task that was cancelled while its thread waits.
     """
 
     @functools.wraps(method)
@@ -70,8 +70,8 @@ class GuestActions(ABC):
 
     Attributes:
         id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
-        limits: what it may use.
-        changes_settled: how many calls have changed its state, according to `settle`.
+        limits: its limits.
+        changes_settled: the number of calls that have changed its state, according to `settle`.
     """
 
     id: str
@@ -234,7 +234,7 @@ class GuestActions(ABC):
         return trees.list_folder(run, path, limit=limit, timeout=_FILE_TIMEOUT)
 
     def _tree_tool(self, path: str, user: str) -> tuple[trees.RunTool, str]:
-        """Returns what runs PID 1's own programs for a path, and the path as these see it.
+        """Returns a function that runs PID 1's own programs for a path, and the path as these see it.
 
         A path below the root directory of a service is the service's: users and links are looked up in that directory.
         """
@@ -317,8 +317,8 @@ class GuestActions(ABC):
 def last_number(changes: int) -> int:
     """Returns the process id after which a call's processes are numbered.
 
-    It depends only on how many calls have changed the state: not on the number of their processes, on calls that
-    changed nothing, or on the place of execution. Live processes keep their ids, which are skipped.
+    It depends only on the number of calls that have changed the state: not on the number of their processes, on calls
+    that changed nothing, or on the place of execution. Live processes keep their ids, which are skipped.
     """
     return _SHELL + changes % _TURNS * _STRIDE
 
