@@ -263,7 +263,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         if not self.use_cache:
             raise UsageError(
                 "without the cache (use_cache=False) a rollout begins at an image's root only: nothing is recorded "
-                "that leads elsewhere; materialise and fork give sandboxes where an open rollout stands"
+                "that leads elsewhere; materialise and fork give sandboxes in the states of open rollouts"
             )
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")

@@ -114,7 +114,7 @@ class Connection:
     def _size_of_chunk(self) -> int:
         try:
             return int(self._line().split(b";")[0], 16)
-        except ValueError:  # as where nothing comes any more
+        except ValueError:  # for example if nothing comes any more
             raise ConnectionError("the connection was closed") from None
 
     def some(self) -> bytes:

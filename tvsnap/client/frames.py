@@ -86,8 +86,8 @@ class Frames:
                     self.closed, self.code = True, event.code
         except RemoteProtocolError:
             if self.accepted:
-                raise ConnectionError("what came is no message of a WebSocket") from None
-            raise Unreachable("what answered has no terminals; is this the server's address?") from None
+                raise ConnectionError("the answer is no message of a WebSocket") from None
+            raise Unreachable("there are no terminals; is this the server's address?") from None
         return messages, reply
 
     def message(self, data: bytes | str) -> bytes:
@@ -108,4 +108,4 @@ class Frames:
 
     def _refused(self) -> None:
         read_answer(self._status, bytes(self._body))
-        raise Unreachable("what answered has no terminals; is this the server's address?")
+        raise Unreachable("there are no terminals; is this the server's address?")

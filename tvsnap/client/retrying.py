@@ -27,7 +27,7 @@ class Retrying:
         self._failing: float | None = None  # the time of the first failure
 
     def pause_after(self, error: OSError | Unreachable) -> float:
-        """Returns the seconds to wait before the request is sent again; raises the error where it is not to be.
+        """Returns the seconds to wait before the request is sent again; raises the error after the last attempt.
 
         Raises:
             Unreachable: the server is lost.
@@ -69,9 +69,9 @@ class Waiting:
 def broken(address: Address, error: OSError) -> Unreachable:
     """Returns the error for a connection that broke again and again."""
     hint = (
-        "where the server asks for certificates (--tls-client-ca), it takes none without (certificate=, "
+        "if the server asks for certificates (--tls-client-ca), it takes none without (certificate=, "
         "TVSNAP_CERTIFICATE)"
         if address.tls
-        else "where it speaks TLS (--tls-certificate), its address begins with https://"
+        else "if it speaks TLS (--tls-certificate), its address begins with https://"
     )
     return Unreachable(f"the connection to {address} broke {TRIES} times: {error}; {hint}")

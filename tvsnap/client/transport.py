@@ -85,7 +85,7 @@ class Transport:
         """
         self._address = Address.parse(url)
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise UsageError("a token is one line of printable ASCII: what was given (token, TVSNAP_TOKEN) is not")
+            raise UsageError("a token is one line of printable ASCII, which the given one (token, TVSNAP_TOKEN) is not")
         if not self._address.tls and (ca is not None or certificate is not None):
             raise UsageError(f"certificates are for a server that is asked by https://, not for {self._address}")
         if self._address.tls:

@@ -149,7 +149,7 @@ def parse_head(data: bytes) -> Head:
     first, *lines = data.split(b"\r\n")
     words = first.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise Unreachable("what answered does not speak HTTP; is this the server's address?")
+        raise Unreachable("the answer is not HTTP; is this the server's address?")
     length: int | None = 0
     closes = False
     for line in lines:

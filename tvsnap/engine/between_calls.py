@@ -82,7 +82,7 @@ class BetweenCalls:
         before = self._cursor.at
         self.notice_changes(label, output)
         if self._own.live is None:
-            raise InfrastructureError("the sandbox has ended: what was done in it is lost")
+            raise InfrastructureError("the sandbox has ended, and all work in it is lost")
         if self._cursor.at != before:
             with self._looking_again(live):
                 self._services.snapshotter.take(live, pinned=True)

@@ -228,7 +228,7 @@ class GuestActions(ABC):
 
     def list_folder(self, path: str, *, limit: int = trees.MOST_ENTRIES) -> FolderListing:
         check_whole(limit, "limit", 1, MOST_LISTED)
-        if "\0" in path:  # PID 1 would take what is before it for the path
+        if "\0" in path:  # PID 1 would cut the path there
             raise UsageError(f"path must contain no null character: {path!r}")
         run, path = self._tree_tool(path, "root")
         return trees.list_folder(run, path, limit=limit, timeout=_FILE_TIMEOUT)
@@ -273,7 +273,7 @@ class GuestActions(ABC):
         **options: Any,
     ) -> Outcome:
         """Runs one of PID 1's own tools; returns its outcome, or raises the OSError that it encountered."""
-        if "\0" in path:  # PID 1 would take what is before it for the path
+        if "\0" in path:  # PID 1 would cut the path there
             raise UsageError(f"path must contain no null character: {path!r}")
         command = [INIT, tool, path, *more]
         if (other := find_service(self.image, service)) is not None:

@@ -34,7 +34,7 @@ _BESIDE = ("-wal", "-shm", "-journal")
 _HEADER_BYTES = 100
 """Bytes of the header of every SQLite database (its file format, section 1.3)."""
 _LEAST = 1 << 20
-"""If fewer bytes are free on the disk, an I/O error of SQLite is attributed to lack of room."""
+"""Free bytes on the disk below which an I/O error of SQLite is attributed to lack of room."""
 _DAMAGE = ("not a database", "malformed", "corrupt", "no such table", "no such column")
 
 

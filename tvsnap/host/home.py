@@ -21,7 +21,7 @@ FORKED = "was opened before this process was forked off; open it in the child al
 
 _WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 _NO_PLACE = (errno.ENOENT, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
-"""Errors of making a directory where none can exist, such as in /proc. EACCES is a lack of rights instead."""
+"""Errors of making a directory in a place without directories, such as /proc. EACCES is a lack of rights instead."""
 
 
 def check_there(home: Path) -> None:

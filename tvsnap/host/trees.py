@@ -274,7 +274,7 @@ class _Extraction:
     def run(self, top: TreeItem, items: Iterable[TreeItem], *, merged: bool) -> tuple[str, ...]:
         """Writes all items; returns the names that were left out."""
         if top.kind != "directory":
-            raise InfrastructureError(f"what was fetched begins with a {top.kind}")
+            raise InfrastructureError(f"the fetched content begins with a {top.kind}")
         if not merged:
             self._made.append(top)
         for item in items:
@@ -337,7 +337,7 @@ def _parts(name: str) -> list[str]:
     """Splits a path below the topmost item into names; raises InfrastructureError if it is invalid."""
     parts = name.split("/")
     if len(parts) > _DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise InfrastructureError(f"what was fetched has an impossible name: {name[:100]!r}")
+        raise InfrastructureError(f"the fetched content has an impossible name: {name[:100]!r}")
     return parts
 
 

@@ -122,7 +122,7 @@ def _limits_processes(laboratory: Laboratory) -> str:
     def count() -> int:
         try:
             return len(sandbox.processes())
-        except InfrastructureError:  # where a look takes a process, and there is no room for one
+        except InfrastructureError:  # if a look takes a process, and there is no room for one
             return limit
 
     _expect(sandbox, "(for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7 8 9; do sleep 99 & done; done) 2> /dev/null &", "")

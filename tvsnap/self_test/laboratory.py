@@ -66,7 +66,7 @@ class Laboratory:
                 self.backend.delete_snapshot(snapshot)
             shutil.rmtree(self.home / "images", ignore_errors=True)
             (self.home / "images").mkdir()
-            self.backend.reap()  # with the image goes what was made of it
+            self.backend.reap()  # removes the remains of the image
         self.backend.close()
         self._owner.close()
 

@@ -11,7 +11,7 @@ _OPTIONS = {
     "TCP_KEEPALIVE": SILENT,  # the same, on macOS
     "TCP_KEEPINTVL": BETWEEN,
     "TCP_KEEPCNT": PROBES,
-    "TCP_USER_TIMEOUT": 1000 * (SILENT + BETWEEN * PROBES),  # what was sent and never acknowledged
+    "TCP_USER_TIMEOUT": 1000 * (SILENT + BETWEEN * PROBES),  # for data that was sent and never acknowledged
 }
 
 

@@ -60,7 +60,7 @@ def from_data(kind: type[T], data: Any) -> T:
         return cast("T", _reader(cast("Any", kind))(data))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = getattr(kind, "__name__", str(kind))
-        raise InfrastructureError(f"what the server sent is no {name} ({error!r}); is it of another version?") from None
+        raise InfrastructureError(f"the server's answer is no {name} ({error!r}); is it of another version?") from None
 
 
 @functools.cache

@@ -156,7 +156,7 @@ class Conclusions:
     def _aftermath(
         self, live: LiveSandbox, execution: Execution, after: Observation | None, seconds: float
     ) -> Aftermath:
-        """Returns what a call left behind, as observed `seconds` after its end.
+        """Returns the aftermath of a call, from an observation `seconds` after its end.
 
         Raises:
             InfrastructureError: the sandbox ended.

@@ -242,10 +242,10 @@ class SnapshotBudget:
                 gone = {each.state for each in chosen}
                 others = [each for each in present if each.state not in gone]
                 if not room.holds(sum(each.size for each in others) + new.size, len(others) + 1):
+                    shares = ", and by those that others have within their shares" if self._parts else ""
                     return (
-                        f"the budget ({self._words}) is taken up by what was kept by hand, by what rollouts stand on "
-                        f"{'and by what others have within their shares' if self._parts else ''}; raise it, forget "
-                        "some, or run fewer rollouts at once"
+                        f"the budget ({self._words}) is taken up by snapshots kept by hand, and by those of rollouts' "
+                        f"states{shares}; raise it, forget some, or run fewer rollouts at once"
                     )
         return None
 

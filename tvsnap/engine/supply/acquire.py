@@ -149,8 +149,8 @@ class Acquirer:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
                 return self.acquire(state, recipe)
-            # It is kept, as it may be the only way to its state, and a later fork may succeed; but a snapshot that can
-            # never be restored here must not lead to answers.
+            # It is kept, because it may be the only way to its state, and a later fork may succeed; but a snapshot that
+            # can never be restored here must not lead to answers.
             if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
                 self.drop(snapshot)
                 self._snapshotter.refuse(snapshot.state, str(failure.error))
@@ -384,7 +384,9 @@ class Acquirer:
                 same, comparable = _leaves(live.sandbox, edge.digest)
             if not same:
                 words = (
-                    difference(edge.result, result) if comparable else "left behind what cannot be compared at present"
+                    difference(edge.result, result)
+                    if comparable
+                    else "left a state behind that cannot be compared at present"
                 )
                 if comparable and edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
