@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tvsnap.cache import Cache
-    from tvsnap.client.bases import RemoteImages
     from tvsnap.client.client import Client
+    from tvsnap.client.images_and_graph import RemoteImages
     from tvsnap.graph import Graph
     from tvsnap.images import ImageStore
     from tvsnap.model.limits import Budget
@@ -158,13 +158,13 @@ class Parts(NamedTuple):
 def open_parts(backend: str | None = None) -> Iterator[Parts]:
     """Opens the graph and the backend for a block, for verbs that run nothing: opening a cache would clean up."""
     from tvsnap.graph import Graph
-    from tvsnap.host import spare
+    from tvsnap.host import disk_reserve
     from tvsnap.host.owners import Owner
     from tvsnap.sandboxes import open_backend
 
     path = resolve_home()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(spare.lent(path))
+        stack.enter_context(disk_reserve.lent(path))
         owner = stack.enter_context(contextlib.closing(Owner(path)))
         graph = stack.enter_context(Graph(path / GRAPH_FILE, owner.id))
         opened = open_backend(backend or backend_name(), path, owner.id)

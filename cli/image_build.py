@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from tvsnap.client.bases import RemoteImages
+from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.environments import environment_of
 from tvsnap.images import Image, ImageNotFound, find_source, shipped_images
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError

@@ -198,7 +198,7 @@ def check_rollouts(
         UsageError: a rollout names no image and none was chosen.
         NotFound: an image does not exist.
     """
-    from tvsnap.client.bases import RemoteImages
+    from tvsnap.client.images_and_graph import RemoteImages
     from tvsnap.environments import environment_of
     from tvsnap.upkeep.rollout_files import BrokenLine
 

@@ -117,11 +117,11 @@ FORMAT = Format(
     APPLICATION_ID,
     VERSION,
     kind="tool-call graph",
-    begin_anew="with an empty graph (what it held is executed anew)",
+    begin_anew="with an empty graph (its calls are executed anew)",
     elsewhere="set TVSNAP_HOME elsewhere",
     room=(
         "free some: tvsnap gc --packages --keep-bytes 0, or tvsnap forget (they need a few MiB themselves, which "
-        "tvsnap keeps in reserve: where that does not do, remove something else)"
+        "tvsnap keeps in reserve: if that is not enough, remove something else)"
     ),
     cache_kib=32 * 1024,
     migrations=_MIGRATIONS,

@@ -54,7 +54,7 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
         self._remembered = Remembered(self._database)
 
     def close(self) -> None:
-        """Writes what is pending and closes the file; safe to repeat."""
+        """Writes pending records and closes the file; safe to repeat."""
         try:
             self.flush()
         finally:

@@ -28,28 +28,28 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 BUSY_SECONDS = 30.0
 FAILURES = (sqlite3.Error, UnicodeError)
-"""What Python's SQLite raises; the latter where text was damaged, even in the file's own schema."""
+"""The errors of Python's SQLite; the latter for damaged text, even in the file's own schema."""
 _BESIDE = ("-wal", "-shm", "-journal")
-"""The suffixes of the files that SQLite keeps beside a database."""
+"""The suffixes of SQLite's files beside a database."""
 _HEADER_BYTES = 100
-"""What every SQLite database begins with (its file format, section 1.3)."""
+"""Bytes of the header of every SQLite database (its file format, section 1.3)."""
 _LEAST = 1 << 20
-"""If fewer bytes are free on the disk, an I/O error of SQLite is attributed to lack of room."""
+"""Free bytes on the disk below which an I/O error of SQLite is attributed to lack of room."""
 _DAMAGE = ("not a database", "malformed", "corrupt", "no such table", "no such column")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a file holds, and what its errors say.
+    """The format of a file, and texts for its errors.
 
     Attributes:
         schema: the statements that make an empty one.
         application: the number that tells such a file from other programs'.
-        version: of the schema.
-        kind: what the file is, as in "tool-call graph".
-        begin_anew: how work goes on without a damaged file, as in "with an empty graph".
-        elsewhere: how to use another file, as in "give another path".
-        room: how to make room on a full disk.
+        version: that of the schema.
+        kind: the kind of file, as in "tool-call graph".
+        begin_anew: the state of work without a damaged file, as in "with an empty graph".
+        elsewhere: the way to use another file, as in "give another path".
+        room: the way to make room on a full disk.
         cache_kib: KiB of pages that the writer keeps in memory.
         migrations: the statements, separated by ";" and a line's end, that make a file of a version one of the next.
         functions: SQL functions that these need, by name.
@@ -89,7 +89,7 @@ class Database:
 
         Args:
             path: the file; its folder is created if it is missing.
-            format: what it holds.
+            format: its format.
 
         Raises:
             TvsnapError: in one line, if it cannot be written, is damaged, locked, or of another version or program.
@@ -385,8 +385,8 @@ class Database:
     def _check_application(self) -> None:
         """Raises an error for another program's file before anything of it is changed: its rights, its mode.
 
-        It is opened as if it never changed, so that SQLite makes no file beside it either. What of it seems damaged by
-        that may be a change of another process, and is looked at again in the usual way.
+        It is opened as if it never changed, so that SQLite makes no file beside it either. A change by another process
+        may then look like damage, so a file that seems damaged is opened again in the usual way.
         """
         if not self.path.is_file():
             return
@@ -446,20 +446,20 @@ class Database:
                 self._writer.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                # Where two processes switch the mode at once, SQLite fails without waiting.
+                # If two processes switch the mode at once, SQLite fails without waiting.
                 if time.monotonic() > deadline or "locked" not in str(error):
                     raise
             time.sleep(0.01)
 
     def _version(self) -> int:
         """Returns the file's version."""
-        known = self._format
+        format = self._format
         version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
         self._check_is_ours(self._writer)
-        if version > known.version or (version < known.version and version not in known.migrations):
+        if version > format.version or (version < format.version and version not in format.migrations):
             raise TvsnapError(
-                f"{self.path}: made by {'a newer' if version > known.version else 'an older'} tvsnap (format "
-                f"{version}, this one knows {known.version}); use that one, or {known.elsewhere}"
+                f"{self.path}: made by {'a newer' if version > format.version else 'an older'} tvsnap (format "
+                f"{version}, this one knows {format.version}); use that one, or {format.elsewhere}"
             )
         return version
 
