@@ -80,16 +80,16 @@ def _call_figures(totals: Mapping[str, float]) -> dict[str, Any]:
             *("audited", "audit_differences", "evicted", "snapshots_refused"),
         )
     }
-    made = counts["hits"] + counts["coalesced"] + counts["executed"]
+    calls = counts["hits"] + counts["coalesced"] + counts["executed"]
     answered = counts["hits"] + counts["coalesced"]
     costs = {
         name: totals.get(name, 0.0)
         for name in ("hit_time_s", "waited_s", "fork_time_s", "replay_time_s", "checkpoint_time_s")
     }
     return {
-        "calls": made,
+        "calls": calls,
         **counts,
-        "hit_rate": answered / made if made else 0.0,
+        "hit_rate": answered / calls if calls else 0.0,
         "reasons": reasons(of_counters(totals)),
         "prefix_hit_rate": counts["prefix_hits"] / counts["executed"] if counts["executed"] else 0.0,
         "arrivals": {way: int(totals.get(f"arrivals.{way}", 0)) for way in WAYS},
