@@ -115,7 +115,7 @@ class Database:
                 self._prepare()
                 self._note_alterations()
                 self._watcher = self._open_reader()
-                self._commit_seen = _data_version(self._watcher)
+                self._commit_seen, self._others_seen = _data_version(self._watcher), _data_version(self._writer)
                 self.readers.append(self._open_reader())
             except BaseException:
                 self._writer.close()
@@ -174,7 +174,7 @@ class Database:
         Raises:
             TvsnapError: SQLite failed, or the file has been closed.
         """
-        if self.is_joined:
+        if self._joined_by == threading.get_ident():
             try:
                 yield self._writer
             except FAILURES as error:
@@ -196,7 +196,7 @@ class Database:
         Raises:
             TvsnapError: SQLite failed, or the file has been closed.
         """
-        if self.is_joined:
+        if self._joined_by == threading.get_ident():
             with self._part() as cursor:
                 yield cursor
             return
@@ -208,10 +208,7 @@ class Database:
                 cursor.execute("BEGIN IMMEDIATE")
                 self._alterations.clear()
                 yield cursor
-                if self._alterations or not self._format.alterations:
-                    cursor.execute("COMMIT")
-                else:
-                    self._commit_additions(cursor)
+                self._commit(cursor)
             except FAILURES as error:
                 raise self.explained(error) from error
             finally:
@@ -279,14 +276,18 @@ class Database:
                 f"CREATE TEMP TRIGGER alteration_{number} AFTER {event} BEGIN SELECT note_alteration(); END"
             )
 
-    def _commit_additions(self, cursor: sqlite3.Cursor) -> None:
-        """Commits a transaction that alters nothing, without a new version, unless another process writes, too."""
+    def _commit(self, cursor: sqlite3.Cursor) -> None:
+        """Commits a transaction; what this process has read before holds on if the transaction only adds."""
+        if not self._format.alterations:
+            cursor.execute("COMMIT")
+            return
         with self._watching:
-            self._look_for_others()
-            before = _data_version(self._writer)  # which its own commits do not change
             cursor.execute("COMMIT")
             self._commit_seen = _data_version(self._watcher)
-            if _data_version(self._writer) != before:  # another commit may have come before that look
+            # That of the writer changes with the commits of others only, and is read last, so that it knows of them all.
+            others = _data_version(self._writer)
+            if self._alterations or others != self._others_seen:
+                self._others_seen = others
                 self._version_seen += 1
 
     def _look_for_others(self) -> None:
