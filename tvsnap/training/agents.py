@@ -65,6 +65,7 @@ class Played:
         calls: the commands that were run for the model, the task's own (`Task.setup`) not among them.
         grade: what its last state was worth, and 0 if it has failed; None where the verifier failed.
         graded_s: seconds that it waited for that.
+        prepared_s: seconds that it waited for the task to be set up.
         done: whether it ended by itself.
         failed: whether it has used up its commands and not ended then. Its state is not graded.
         cancelled: whether it was cancelled as a straggler, see `Stragglers`.
@@ -81,6 +82,7 @@ class Played:
     calls: list[Call] = field(default_factory=list)
     grade: Grade | None = None
     graded_s: float = 0.0
+    prepared_s: float = 0.0
     done: bool = False
     failed: bool = False
     cancelled: bool = False
@@ -285,10 +287,12 @@ class Agents:
 
     async def _play(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
         """Plays one rollout from its beginning to its grade."""
+        began = time.perf_counter()
         for tool, arguments in one.task.preparation():
             result = await rollout.call(tool, arguments, 60.0)
             if result.timed_out or result.exit_code:
                 raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
+        one.prepared_s = time.perf_counter() - began
         await self._go_on(one, rollout, seed)
 
     async def _go_on(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
