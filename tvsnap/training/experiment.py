@@ -51,9 +51,10 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "test_every": 10,
         "turns": 8,
         "tokens": 16,
-        "rows": 36,
+        "rows": 8,
+        "at_once": 8,
         "warm": 600,
-        "rate": 1e-3,
+        "rate": 1e-4,
     },
     "large": {
         "model": "smollm2",
@@ -66,6 +67,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "turns": 8,
         "tokens": 128,
         "rows": 64,
+        "at_once": 64,
         "warm": 40,
         "rate": 3e-4,
     },
@@ -271,7 +273,7 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     parser.add_argument("--modes", nargs="*", default=["tvsnap"], choices=MODES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--k", type=int, help="rollouts of a task")
-    for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows"):
+    for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows", "at-once"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--test-every", type=int, help="epochs from one test on held-out tasks to the next")
     parser.add_argument("--warm", type=int, help="steps of the warm start")
@@ -306,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         generator = ServerGenerator(options.generator, options.generator_model, tokenizer, tokens=options.tokens)
     else:
         generator = ModelGenerator(model, tokenizer, tokens=options.tokens, rows=options.rows)
-    agents = Agents(generator, tokenizer, turns=options.turns, timeout=TIMEOUT)
+    agents = Agents(generator, tokenizer, turns=options.turns, timeout=TIMEOUT, at_once=options.at_once)
     options.out.mkdir(parents=True, exist_ok=True)
     begin = begun(model, agents, options)
     for seed in options.seeds:
