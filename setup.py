@@ -12,7 +12,12 @@ HERE = Path(__file__).resolve().parent
 # The package's name -> its folder in the source tree.
 RENAMED = {
     name: folder
-    for name, folder in {"tvsnap_cli": "cli", "tvsnap_cli.screens": "cli/screens", "tvsnap_images": "images"}.items()
+    for name, folder in {
+        "tvsnap_cli": "cli",
+        "tvsnap_cli.plugins": "cli/plugins",
+        "tvsnap_cli.plugins.screens": "cli/plugins/screens",
+        "tvsnap_images": "images",
+    }.items()
     if (HERE / folder).is_dir()
 }
 
@@ -61,7 +66,7 @@ setup(
             "py.typed",
             "guest/rc",
             "host/bin/**/*",
-            "server/page/*",
+            "plugins/server/page/*",
             "**/*.sql",
         ],
         "tvsnap_cli": ["*.css", "*.js"],

@@ -15,9 +15,9 @@ import docker.errors
 from docker.models.containers import Container
 
 from scripts.room import Room
-from tvsnap.docker.engine import LABEL_HOME, home_tag
 from tvsnap.images import Image
 from tvsnap.model.limits import Limits
+from tvsnap.plugins.docker.engine import LABEL_HOME, home_tag
 from tvsnap.sandboxes.criu.binary import find_criu
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 

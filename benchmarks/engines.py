@@ -21,9 +21,9 @@ from scripts.docker_engine import private_engine
 from scripts.room import Room
 from tvsnap import Budget
 from tvsnap.cache import Cache
-from tvsnap.docker.engine import Engine
 from tvsnap.host.owners import Owner
 from tvsnap.model.errors import MachineLacks
+from tvsnap.plugins.docker.engine import Engine
 from tvsnap.sandboxes import open_backend
 
 ROUNDS = 16

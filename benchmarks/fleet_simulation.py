@@ -1,7 +1,7 @@
 """Simulates fleets larger than we have: `python -m benchmarks.fleet_simulation`, or with `--hosts 10000`.
 
 No sandbox runs: these are discrete events. Which host a rollout is at is decided by the product's own
-`tvsnap.fleet.routing`, over as many names as there are hosts. What forks, checkpoints and hits cost was measured
+`tvsnap.plugins.fleet.routing`, for as many names as there are hosts. What forks, checkpoints and hits cost was measured
 (docs/benchmarks.md); what agents do is assumed (`Assumptions`). Tasks are as popular as Zipf's law says. In each state,
 a rollout makes a call that others have made there, as often as each was made, or with a chance of
 `novelty / (visits + novelty)` a new one, as in benchmarks/eviction.py. A host answers calls that it knows, has those
@@ -38,8 +38,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tvsnap.fleet.fleet import SPREAD
-from tvsnap.fleet.routing import choose, ranking
+from tvsnap.plugins.fleet.fleet import SPREAD
+from tvsnap.plugins.fleet.routing import choose, ranking
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from rich.table import Table
 from tvsnap.cache import Cache
 from tvsnap.model.errors import MachineLacks, TvsnapError
 from tvsnap.model.limits import MIB, Limits
-from tvsnap.sql.databases.dumps import read_mysql
-from tvsnap.sql.statements import effects
+from tvsnap.plugins.sql.databases.dumps import read_mysql
+from tvsnap.plugins.sql.statements import effects
 from tvsnap.upkeep.rollout_files import PlannedRollout, read_rollouts
 
 MAX_ROWS = 100_000

@@ -29,16 +29,16 @@ def print_findings(report: CheckReport, console: Console) -> None:
             color = {"+": "green", "-": "red"}.get(text[:1], "dim")
             console.print(Text("    " + cut(visible(text), width - 4), color), soft_wrap=True)
     again = "leaves something else behind each time: only its snapshot answers for it"
-    told = [(edge, "dim", again) for edge in report.by_chance]
-    told += [(edge, "yellow", f"could not be made again: {one_line(reason)}") for edge, reason in report.failures]
-    for edge, style, words in told:
+    findings = [(edge, "dim", again) for edge in report.by_chance]
+    findings += [(edge, "yellow", f"could not be made again: {one_line(reason)}") for edge, reason in report.failures]
+    for edge, style, words in findings:
         console.print(f"{edge.state[:8]}  {cut(call_line(edge.call), width - 10)}", soft_wrap=True)
         console.print(f"  {words}", style=style, soft_wrap=True)
 
 
-def short_diff(recorded: str, seen: str) -> list[str]:
+def short_diff(recorded: str, again: str) -> list[str]:
     """Returns the first lines that differ: `-` as recorded, `+` as seen now."""
-    lines = difflib.unified_diff(recorded.splitlines(), seen.splitlines(), n=0, lineterm="")
+    lines = difflib.unified_diff(recorded.splitlines(), again.splitlines(), n=0, lineterm="")
     changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
     more = len(changed) - DIFF_LINES
     return changed if more <= 0 else [*changed[:DIFF_LINES], f"… {more} more"]

@@ -123,13 +123,13 @@ async def any_async_cache(policy: str, usual: str) -> AsyncIterator[AnyAsyncCach
         yield client
 
 
-def server_decides(*given: tuple[str, bool]) -> None:
+def server_decides(*options: tuple[str, bool]) -> None:
     """Raises `UsageError` for options that a server's own replace.
 
     Args:
         given: each option, with whether it was given.
     """
-    wrong = [name for name, is_given in given if is_given]
+    wrong = [name for name, is_given in options if is_given]
     if wrong:
         raise UsageError(f"with --url, the server says it (tvsnap serve --help): leave out {' and '.join(wrong)}")
 
@@ -228,24 +228,24 @@ def table(*headings: str, left: int = 1, **style: Any) -> Table:
     """Returns an empty table without lines, whose first `left` columns hold text and the others figures."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, **{"padding": (0, 2, 0, 0), "header_style": "dim", **style})
+    result = Table(box=None, pad_edge=False, **{"padding": (0, 2, 0, 0), "header_style": "dim", **style})
     for number, heading in enumerate(headings):
-        made.add_column(heading, justify="left" if number < left else "right", no_wrap=number < left)
-    return made
+        result.add_column(heading, justify="left" if number < left else "right", no_wrap=number < left)
+    return result
 
 
 def grid(rows: Iterable[Sequence[str]], width: int = 3) -> Table:
     """Returns a table of labels, figures and remarks; rows may be shorter than `width`."""
     from rich.table import Table
 
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="dim")
+    result = Table.grid(padding=(0, 2))
+    result.add_column(style="dim")
     for _ in range(width - 2):
-        made.add_column(justify="right")
-    made.add_column(style="dim", overflow="fold")
+        result.add_column(justify="right")
+    result.add_column(style="dim", overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
 def print_json(data: Any) -> None:

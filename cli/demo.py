@@ -41,13 +41,13 @@ def demo(as_json: options.AsJson = False) -> None:
     console = context.console(stderr=as_json)
     ensure_image(console)
     salt = f"{SALT}{time.time_ns():x}"  # a new salt, so that the cache starts empty
-    done = False
+    is_complete = False
     try:
         same = _demonstrate(console, salt, as_json=as_json)
-        done = True
+        is_complete = True
     finally:
         with context.uninterrupted():
-            forget_demonstrations(lambda other: (other == salt) != done)
+            forget_demonstrations(lambda other: (other == salt) != is_complete)
     if not same:
         raise typer.Exit(options.FAILED)
 
@@ -137,8 +137,8 @@ def _print_summary(reports: list[ReplayReport], console: Console, *, same: bool)
     table = context.table("", "time", "executed", "hits", "forks", "snapshots", "tool time", padding=(0, 3, 0, 0))
     for label, report in zip(LABELS, reports, strict=True):
         data = report.data()
-        made = (data["executed"], data["hits"] + data["coalesced"], data["forks"], data["checkpoints"])
-        table.add_row(label, seconds(report.wall_s), *map(str, made), seconds(data["executed_time_s"]))
+        counts = (data["executed"], data["hits"] + data["coalesced"], data["forks"], data["checkpoints"])
+        table.add_row(label, seconds(report.wall_s), *map(str, counts), seconds(data["executed_time_s"]))
     console.print()
     console.print(table)
     console.print()

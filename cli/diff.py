@@ -73,12 +73,12 @@ def _print(difference: StateDifference, console: Console) -> None:
             if value is not None:
                 text = cut(f"{sign} {one_line(item.name)}: {one_line(value)}", console.width)
                 parts["shell"].append(Text(text, style))
-    begun = bool(difference.files)
+    has_output = bool(difference.files)
     for title, lines in parts.items():
         if lines:
-            console.print(f"\n{title}" if begun else title, style="bold")
+            console.print(f"\n{title}" if has_output else title, style="bold")
             console.print(*lines, sep="\n")
-            begun = True
+            has_output = True
     if not difference:
         console.print("no difference", style="dim")
 

@@ -55,11 +55,11 @@ def exec(
     words = command[1:] if command[0] == "--" and len(command) > 1 else command
     line = words[0] if len(words) == 1 else shlex.join(words)
     with context.any_cache() as cache:
-        found = cache.graph.resolve(state)
-        with cache.materialise(found.hash, network=options.network(network)) as sandbox:
+        record = cache.graph.resolve(state)
+        with cache.materialise(record.hash, network=options.network(network)) as sandbox:
             outcome = sandbox.run(line, timeout=timeout)
     data = {
-        "state": found.hash,
+        "state": record.hash,
         "command": line,
         "output": outcome.output.decode("utf-8", "replace"),
         "exit_code": outcome.exit_code,

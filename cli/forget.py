@@ -42,7 +42,7 @@ def forget(
       tvsnap forget 3fa9c1 --dry-run
       tvsnap forget --task fix-git --yes
     """
-    if sum(given is not None for given in (state, task, image)) != 1:
+    if sum(one is not None for one in (state, task, image)) != 1:
         raise UsageError("give one of STATE, --task and --image")
     with _forgetting(state=state, task=task, image=image) as delete:
         planned, freed = delete(True)

@@ -85,8 +85,8 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
     lines = [count(number, one, many) for number, one, many in freed if number]
     evicted = plan.evicted if report is None else report.evicted
     if evicted:
-        held = size(sum(snapshot.size for snapshot in evicted))
-        lines.append(f"{count(len(evicted), 'snapshot')} to keep within the limit, which held {held} {SHARED}")
+        freed_size = size(sum(snapshot.size for snapshot in evicted))
+        lines.append(f"{count(len(evicted), 'snapshot')} to keep within the limit, which held {freed_size} {SHARED}")
     if plan.contents:
         lines.append(f"{count(plan.contents, 'content')} that no recorded call names, {size(plan.contents_bytes)}")
     if plan.packages and plan.packages_bytes:
@@ -111,8 +111,8 @@ def _left(plan: GcPlan, report: GcReport | None) -> str:
     """Returns what the remaining snapshots hold, and what they take where that was measured."""
     if report is None:
         return f"snapshots would then hold {size(plan.kept_bytes)} {SHARED}"
-    taken = "" if report.taken_bytes is None else f"; with sandboxes they take {size(report.taken_bytes)} on the disk"
-    return f"snapshots now hold {size(report.kept_bytes)} {SHARED}{taken}"
+    on_disk = "" if report.taken_bytes is None else f"; with sandboxes they take {size(report.taken_bytes)} on the disk"
+    return f"snapshots now hold {size(report.kept_bytes)} {SHARED}{on_disk}"
 
 
 def _print_rest(plan: GcPlan) -> None:

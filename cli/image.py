@@ -87,8 +87,8 @@ def _task_rows(task: Task) -> dict[str, str]:
     steps = []
     for step in task.steps:
         parts = [("agent", step.agent), ("verifier", step.verifier)]
-        said = [f"{name}: {words}" for name, phase in parts if (words := _phase_words(phase))]
-        steps.append("; ".join([step.name, *said]))
+        stated = [f"{name}: {words}" for name, phase in parts if (words := _phase_words(phase))]
+        steps.append("; ".join([step.name, *stated]))
     return {**{name: _phase_words(phase) for name, phase in phases.items()}, "steps": "\n".join(map(visible, steps))}
 
 
@@ -103,8 +103,8 @@ def _phase_words(phase: TaskPhase) -> str:
 
 
 def _print(image: Image, manifest: Mapping[str, Any], contents: Iterable[str], log: str) -> None:
-    said = image.limits.said()
-    limits = {name: size_text(value) if name in ("memory", "disk") else value for name, value in said.items()}
+    stated = image.limits.said()
+    limits = {name: size_text(value) if name in ("memory", "disk") else value for name, value in stated.items()}
     clock = "" if image.clock is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(image.clock))
     rows = {
         "name": image.name or "(superseded)",
@@ -164,7 +164,7 @@ def rm(
     with context.any_images() as store:
         chosen = {name: store.get(name) for name in names}  # removes nothing unless all of them exist
         gone = _gone(store.list(), chosen)
-        orphans = {digest: found for digest in gone if (found := _done_on(digest)) is not None}
+        orphans = {digest: done_on for digest in gone if (done_on := _done_on(digest)) is not None}
         standing = {digest: f" (on which {describe(of, _size(of))} stand)" for digest, of in orphans.items()}
         doomed = [_name(image) + standing.get(image.digest, "") for image in chosen.values()]
         context.confirm(f"remove {', '.join(doomed)}", yes=yes)
@@ -199,7 +199,7 @@ def _gone(images: Iterable[Image], removed: Mapping[str, Image]) -> dict[str, st
         removed: what is removed, by the names, digests and prefixes that it is removed by.
     """
     stay = {image.digest for image in images if image.name and image.name not in removed}
-    whole = {image.digest for given, image in removed.items() if given != image.name}
+    whole = {image.digest for name, image in removed.items() if name != image.name}
     return {image.digest: image.name for image in removed.values() if image.digest in whole or image.digest not in stay}
 
 

@@ -129,9 +129,11 @@ def build(
                 image = store.build(_elsewhere(source), progress=progress, **how)
             built = image.created > before
         else:
-            found = with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
+            origin = (
+                with_databases(store, source, name, databases, dialect, allow) if databases else find_source(source)
+            )
             with watched(verbose) as progress:
-                image = store.build(found, progress=progress, allow=allow, **how)
+                image = store.build(origin, progress=progress, allow=allow, **how)
             # An image that was rebuilt with the same content keeps its date; for the user, it was not built.
             built = image.created >= started
             _tell_of_network(image)
@@ -157,12 +159,12 @@ def _tell_of_network(image: Image) -> None:
     """Says which network the sandboxes of an image have if it asks for one, or why this machine cannot give it."""
     if not image.network.attached:
         return
-    told = f"it asks for the network: its sandboxes have {image.network}"
+    words = f"it asks for the network: its sandboxes have {image.network}"
     label = ("note: ", "yellow")
     if complaint := network_complaint():
         label = ("warning: ", "bold red")
-        told = f"it asks for the network ({image.network}), which no sandbox can have here: {complaint}"
-    context.console(stderr=True, soft_wrap=True).print(Text.assemble(label, visible(told)))
+        words = f"it asks for the network ({image.network}), which no sandbox can have here: {complaint}"
+    context.console(stderr=True, soft_wrap=True).print(Text.assemble(label, visible(words)))
 
 
 def _warm(image: Image) -> float | None:
@@ -190,9 +192,9 @@ def _warm(image: Image) -> float | None:
 
 def image_data(image: Image) -> dict[str, Any]:
     """Returns an image as plain JSON, the same for all verbs."""
-    said = {"limits": image.limits.said(), "timeouts": image.timeouts.said()}
+    fields = {"limits": image.limits.said(), "timeouts": image.timeouts.said()}
     places = {"rootfs": str(image.rootfs), "below": [str(tree) for tree in image.below]}
-    return {**asdict(image), **places, **said}
+    return {**asdict(image), **places, **fields}
 
 
 def size_text(size: int) -> str:

@@ -17,7 +17,7 @@ def with_databases(
     store: ImageStore,
     source: str,
     name: str | None,
-    given: Sequence[str],
+    texts: Sequence[str],
     dialect: str | None,
     allow: Sequence[Path] = (),
 ) -> ImageSpec:
@@ -31,7 +31,7 @@ def with_databases(
         dialect: the dialect of the scripts; None detects it from their content.
         allow: see `load_source`.
     """
-    files = [split(text) for text in given]
+    files = [split(text) for text in texts]
     shipped = source in shipped_images()
     if not shipped and _is_folder(source):
         spec = load_source(find_source(source), allow)
@@ -49,10 +49,10 @@ def with_databases(
 
 def _loader(environment: str) -> ImageLoader:
     """Returns an environment's loader, or any loader if it has none or is unknown: `check_data` reports that later."""
-    found = loader(environment) or next(iter(loaders().values()), None)
-    if found is None:
+    plugin = loader(environment) or next(iter(loaders().values()), None)
+    if plugin is None:
         raise UsageError("--database: no package is installed that loads databases into images")
-    return found
+    return plugin
 
 
 def _is_folder(source: str) -> bool:

@@ -100,13 +100,13 @@ def export(
                 context.progress(expected, DownloadColumn(), TextColumn("written"), TransferSpeedColumn()) as update,
                 sandbox.archive() as files,
             ):
-                done = 0
+                bytes_done = 0
 
                 def advance(count: int) -> None:
-                    nonlocal done
-                    done += count
+                    nonlocal bytes_done
+                    bytes_done += count
                     if update:
-                        update(completed=done, total=max(expected, done))
+                        update(completed=bytes_done, total=max(expected, bytes_done))
 
                 exported = write_image(place, files, about, format=format, tag=tag, compress=compress, progress=advance)
     if as_json or target != layout.STANDARD_OUTPUT:
@@ -213,9 +213,9 @@ def _working_directory(sandbox: AnySandbox) -> str | None:
     where = sandbox.shell_state().get("cwd", "")
     if not where.startswith("/"):
         return None
-    seen = sandbox.exec("pwd", timeout=LOOK_TIMEOUT, cwd=where)
+    outcome = sandbox.exec("pwd", timeout=LOOK_TIMEOUT, cwd=where)
     try:
-        return where if seen.exit_code == 0 and seen.output.decode().rstrip("\n").startswith("/") else None
+        return where if outcome.exit_code == 0 and outcome.output.decode().rstrip("\n").startswith("/") else None
     except UnicodeDecodeError:
         return None
 

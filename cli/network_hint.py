@@ -11,13 +11,13 @@ class NetworkHint:
     """Examines the output of calls until one of them failed because its sandbox has no network."""
 
     def __init__(self) -> None:
-        self._given = False
+        self._was_given = False
 
     def look(self, output: str, image: str, network: Network) -> None:
         """Prints the hint if this is the first such call; `network` is what its sandbox may reach."""
-        if self._given or network.attached or not lacks_network(output):
+        if self._was_given or network.attached or not lacks_network(output):
             return
-        self._given = True
+        self._was_given = True
         typer.echo(
             f"tvsnap: a call reached no host, for sandboxes of {image} have no network; image.yaml gives them one "
             "(network: public), or tvsnap run --network public",

@@ -49,7 +49,7 @@ def html(value: Any) -> str:
     if isinstance(value, Listing):
         return _tree(value)
     facts = _facts(value)
-    shown = [(name, told) for name, told in facts.rows if told]
+    shown = [(name, words) for name, words in facts.rows if words]
     return f"<div><b>{_text(facts.title)}</b>{table(('', ''), shown)}{facts.more}</div>"
 
 
@@ -60,9 +60,9 @@ def text(value: Any) -> str:
         value: as for `html`, but for the states that `Graph.tree` returns.
     """
     facts = _facts(value)
-    shown = [(one_line(name), one_line(told)) for name, told in facts.rows if told]
+    shown = [(one_line(name), one_line(words)) for name, words in facts.rows if words]
     width = max((len(name) for name, _ in shown), default=0)
-    return "\n".join([one_line(facts.title), *(f"  {name:<{width}}  {told}" for name, told in shown)])
+    return "\n".join([one_line(facts.title), *(f"  {name:<{width}}  {words}" for name, words in shown)])
 
 
 def _facts(value: Any) -> _Facts:
@@ -87,9 +87,9 @@ def _facts(value: Any) -> _Facts:
     if isinstance(value, State):
         return _state(value)
     if isinstance(value, Step):
-        made = "(its record was deleted)" if value.call is None else call_line(value.call)
+        call = "(its record was deleted)" if value.call is None else call_line(value.call)
         took = [("waited", seconds(value.seconds)), ("took", seconds(value.duration))]
-        return _Facts(f"{value.place}: {cut(made, 200)}", [("source", value.source), *took, ("note", value.note or "")])
+        return _Facts(f"{value.place}: {cut(call, 200)}", [("source", value.source), *took, ("note", value.note or "")])
     if isinstance(value, Tally):
         return _tally(value)
     return _rollout(value)

@@ -167,9 +167,9 @@ def environment(
 ) -> Iterator[None]:
     """Sets the environment variables of the given options during the block, so that they hold for every verb."""
     of_server = {URL_VARIABLE: url, CA_VARIABLE: ca, CERTIFICATE_VARIABLE: certificate}
-    given = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend, **of_server}
-    before = {name: os.environ.get(name) for name, value in given.items() if value is not None}
-    os.environ.update({name: value for name, value in given.items() if value is not None})
+    settings = {HOME_VARIABLE: home, BACKEND_VARIABLE: backend, **of_server}
+    before = {name: os.environ.get(name) for name, value in settings.items() if value is not None}
+    os.environ.update({name: value for name, value in settings.items() if value is not None})
     try:
         yield
     finally:

@@ -198,15 +198,15 @@ def check_rollouts(
         if name is None:
             raise UsageError(f"{rollout.file}:{rollout.line}: the rollout names no image; give one with --image")
         if name not in environments:
-            found = images.get(name)
+            built = images.get(name)
             try:
-                environments[name] = environment_of(found)
+                environments[name] = environment_of(built)
             except UsageError:
                 if not isinstance(images, RemoteImages):
                     raise
                 environments[name] = None  # which the server knows
-        known = environments[name]
-        mistake = "" if known is None else _first_mistake(rollout, known)
+        environment = environments[name]
+        mistake = "" if environment is None else _first_mistake(rollout, environment)
         if mistake:
             unsound.append(BrokenLine(rollout.file, rollout.line, mistake))
         else:

@@ -35,8 +35,8 @@ class _Rate(ProgressColumn):
 
 class _TimeLeft(ProgressColumn):
     def render(self, task: Task) -> Text:
-        left = task.time_remaining
-        return Text(f"{seconds(left)} left" if left is not None and not task.finished else "", "cyan")
+        remaining = task.time_remaining
+        return Text(f"{seconds(remaining)} left" if remaining is not None and not task.finished else "", "cyan")
 
 
 class _Shown:
@@ -45,7 +45,7 @@ class _Shown:
     def __init__(self, update: Callable[..., None]) -> None:
         self._update = update
         self._lock = threading.Lock()
-        self._done = self._answered = self._failed = 0
+        self._calls = self._answered = self._failed = 0
 
     def called(self, record: CallRecord) -> None:
         self._count(1, answered=record.result.source != "executed")
@@ -53,15 +53,17 @@ class _Shown:
     def ended(self, run: RolloutRun) -> None:
         self._count(len(run.planned.calls) - len(run.calls) if run.error else 0, failed=bool(run.error))
 
-    def _count(self, done: int, *, answered: bool = False, failed: bool = False) -> None:
+    def _count(self, more: int, *, answered: bool = False, failed: bool = False) -> None:
         with self._lock:
-            self._done, self._answered, self._failed = (
-                self._done + done,
+            self._calls, self._answered, self._failed = (
+                self._calls + more,
                 self._answered + answered,
                 self._failed + failed,
             )
-            words = f"{percent(self._answered, self._done)} hits" + (f", {self._failed} failed" if self._failed else "")
-            self._update(completed=self._done, words=words)
+            words = f"{percent(self._answered, self._calls)} hits" + (
+                f", {self._failed} failed" if self._failed else ""
+            )
+            self._update(completed=self._calls, words=words)
 
 
 @contextlib.contextmanager

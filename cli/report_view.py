@@ -126,8 +126,8 @@ def _tally_data(tally: Tally) -> dict[str, Any]:
 
 
 def _binned(durations: Iterable[float]) -> list[dict[str, float]]:
-    found = Counter(map(_bin, durations))
-    return [{"from_s": 10 ** (one / 2), "calls": found[one]} for one in sorted(found)]
+    bins = Counter(map(_bin, durations))
+    return [{"from_s": 10 ** (one / 2), "calls": bins[one]} for one in sorted(bins)]
 
 
 def _calls(nodes: Iterable[TreeNode]) -> list[Edge]:
@@ -215,10 +215,10 @@ def _durations(calls: Sequence[Edge]) -> list[str]:
 
 def _histogram(*series: Iterable[float]) -> str:
     """Returns a chart of how many durations there are of each half power of 10."""
-    found = [Counter(map(_bin, durations)) for durations in series]
-    bins = range(min(map(min, filter(None, found))), max(map(max, filter(None, found))) + 1)
+    counters = [Counter(map(_bin, durations)) for durations in series]
+    bins = range(min(map(min, filter(None, counters))), max(map(max, filter(None, counters))) + 1)
     names = [f"≥ {seconds(10 ** (one / 2))}" for one in bins]
-    return _chart(names, [[float(counts[one]) for one in bins] for counts in found], lambda value: f"{value:,.0f}")
+    return _chart(names, [[float(counts[one]) for one in bins] for counts in counters], lambda value: f"{value:,.0f}")
 
 
 def _bin(duration: float) -> int:
@@ -292,9 +292,9 @@ def _chart(
         words: tells a value.
         most: the top of the axis; 0 for the greatest value.
     """
-    known = [value for values in series for value in values if value is not None]
-    low = min(0.0, *known)
-    top = most or max(0.0, *known) or (0.0 if low else 1.0)
+    numbers = [value for values in series for value in values if value is not None]
+    low = min(0.0, *numbers)
+    top = most or max(0.0, *numbers) or (0.0 if low else 1.0)
     high, step = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT) / len(names)
     width = min(60.0, 0.8 * step / len(series))
 

@@ -66,7 +66,7 @@ def write_result(path: Path, text: str, words: str = "") -> None:
         assert stream is not None
         start_over(stream)
         stream.write(text)
-    told = ", ".join(filter(None, [words, size(len(text.encode()))]))
+    summary = ", ".join(filter(None, [words, size(len(text.encode()))]))
     context.console(stderr=True, soft_wrap=True).print(
-        f"wrote {one_line(str(path))}: {told}", highlight=False, markup=False
+        f"wrote {one_line(str(path))}: {summary}", highlight=False, markup=False
     )

@@ -58,11 +58,13 @@ def rollouts(
     """
     began = None if since is None else _moment(since)
     with context.any_graph() as graph:
-        found = graph.summaries(task=task, label=label, image=image, since=began, failed=failed, limit=limit or None)
-        if not found and task is not None and task not in graph.tasks():
+        summaries = graph.summaries(
+            task=task, label=label, image=image, since=began, failed=failed, limit=limit or None
+        )
+        if not summaries and task is not None and task not in graph.tasks():
             raise NotFound(f'no rollouts of task "{task}" are known; have: {some(graph.tasks())}')
-    data = {"rollouts": [summary_data(one) for one in found]}
-    context.answer(data, as_json=as_json, show=lambda: _print(found, limit))
+    data = {"rollouts": [summary_data(one) for one in summaries]}
+    context.answer(data, as_json=as_json, show=lambda: _print(summaries, limit))
 
 
 def summary_data(summary: RolloutSummary) -> dict[str, Any]:
@@ -81,14 +83,16 @@ def _moment(text: str) -> float:
     raise UsageError(f"--since must be 30m, 2h, 3d or a date such as 2026-01-31 or 2026-01-31T12:30, not {text!r}")
 
 
-def _print(found: list[RolloutSummary], limit: int) -> None:
+def _print(summaries: list[RolloutSummary], limit: int) -> None:
     from rich.cells import cell_len, set_cell_size
 
     console = context.console(soft_wrap=True)
-    if not found:
+    if not summaries:
         console.print("no rollout was made, or none is like that")
         return
-    apart = distinctions(Root(one.rollout.root, one.rollout.image, one.limits, one.network, one.salt) for one in found)
+    apart = distinctions(
+        Root(one.rollout.root, one.rollout.image, one.limits, one.network, one.salt) for one in summaries
+    )
     columns: dict[str, tuple[Callable[[RolloutSummary], str], bool]] = {
         "rollout": (lambda one: one.rollout.id[:DIGITS], True),
         "task": (lambda one: cut(one_line(one.rollout.task), LONGEST), True),
@@ -103,16 +107,19 @@ def _print(found: list[RolloutSummary], limit: int) -> None:
         "failing": (lambda one: f"{one.failing:,}" if one.failing else "", False),
         "reward": (lambda one: "" if one.rollout.reward is None else f"{one.rollout.reward:g}", False),
     }
-    cells = {name: [show(one) for one in found] for name, (show, _) in columns.items()}
+    cells = {name: [show(one) for one in summaries] for name, (show, _) in columns.items()}
     shown = [name for name, values in cells.items() if any(values)]
     widths = {name: max(map(cell_len, (name, *cells[name]))) for name in shown}
-    lines = [{name: name for name in shown}, *({name: cells[name][row] for name in shown} for row in range(len(found)))]
+    lines = [
+        {name: name for name in shown},
+        *({name: cells[name][row] for name in shown} for row in range(len(summaries))),
+    ]
     for number, line in enumerate(lines):
         words = [
             set_cell_size(text, widths[name]) if columns[name][1] else text.rjust(widths[name])
             for name, text in line.items()
         ]
-        failed = number and found[number - 1].ended not in ("closed", "running")
+        failed = number and summaries[number - 1].ended not in ("closed", "running")
         console.print("  ".join(words).rstrip(), style="dim" if not number else "red" if failed else "")
-    if limit and len(found) == limit:
+    if limit and len(summaries) == limit:
         console.print(f"the latest {count(limit, 'rollout')}; --limit 0 lists all", style="dim")

@@ -45,29 +45,29 @@ def distinctions(roots: Iterable[Root]) -> dict[str, str]:
 
 def _differences(group: Mapping[str, Root]) -> dict[str, str]:
     limits = {hash: _read(root.limits) for hash, root in group.items()}
-    names = sorted({name for said in limits.values() for name in said})
-    differing = [name for name in names if len({json.dumps(said.get(name)) for said in limits.values()}) > 1]
+    names = sorted({name for limit in limits.values() for name in limit})
+    differing = [name for name in names if len({json.dumps(limit.get(name)) for limit in limits.values()}) > 1]
     networks, salts, digests, environments = (
         len({getattr(root, what) for root in group.values()}) > 1
         for what in ("network", "salt", "digest", "environment")
     )
-    told = {}
+    words_by_root = {}
     for hash, root in group.items():
         words = [f"{name} {_shown(name, limits[hash].get(name))}" for name in differing]
         words += [f"network {one_line(root.network)}"] if networks else []
         words += [f"salt {one_line(root.salt)}" if root.salt else "no salt"] if salts else []
         words += [f"image {root.digest[:12]}"] if digests and root.digest else []
         words += [root.environment] if environments else []
-        told[hash] = ", ".join(words)
-    return told
+        words_by_root[hash] = ", ".join(words)
+    return words_by_root
 
 
 def _read(limits: str) -> dict[str, Any]:
     try:
-        found = json.loads(limits)
+        value = json.loads(limits)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _shown(name: str, value: Any) -> str:

@@ -79,14 +79,14 @@ def run(
     budget = options.budget(max_disk, max_snapshots, max_memory, max_sandboxes)
     prompted = not calls and context.is_terminal() and not as_json
     with context.any_cache(policy=policy, budget=budget) as cache:
-        found = cache.images.get(check_text(image, "image"))
+        built = cache.images.get(check_text(image, "image"))
         lines = iter(()) if calls or prompted else _calls_of_standard_input()
-        given = options.network(network)
-        with cache.rollout(image, task, salt, "by hand", network=given) as rollout:
-            reach = found.network if given is None else Network.of(given)
-            session = _Session(rollout, timeout, found.name, reach, as_json=as_json)
-            for name, said in calls:
-                session.call(name, said, echo=len(calls) > 1)
+        asked_network = options.network(network)
+        with cache.rollout(image, task, salt, "by hand", network=asked_network) as rollout:
+            reach = built.network if asked_network is None else Network.of(asked_network)
+            session = _Session(rollout, timeout, built.name, reach, as_json=as_json)
+            for name, call_text in calls:
+                session.call(name, call_text, echo=len(calls) > 1)
             for line in lines:
                 session.call(*session.parse(line), echo=True)
             if prompted:

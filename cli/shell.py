@@ -62,25 +62,25 @@ def shell(
     """
     from tvsnap.client.client import Client
 
-    kept, status = None, 0
+    snapshot_note, status = None, 0
     with context.connected() or context.open_cache() as cache:
-        found = cache.graph.resolve(state)
+        record = cache.graph.resolve(state)
         if keep:
-            with cache.resume(found.hash, task=task, label="shell") as rollout:
-                transcript, status = _session(rollout.sandbox(), found.hash, quiet=as_json)
-                kept = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
+            with cache.resume(record.hash, task=task, label="shell") as rollout:
+                transcript, status = _session(rollout.sandbox(), record.hash, quiet=as_json)
+                snapshot_note = rollout.keep("shell", transcript.decode("utf-8", "replace").replace("\r\n", "\n"))
         elif isinstance(cache, Client) and context.is_terminal():
-            greet(found.hash)
-            interact(lambda columns, rows: cache.terminal(found.hash, columns, rows))  # the fork ends with it
+            greet(record.hash)
+            interact(lambda columns, rows: cache.terminal(record.hash, columns, rows))  # the fork ends with it
         else:
-            with cache.materialise(found.hash) as sandbox:
-                _, status = _session(sandbox, found.hash, quiet=as_json)
+            with cache.materialise(record.hash) as sandbox:
+                _, status = _session(sandbox, record.hash, quiet=as_json)
     if as_json:
-        context.print_json({"state": found.hash, "kept": kept})
-    elif kept == found.hash:
+        context.print_json({"state": record.hash, "kept": snapshot_note})
+    elif snapshot_note == record.hash:
         typer.echo("nothing was changed, so there is nothing to keep", err=True)
-    elif kept is not None:
-        typer.echo(kept)
+    elif snapshot_note is not None:
+        typer.echo(snapshot_note)
     raise typer.Exit(status)
 
 
@@ -176,14 +176,14 @@ def _exchange(terminal: _Local | Terminal) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _resizes() -> Iterator[socket.socket]:
     """A block with a socket at which something comes when the size of this terminal changes."""
-    ours, told = socket.socketpair()
-    told.setblocking(False)
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
 
     def tell(*_: object) -> None:
         with contextlib.suppress(BlockingIOError):
-            told.send(b".")
+            theirs.send(b".")
 
-    with ours, told:
+    with ours, theirs:
         before = signal.signal(signal.SIGWINCH, tell)
         try:
             yield ours

@@ -86,44 +86,44 @@ def show(
             shown = TranscriptView(context.console(soft_wrap=True), output=output or everything)
             context.answer(as_data, as_json=as_json, show=lambda: shown.print(summary, steps, credit))
             return
-        found = _state_named(graph, name)
-        lineage = graph.lineage(found.hash)
-        made = graph.out_edges(found.hash)
-        snapshots = graph.snapshots_of(found.hash)
-        root = graph.root_of(found.hash)
+        record = _state_named(graph, name)
+        lineage = graph.lineage(record.hash)
+        calls = graph.out_edges(record.hash)
+        snapshots = graph.snapshots_of(record.hash)
+        root = graph.root_of(record.hash)
     if output and not as_json:
         text = lineage[-1].result.output if lineage else ""
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
         return
     data = {
-        **asdict(found),
-        "state": found.hash,
+        **asdict(record),
+        "state": record.hash,
         "root": asdict(root),
         "call": edge_data(lineage[-1], output=True) if lineage else None,
         "lineage": [edge_data(edge, output=False) for edge in lineage],
-        "calls": [edge_data(edge, output=False) for edge in made],
+        "calls": [edge_data(edge, output=False) for edge in calls],
         "snapshots": [asdict(snapshot) for snapshot in snapshots],
         "refusals": refusals_of(lineage),
     }
     view = _View(context.console(soft_wrap=True), everything=everything)
-    context.answer(data, as_json=as_json, show=lambda: view.print(found, root, lineage, made, snapshots))
+    context.answer(data, as_json=as_json, show=lambda: view.print(record, root, lineage, calls, snapshots))
 
 
 def _rollout_named(graph: AnyGraph, name: str) -> RolloutRecord | None:
     """Returns the rollout that a name stands for; None if it stands for a state."""
     try:
-        found = graph.find_rollout(name)
+        rollout = graph.find_rollout(name)
     except NotFound:
         with contextlib.suppress(NotFound):
             graph.resolve(name)
             return None
         raise
-    if found is None or name in (found.id, found.label):
-        return found
+    if rollout is None or name in (rollout.id, rollout.label):
+        return rollout
     with contextlib.suppress(NotFound, UsageError):
         graph.resolve(name)
         return None
-    return found
+    return rollout
 
 
 def _credit_of(graph: AnyGraph, rollout: RolloutRecord) -> Credit | None:
@@ -152,7 +152,7 @@ class _View:
         self._everything = everything
 
     def print(
-        self, state: State, root: RootInfo, lineage: list[Edge], made: list[Edge], snapshots: list[Snapshot]
+        self, state: State, root: RootInfo, lineage: list[Edge], calls: list[Edge], snapshots: list[Snapshot]
     ) -> None:
         self._console.print(f"state {state.hash}", style="bold")
         network = f", network {one_line(root.network)}" if root.network != "none" else ""
@@ -171,8 +171,8 @@ class _View:
         else:
             self._snapshots(snapshots, refusals_of(lineage), proven=made_by is None or made_by.proven)
         if made_by is not None and made_by.asked:
-            asked = one_line(", ".join(made_by.asked))
-            self._field("network", f"{ago(made_by.created)}, the call asked for {asked}", "cyan")
+            hosts = one_line(", ".join(made_by.asked))
+            self._field("network", f"{ago(made_by.created)}, the call asked for {hosts}", "cyan")
         if made_by is not None and made_by.active:
             self._field("by itself", one_line(made_by.active))
             words = "how long a rollout waits always counts"
@@ -183,7 +183,7 @@ class _View:
         if lineage:
             self._lineage(lineage)
             self._last_call(lineage[-1])
-        self._made_here(made)
+        self._made_here(calls)
 
     def _field(self, label: str, text: str, style: str = "") -> None:
         self._console.print(Text.assemble((f"{label:<12}", "dim"), (text, style)))
@@ -197,8 +197,8 @@ class _View:
         for snapshot in snapshots:
             what = [name for name in ("files", "processes", "shell") if getattr(snapshot.captures, name)]
             what = [", ".join(what[:-1]), what[-1]] if what[1:] else what
-            taken = f"taken {ago(snapshot.created)} in {seconds(snapshot.checkpoint_s)} ({snapshot.backend})"
-            self._field("snapshot", f"{size(snapshot.size)} of {' and '.join(what)}, {taken}", "cyan")
+            creation = f"taken {ago(snapshot.created)} in {seconds(snapshot.checkpoint_s)} ({snapshot.backend})"
+            self._field("snapshot", f"{size(snapshot.size)} of {' and '.join(what)}, {creation}", "cyan")
             latest = "" if snapshot.fork_s is None else f", the latest took {seconds(snapshot.fork_s)}"
             self._field("", count(snapshot.forks, "fork") + latest)
             if snapshot.pinned:
@@ -247,18 +247,18 @@ class _View:
         for part in result.attachments:
             self._console.print(f"({part.media_type}, {size(len(part.data))}: --json has it)", style="dim")
 
-    def _made_here(self, made: list[Edge]) -> None:
-        if not made:
+    def _made_here(self, calls: list[Edge]) -> None:
+        if not calls:
             return
-        self._console.print(f"\n{count(len(made), 'call')} made here", style="bold")
-        shown = made if self._everything else made[:CALLS_SHOWN]
+        self._console.print(f"\n{count(len(calls), 'call')} made here", style="bold")
+        shown = calls if self._everything else calls[:CALLS_SHOWN]
         for edge in shown:
             tail = f"  {TIMES}{edge.hits}" if edge.hits else ""
             led_to = (edge.next_state[:8], "yellow") if edge.changed else ("= same  ", "dim")
             words = cut(call_line(edge.call), self._console.width - 12 - len(tail))
             self._console.print(Text.assemble("  ", led_to, "  " + words, (tail, "green")))
-        if len(made) > len(shown):
-            self._console.print(f"  … {len(made) - len(shown)} more (--all)", style="dim")
+        if len(calls) > len(shown):
+            self._console.print(f"  … {len(calls) - len(shown)} more (--all)", style="dim")
 
 
 def refusals_of(lineage: list[Edge]) -> dict[str, str]:

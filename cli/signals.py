@@ -25,9 +25,9 @@ def arrange() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     signal.signal(signal.SIGURG, lambda number, frame: None)
-    arrived, told = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    arrived, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_interrupt, args=(arrived,), name="tvsnap-signals", daemon=True).start()
 
 

@@ -145,7 +145,7 @@ def _print(data: dict[str, Any]) -> None:
     console.print("\nkept", style="bold")
     unserved = f"{data['not_shared']:,} not shared, {data['not_deterministic']:,} not deterministic"
     alive = f"of {count(data['processes'], 'process', 'processes')}, {size(data['sandbox_memory_bytes'])} of memory"
-    kept = [
+    storage = [
         ("states", f"{data['states']:,}", f"{data['private_states']:,} in private branches"),
         ("calls", f"{data['recorded_calls']:,}", unserved),
         (
@@ -160,8 +160,8 @@ def _print(data: dict[str, Any]) -> None:
         ("sandboxes", f"{data['sandboxes']:,}", alive if data["processes"] else "none is alive"),
     ]
     if data.get("pool_bytes"):  # unknown to earlier servers, and where the disk itself is a btrfs
-        kept.insert(3, ("pool", size(data["pool_bytes"]), "what snapshots and sandboxes take on the disk"))
-    console.print(context.grid(kept))
+        storage.insert(3, ("pool", size(data["pool_bytes"]), "what snapshots and sandboxes take on the disk"))
+    console.print(context.grid(storage))
 
 
 def _print_tallies(by: str | None, tallies: list[Tally]) -> None:

@@ -171,11 +171,11 @@ def _draw(
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:
     """Returns those of `nodes` (parents before children) that are `top` or its descendants."""
-    kept = {top}
+    hashes = {top}
     below = []
     for node in nodes:
-        if node.state.hash in kept or node.state.parent in kept:
-            kept.add(node.state.hash)
+        if node.state.hash in hashes or node.state.parent in hashes:
+            hashes.add(node.state.hash)
             below.append(node)
     return below
 

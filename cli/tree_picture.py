@@ -118,14 +118,14 @@ def rewards_by_state(nodes: Sequence[TreeNode], rollouts: Iterable[RolloutRecord
         rollouts: the rollouts.
     """
     listed = {node.state.hash for node in nodes}
-    found: dict[str, Rewards] = defaultdict(Rewards)
+    rewards: dict[str, Rewards] = defaultdict(Rewards)
     for rollout in rollouts:
         if rollout.state in listed and rollout.reward is not None and math.isfinite(rollout.reward):
-            found[rollout.state] = found[rollout.state].plus(Rewards(rollout.reward, 1))
+            rewards[rollout.state] = rewards[rollout.state].plus(Rewards(rollout.reward, 1))
     for node in reversed(nodes):
-        if node.state.parent is not None and node.state.hash in found:
-            found[node.state.parent] = found[node.state.parent].plus(found[node.state.hash])
-    return dict(found)
+        if node.state.parent is not None and node.state.hash in rewards:
+            rewards[node.state.parent] = rewards[node.state.parent].plus(rewards[node.state.hash])
+    return dict(rewards)
 
 
 def draw(
@@ -316,11 +316,11 @@ class _Drawing:
         return 0 if not hits else next((n for n, most in enumerate((0.5, 0.75, 0.9), 1) if share <= most), SHADES - 1)
 
     def _root_words(self, info: RootInfo) -> list[str]:
-        begun = self._begun[info.hash]
-        tasks = Counter(rollout.task for rollout in begun if rollout.task)
+        started = self._begun[info.hash]
+        tasks = Counter(rollout.task for rollout in started if rollout.task)
         words = [one_line(info.image_name)]
         words += [one_line(task) for task in tasks] if len(tasks) < 2 else [count(len(tasks), "task")]
-        words += [f"{TIMES}{len(begun)}"] if begun else []
+        words += [f"{TIMES}{len(started)}"] if started else []
         return words
 
 

@@ -107,9 +107,9 @@ def build(nodes: Iterable[TreeNode]) -> list[Branch]:
         if above is not None:
             above.children.append(branch)
     for branch in reversed(branches.values()):
-        made = [*branch.node.unchanging, *(child.node.made_by for child in branch.children if child.node.made_by)]
-        branch.calls = len(made) + sum(child.calls for child in branch.children)
-        branch.hits = sum(call.hits for call in made) + sum(child.hits for child in branch.children)
+        calls = [*branch.node.unchanging, *(child.node.made_by for child in branch.children if child.node.made_by)]
+        branch.calls = len(calls) + sum(child.calls for child in branch.children)
+        branch.hits = sum(call.hits for call in calls) + sum(child.hits for child in branch.children)
     for rank, branch in enumerate(sorted(branches.values(), key=lambda one: sum(one.weight), reverse=True)):
         branch.rank = rank
     return [branch for branch in branches.values() if branch.above is None]
@@ -122,14 +122,14 @@ def choose(children: list[Branch], most: int | None = None) -> tuple[list[Branch
         children: those of one state.
         most: of several, only those are shown whose rank is lower; None for those of any rank.
     """
-    kept = {id(child) for child in children}
+    shown = {id(child) for child in children}
     if len(children) > BRANCHES + 1:
-        kept = {id(child) for child in sorted(children, key=lambda child: child.weight, reverse=True)[:BRANCHES]}
+        shown = {id(child) for child in sorted(children, key=lambda child: child.weight, reverse=True)[:BRANCHES]}
     if most is not None and len(children) > 1:
-        kept -= {id(child) for child in children if child.rank >= most}
-    if len(kept) + 1 == len(children):  # a fold of one would take as much room
+        shown -= {id(child) for child in children if child.rank >= most}
+    if len(shown) + 1 == len(children):  # a fold of one would take as much room
         return children, []
-    return [c for c in children if id(c) in kept], [c for c in children if id(c) not in kept]
+    return [c for c in children if id(c) in shown], [c for c in children if id(c) not in shown]
 
 
 def fitting(fits: Callable[[int | None], bool], states: int) -> int | None:
@@ -165,18 +165,18 @@ def print_trees(
         console: where to print.
         everything: whether to fold nothing.
     """
-    begun: dict[str, list[RolloutRecord]] = defaultdict(list)
+    by_root: dict[str, list[RolloutRecord]] = defaultdict(list)
     for rollout in rollouts:
-        begun[rollout.root].append(rollout)
+        by_root[rollout.root].append(rollout)
     tops = build(nodes)
-    known = (roots.get(top.node.state.hash) for top in tops)
-    apart = told_apart(root for root in known if root is not None)
+    infos = (roots.get(top.node.state.hash) for top in tops)
+    apart = told_apart(root for root in infos if root is not None)
 
     def lines(most: int | None) -> Iterator[Text]:
         view = _TreeView(console.width, apart, everything=everything, most=most)
         yield view.header()
         for top in tops:
-            yield from view.tree(top, roots.get(top.node.state.hash), begun[top.node.state.hash])
+            yield from view.tree(top, roots.get(top.node.state.hash), by_root[top.node.state.hash])
 
     def fits(most: int | None) -> bool:
         return everything or len(list(islice(lines(most), LINES + 1))) <= LINES

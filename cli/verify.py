@@ -61,13 +61,13 @@ def verify(
     with context.any_cache() as cache:
         if task is not None and task not in cache.graph.tasks():
             raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
-        known = candidates(cache, task)
-        ids = choose(known, None if everything else sample, seed)
+        ids_known = candidates(cache, task)
+        ids = choose(ids_known, None if everything else sample, seed)
         with context.progress(len(ids), *columns) as update:
             advance = functools.partial(update, advance=1) if update else None
             report = run(cache, ids, parallel=parallel or os.cpu_count() or 1, mark=not dry_run, progress=advance)
-    data = {"candidates": len(known), **check_data(report)}
-    context.answer(data, as_json=as_json, show=lambda: _print(report, len(known), context.console()))
+    data = {"candidates": len(ids_known), **check_data(report)}
+    context.answer(data, as_json=as_json, show=lambda: _print(report, len(ids_known), context.console()))
     if report.interrupted:
         raise typer.Exit(options.INTERRUPTED)
     if report.differences:
@@ -76,9 +76,9 @@ def verify(
         raise typer.Exit(options.FAILED)
 
 
-def _print(report: CheckReport, known: int, console: Console) -> None:
+def _print(report: CheckReport, total: int, console: Console) -> None:
     print_findings(report, console)
-    words = [f"{count(report.checked, 'call')} of {known:,} made again", f"{report.same:,} came to the same"]
+    words = [f"{count(report.checked, 'call')} of {total:,} made again", f"{report.same:,} came to the same"]
     words += [f"{len(report.by_chance):,} returned the same and left something else"] if report.by_chance else []
     words += [f"{len(report.differences):,} came to something else"] if report.differences else []
     words += [f"{len(report.failures):,} could not be made"] if report.failures else []

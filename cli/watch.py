@@ -83,11 +83,11 @@ def watch(
 def _show(samples: Iterator[Sample], draw: Any) -> None:
     from rich.live import Live
 
-    kept: deque[Sample] = deque(maxlen=KEPT)
+    recent: deque[Sample] = deque(maxlen=KEPT)
     with Live(console=context.console(), screen=True, auto_refresh=False) as live:
         for sample in samples:
-            kept.append(sample)
-            live.update(draw(kept), refresh=True)
+            recent.append(sample)
+            live.update(draw(recent), refresh=True)
 
 
 def _samples(watcher: _Here | _There, interval: float) -> Iterator[Sample]:
@@ -100,12 +100,12 @@ def _samples(watcher: _Here | _There, interval: float) -> Iterator[Sample]:
         sample |= {"calls": calls, "hit_rate": answered / calls if calls else None, "recent": None}
         if before is not None:
             lasted = max(1e-9, sample["time"] - before["time"])
-            made = calls - before["calls"]
+            new_calls = calls - before["calls"]
             late = answered - before["hits"] - before["coalesced"]
             sample["recent"] = {
                 "seconds": lasted,
-                "hit_rate": late / made if made else None,
-                "calls_per_s": made / lasted,
+                "hit_rate": late / new_calls if new_calls else None,
+                "calls_per_s": new_calls / lasted,
                 "forks_per_s": (sample["forks"] - before["forks"]) / lasted,
                 "starts_per_s": (sample["starts"] - before["starts"]) / lasted,
             }
@@ -163,20 +163,20 @@ class _Here:
         }
 
     def _refusals(self) -> list[dict[str, Any]]:
-        found: list[Edge] = []
+        edges: list[Edge] = []
         while True:  # those that were recorded since the last look, too
             listed = self._graph.listed(range(max(1, self._latest - LOOKED_AT), self._latest + LOOKED_AT))
-            found = sorted(listed, key=lambda edge: edge.id)
-            latest = found[-1].id if found else 0
+            edges = sorted(listed, key=lambda edge: edge.id)
+            latest = edges[-1].id if edges else 0
             if latest <= self._latest:
                 break
             self._latest = latest
-        told = []
-        for edge in found:
-            told += [_told(edge.created, edge.state, edge.reason)] if edge.reason else []
-            told += [_told(edge.created, edge.next_state, f"not kept: {why}") for why in edge.refusals.values()]
-        told += _ended(self._graph)
-        return sorted(told, key=lambda one: one["time"])[-REFUSALS:]
+        refusals = []
+        for edge in edges:
+            refusals += [_told(edge.created, edge.state, edge.reason)] if edge.reason else []
+            refusals += [_told(edge.created, edge.next_state, f"not kept: {why}") for why in edge.refusals.values()]
+        refusals += _ended(self._graph)
+        return sorted(refusals, key=lambda one: one["time"])[-REFUSALS:]
 
 
 class _There:
@@ -188,18 +188,18 @@ class _There:
     def look(self) -> Sample:
         """Returns what is so now."""
         figures, stats = self._client.figures(), self._client.stats()
-        held = self._client.transport.get("/v1/rollouts")["rollouts"]
-        calling = sum(one["running"] for one in held)
+        rollouts = self._client.transport.get("/v1/rollouts")["rollouts"]
+        calling = sum(one["running"] for one in rollouts)
         executing = min(calling, figures["leases"])
         names = ("processes", "sandboxes", "sandbox_memory_bytes", "snapshots", "snapshot_bytes")
         return {
             "time": time.time(),
             "of": figures["home"],
             "rollouts": {
-                "open": len(held),
+                "open": len(rollouts),
                 "executing": executing,
                 "waiting": calling - executing,
-                "thinking": len(held) - calling,
+                "thinking": len(rollouts) - calling,
             },
             **{name: figures[name] for name in (*COUNTED, *names, "free_bytes", "reserve_bytes")},
             "trouble": stats.trouble,

@@ -62,9 +62,9 @@ def screen(samples: Sequence[dict[str, Any]]) -> RenderableType:
         parts += [Text(), Text(one_line(sample["trouble"]), "bold red")]
     if sample["refusals"]:
         parts += [Text(), Text("last refusals", "bold")]
-    for told in reversed(sample["refusals"]):
-        head = f"{ago(told['time']):>17}  {told['name'][:8]}  "
-        parts.append(Text.assemble((head, "dim"), told["words"], no_wrap=True, overflow="ellipsis"))
+    for refusal in reversed(sample["refusals"]):
+        head = f"{ago(refusal['time']):>17}  {refusal['name'][:8]}  "
+        parts.append(Text.assemble((head, "dim"), refusal["words"], no_wrap=True, overflow="ellipsis"))
     title = f"tvsnap watch  {one_line(sample['of'])}  {time.strftime('%H:%M:%S', time.localtime(sample['time']))}"
     return Panel(Group(*parts), title=Text(title), subtitle="Ctrl-C leaves", padding=(0, 1))
 

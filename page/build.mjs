@@ -2,7 +2,7 @@
 import { build } from "esbuild";
 import { copyFileSync, readFileSync, rmSync, mkdirSync } from "node:fs";
 
-const folder = process.argv[2] ?? "../tvsnap/server/page";
+const folder = process.argv[2] ?? "../tvsnap/plugins/server/page";
 const sheets = JSON.stringify(new URL("src/sheets.ts", import.meta.url).pathname);
 
 // xterm.js makes elements and attributes of style, which the content security policy refuses; here it sets the same rules

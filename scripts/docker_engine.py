@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.room import Room
-from tvsnap.docker.engine import Engine
 from tvsnap.model.errors import InfrastructureError, MachineLacks
+from tvsnap.plugins.docker.engine import Engine
 from tvsnap.sandboxes.criu.binary import find_criu
 
 START_TIMEOUT = 60.0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
     from tvsnap.environments.service import InnerService
     from tvsnap.environments.terminal import TerminalEnvironment
+    from tvsnap.environments.tool_schemas import tool_schemas
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
     from tvsnap.environments.toolset import ToolEnvironment
     from tvsnap.graph import Edge, Graph
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tvsnap.host.load import Load
     from tvsnap.host.trees import TreeItem
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
-    from tvsnap.integrations.tool_schemas import tool_schemas
     from tvsnap.model.calls import Part, ToolCall, ToolResult
     from tvsnap.model.credit import CallValue, Credit, StateValue, TaskValues
     from tvsnap.model.errors import (
@@ -98,7 +98,7 @@ _NAMES = {
     "tvsnap.host.load": "Load",
     "tvsnap.host.trees": "TreeItem",
     "tvsnap.images": "BuildProgress ImageBuildError ImageNotFound ImageSpecError ImageStore",
-    "tvsnap.integrations.tool_schemas": "tool_schemas",
+    "tvsnap.environments.tool_schemas": "tool_schemas",
     "tvsnap.model.calls": "Part ToolCall ToolResult",
     "tvsnap.model.credit": "CallValue Credit StateValue TaskValues",
     "tvsnap.model.errors": (

@@ -215,14 +215,14 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`."""
         performer = _PERFORMERS[type(operation)]
-        done: T = performer(self, operation)
-        return done
+        answer: T = performer(self, operation)
+        return answer
 
     def _all_or_none(self, rollouts: Iterable[Rollout]) -> list[Rollout]:
         with contextlib.ExitStack() as undo:
-            begun = [undo.enter_context(rollout) for rollout in rollouts]
+            open_rollouts = [undo.enter_context(rollout) for rollout in rollouts]
             undo.pop_all()
-            return begun
+            return open_rollouts
 
     def _expect(self, announced: Expect) -> None:
         """See `expect`."""
@@ -238,10 +238,10 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             self.graph.ensure_root(root)
             self._services.acquirer.announce(root.hash, recipe, n)
 
-    def _values(self, asked: Values) -> TaskValues:
+    def _values(self, operation: Values) -> TaskValues:
         """See `values`."""
         self._check_open()
-        return self.graph.values(asked.task, epoch=asked.epoch, rollouts=asked.rollouts)
+        return self.graph.values(operation.task, epoch=operation.epoch, rollouts=operation.rollouts)
 
     def _warm(self, warming: Warm) -> str:
         """See `warm`."""
@@ -322,8 +322,8 @@ class Cache(CacheMethods[Rollout, Sandbox]):
                 return live.sandbox
 
             # What it takes to keep a state is done once, for the first one.
-            kept = self.use_cache and self._services.acquirer.is_sure(state)
-            sandboxes = [make(0)] if n == 1 or not kept else []
+            is_reachable = self.use_cache and self._services.acquirer.is_sure(state)
+            sandboxes = [make(0)] if n == 1 or not is_reachable else []
             others = [self._services.forkers.submit(make, number) for number in range(len(sandboxes), n)]
             try:
                 sandboxes += [other.result() for other in others]
@@ -344,7 +344,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
 
         Raises:
             UsageError: `edge` is not a `tvsnap.graph.Edge`.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: the sandbox could not be made, or it failed.
         """
         if not isinstance(edge, Edge):

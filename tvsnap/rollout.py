@@ -81,8 +81,8 @@ class Rollout(RolloutMethods, Displayed):
 
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`."""
-        done: T = _PERFORMERS[type(operation)](self._engine, operation)
-        return done
+        answer: T = _PERFORMERS[type(operation)](self._engine, operation)
+        return answer
 
     def cancel(self) -> bool:
         """Ends the call that another thread is making, and waits until it has ended.
@@ -129,7 +129,7 @@ class Rollout(RolloutMethods, Displayed):
         better use `Cache.materialise`, whose sandbox changes nothing for the rollout.
 
         Raises:
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it.
+            StateLost: the rollout's state is no longer kept, and nothing else leads to it.
             InfrastructureError: no sandbox could be made.
         """
         return self._engine.sandbox()
@@ -198,9 +198,9 @@ async def get(place: Place, operation: Get) -> Fetched:
     while fetched is None:
         state = await place.state()
         fetched = place.engine.files.fetched(await place.call(call), call, state)
-    got, destination = fetched, operation.destination
+    content, destination = fetched, operation.destination
     if destination is not None:
-        await place.work(lambda: got.extract(destination))
+        await place.work(lambda: content.extract(destination))
     return fetched
 
 

@@ -35,10 +35,10 @@ except ModuleNotFoundError as error:
     ) from None
 
 from benchmarks import machine
-from tvsnap.priors import Cooling, PriorCache
-from tvsnap.priors.sac import PriorSAC
-from tvsnap.priors.symbolic import Fading, SymbolicAction, SymbolicPrior
-from tvsnap.priors.symbols import Pair, Symbols
+from tvsnap.plugins.priors import Cooling, PriorCache
+from tvsnap.plugins.priors.sac import PriorSAC
+from tvsnap.plugins.priors.symbolic import Fading, SymbolicAction, SymbolicPrior
+from tvsnap.plugins.priors.symbols import Pair, Symbols
 
 ENVIRONMENTS = {"pendulum": "Pendulum-v1", "half-cheetah": "HalfCheetah-v5"}
 VARIANTS = ("no prior", "asked each time", "cached")
@@ -249,7 +249,7 @@ def cql(run: Run, prior: SymbolicPrior | None, expert: Expert) -> tuple[float | 
     import d3rlpy
     import structlog
 
-    from tvsnap.priors.cql import add_prior
+    from tvsnap.plugins.priors.cql import add_prior
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     seen, actions, rewards, ends, cut_off = map(

@@ -18,7 +18,7 @@ from unittest import mock
 
 from benchmarks.priors.models import Model
 from benchmarks.priors.tasks import Task, View
-from tvsnap.priors import Bounds, Cooling, PriorCache, Tuner, Weights, posterior, sample, smooth
+from tvsnap.plugins.priors import Bounds, Cooling, PriorCache, Tuner, Weights, posterior, sample, smooth
 
 WEIGHTS = Weights(asked=0.5, divergence=0.5)
 BOUNDS = Bounds(delta=(0.80, 0.9999), refresh=(0.005, 0.20), capacity=(50, 4000))
@@ -241,5 +241,5 @@ def _evicting(variant: Variant) -> Iterator[None]:
     if variant.evicts == "worth":
         yield
         return
-    with mock.patch("tvsnap.priors.store.worth", others[variant.evicts]):
+    with mock.patch("tvsnap.plugins.priors.store.worth", others[variant.evicts]):
         yield

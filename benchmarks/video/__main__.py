@@ -20,7 +20,7 @@ from benchmarks import machine
 from benchmarks.video.agents import Played, play
 from tvsnap import Cache, Image, ImageStore, Rollout
 from tvsnap.host.home import resolve_home
-from tvsnap.video import Models, VideoEnvironment, egoschema, samples
+from tvsnap.plugins.video import Models, VideoEnvironment, egoschema, samples
 
 Play = Callable[[Any, egoschema.Question, int, float], Played]
 EPILOG = """\

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tvsnap import ToolResult
-from tvsnap.video.egoschema import Question
+from tvsnap.plugins.video.egoschema import Question
 
 _CAPTION = re.compile(r"(\d+): (?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")")
 _OBJECTS = re.compile(r"(?:There is 1 |objects of category )([a-z ]+): ((?:object \d+ in segments [\d, -]+(?:; )?)+)")

@@ -12,9 +12,9 @@ import torch
 
 from benchmarks.video.agents import Caller, Played, candidates
 from tvsnap import Sandbox
-from tvsnap.training.experiment import load
-from tvsnap.video import Answer, Prompt
-from tvsnap.video.egoschema import Question
+from tvsnap.plugins.training.experiment import load
+from tvsnap.plugins.video import Answer, Prompt
+from tvsnap.plugins.video.egoschema import Question
 
 _TURNS = 4
 _SHOWN = 300

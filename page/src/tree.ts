@@ -6,14 +6,18 @@ import { callLine, failure } from "./text.tsx";
 const CHAIN = 3;
 /** How many branches of a state are shown at most, as long as its fold is not opened. */
 const BRANCHES = 9;
-export const SHADES = 5;
+const SHADES = 5;
+/** What the colour of a mark shows: the share of answered calls, the mean reward of the rollouts that came through, or by how much it exceeds that above. */
+export type Colour = "source" | "reward" | "change";
 
 export interface Branch {
   hash: string; made: Outlined | null; unchanging: Outlined[]; above: Branch | null; children: Branch[]; calls: number; hits: number; rewards: number; graded: number; text: string;
 }
+/** The name of a colour in page.css: s0 to s4 from few to many, d0 to d4 from worse to better. */
+export type Shade = `${"s" | "d"}${number}`;
 export interface Mark {
   key: string; kind: "root" | "kept" | "bare" | "private" | "folded"; branches: Branch[]; fold: "" | "chain" | "branches";
-  parent: Mark | null; children: Mark[]; column: number; row: number; visits: number; shade: number | null; opened: string[];
+  parent: Mark | null; children: Mark[]; column: number; row: number; visits: number; shade: Shade | null; opened: string[];
 }
 
 /** What is folded as long as it is not opened, so that the whole tree is seen: of several branches, those whose rank is `shown` or more, and what has no column. */
@@ -83,14 +87,13 @@ export function shapeFor(tops: Branch[], rows: number, columns: number): Shape {
 }
 
 /** Returns the marks in the order of the drawing, parents before their children; folds in `open` are shown whole. */
-export function layout(tops: Branch[], open: Set<string>, colour: "source" | "reward", shape: Shape): Mark[] {
+export function layout(tops: Branch[], open: Set<string>, colour: Colour, shape: Shape): Mark[] {
   const marks = fold(tops, open, shape);
-  const means = tops.flatMap((top) => below(top)).filter(({ graded }) => graded).map(({ rewards, graded }) => rewards / graded);
-  const [lowest, highest] = [means.reduce((a, b) => Math.min(a, b), Infinity), means.reduce((a, b) => Math.max(a, b), -Infinity)];
+  const shade = shadeBy(colour, tops.flatMap(below));
   let row = 0;
   for (const mark of marks) {
     if (!mark.children.length) mark.row = row++;
-    mark.shade = colour === "source" ? shadeOfSource(mark) : shadeOfReward(mark, lowest, highest);
+    mark.shade = shade(mark);
   }
   for (const mark of marks.toReversed()) if (mark.children.length) mark.row = (mark.children[0]!.row + mark.children.at(-1)!.row) / 2;
   return marks;
@@ -174,23 +177,41 @@ function kindOf({ made }: Branch): Mark["kind"] {
   return made.private ? "private" : made.kept ? "kept" : "bare";
 }
 
-function shadeOfSource(mark: Mark): number | null {
+/** Returns the function that gives marks their colour, in a tree of these branches. */
+function shadeBy(colour: Colour, all: Branch[]): (mark: Mark) => Shade | null {
+  if (colour === "source") return shadeOfSource;
+  const figures = all.flatMap((branch) => (colour === "reward" ? [meanOf([branch])] : [changeOf([branch])])).filter((figure) => figure !== null);
+  const [least, most] = [figures.reduce((a, b) => Math.min(a, b), Infinity), figures.reduce((a, b) => Math.max(a, b), -Infinity)];
+  const widest = Math.max(-least, most);
+  return (mark) => {
+    const branches = mark.fold === "chain" ? mark.branches.slice(0, 1) : mark.branches;
+    const figure = colour === "reward" ? meanOf(branches) : changeOf(branches);
+    if (figure === null) return null;
+    if (colour === "reward") return `s${least === most ? SHADES - 1 : Math.round(((SHADES - 1) * (figure - least)) / (most - least))}`;
+    return `d${Math.round(((SHADES - 1) / 2) * (1 + (widest && figure / widest)))}`;
+  };
+}
+
+/** Returns the mean reward of the rollouts that came through branches; null if none was graded. */
+function meanOf(branches: Branch[]): number | null {
+  const graded = branches.reduce((sum, branch) => sum + branch.graded, 0);
+  return graded ? branches.reduce((sum, branch) => sum + branch.rewards, 0) / graded : null;
+}
+
+/** Returns by how much this mean exceeds that of all rollouts that came through the state above; null of a root. */
+function changeOf(branches: Branch[]): number | null {
+  const [mean, above] = [meanOf(branches), branches[0]!.above];
+  return mean === null || !above ? null : mean - meanOf([above])!;
+}
+
+function shadeOfSource(mark: Mark): Shade | null {
   const made = mark.branches.flatMap(({ made }) => (made ? [made] : []));
   if (!made.length) return null;
   const hits = made.reduce((sum, edge) => sum + edge.hits, 0);
   const share = hits / (hits + made.length);
-  if (!hits) return 0;
+  if (!hits) return "s0";
   const step = [0.5, 0.75, 0.9].findIndex((most) => share <= most);
-  return step < 0 ? SHADES - 1 : step + 1;
-}
-
-function shadeOfReward(mark: Mark, lowest: number, highest: number): number | null {
-  const of = mark.fold === "chain" ? mark.branches.slice(0, 1) : mark.branches;
-  const graded = of.reduce((sum, branch) => sum + branch.graded, 0);
-  if (!graded) return null;
-  if (lowest === highest) return SHADES - 1;
-  const mean = of.reduce((sum, branch) => sum + branch.rewards, 0) / graded;
-  return Math.round(((SHADES - 1) * (mean - lowest)) / (highest - lowest));
+  return `s${step < 0 ? SHADES - 1 : step + 1}`;
 }
 
 /** Opens folds until a state has a mark of its own; returns that mark. */

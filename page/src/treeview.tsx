@@ -1,8 +1,8 @@
-// The tree, drawn: width is visits, colour is source or reward; with a search, zoom, a minimap and keys.
+// The tree, drawn: width is visits, colour is source, reward or its change; with a search, zoom, a minimap and keys.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Edge, get, type Outlined, type Rollout, type Root, search as searchServer } from "./api.ts";
 import { toldApart } from "./roots.ts";
-import { build, type Branch, hasCall, label, layout, type Mark, reveal, SHADES, shapeFor } from "./tree.ts";
+import { build, type Branch, type Colour, hasCall, label, layout, type Mark, reveal, shapeFor } from "./tree.ts";
 import { callText, count, cut, cutApart, failure, seconds, unserved } from "./text.tsx";
 import { useKeys } from "./use.ts";
 
@@ -29,7 +29,11 @@ const END = 16;
 const MARGIN = 600;
 /** Outputs are searched when nothing was typed for so many milliseconds. */
 const PAUSE = 300;
-const SOURCES = ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"];
+const LEGENDS: Record<Colour, readonly string[]> = {
+  source: ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"],
+  reward: ["least reward", "", "", "", "most reward"],
+  change: ["less reward than from the state above", "", "as much", "", "more"],
+};
 
 /** So many calls are asked for at once, at most. */
 const ASKED = 500;
@@ -41,7 +45,7 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
   const tops = useMemo(() => build(calls, roots, rollouts), [calls, roots, rollouts]);
   const names = useMemo(() => rootNames(roots, rollouts), [roots, rollouts]);
   const [open, setOpen] = useState(new Set<string>());
-  const [colour, setColour] = useState<"source" | "reward">("source");
+  const [colour, setColour] = useState<Colour>("source");
   const [words, setWords] = useState(search);
   const [place, setPlace] = useState(-1);
   const [chosen, setChosen] = useState("");
@@ -203,8 +207,8 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
           onKeyDown={(event) => { if (event.key === "Enter") go(event.shiftKey ? -1 : 1); if (event.key === "Escape") event.currentTarget.blur(); }} /></label>
         <output aria-live="polite">{!text ? "" : place < 0 ? `${found.length} found` : `${place + 1} of ${found.length}`}</output>
         {text && answer.text === text && answer.error && <span role="alert" class="error">Outputs were not searched: {answer.error}</span>}
-        <label>Colour <select value={colour} onChange={(event) => setColour(event.currentTarget.value as "source" | "reward")}>
-          <option value="source">source</option><option value="reward">reward</option>
+        <label>Colour <select value={colour} onChange={(event) => setColour(event.currentTarget.value as Colour)}>
+          <option value="source">source</option><option value="reward">reward</option><option value="change">change of reward</option>
         </select></label>
         <span class="group">
           <button type="button" aria-label="Smaller" onClick={() => zoom(0.8)}>−</button>
@@ -215,9 +219,8 @@ export function TreeView({ calls, roots, rollouts, task, state, search }: Props)
       </div>
       <div class="above">
       <ul class="legend">
-        {Array.from({ length: SHADES }, (_, shade) => (
-          <li><svg width="22" height="8" aria-hidden="true"><path class={`edge s${shade}`} stroke-width="6" d="M0 4h22" /></svg>{" "}
-            {colour === "source" ? SOURCES[shade] : shade === 0 ? "least reward" : shade === SHADES - 1 ? "most reward" : ""}</li>
+        {LEGENDS[colour].map((words, shade) => (
+          <li><svg width="22" height="8" aria-hidden="true"><path class={`edge ${colour === "change" ? "d" : "s"}${shade}`} stroke-width="6" d="M0 4h22" /></svg>{" "}{words}</li>
         ))}
         <li class="note">filled: has a snapshot; dashed: not shared; width: visits</li>
       </ul>
@@ -301,7 +304,7 @@ function Drawn({ mark, x, y, column, above, text, beside, note, longest, isChose
     <g id={`m-${mark.key}`} role="treeitem" aria-level={mark.column + 1} aria-selected={isChosen} aria-label={[shown, failed, below].filter(Boolean).join(" ")}
       aria-expanded={mark.fold ? false : mark.children.length ? true : undefined} class={`mark ${isChosen ? "chosen" : ""} ${matches ? "match" : ""}`}
       transform={`translate(${x} ${y})`} onClick={act} onDblClick={() => !mark.fold && openState(mark)}>
-      {mark.parent && <path class={`edge ${mark.shade === null ? "" : `s${mark.shade}`} ${unshared}`} stroke-width={wide}
+      {mark.parent && <path class={`edge ${mark.shade ?? ""} ${unshared}`} stroke-width={wide}
         d={`M${5 - column} ${above}C${BEND - column} ${above} ${-column} 0 ${BEND - column} 0H0`} />}
       <text x={tx} y={mark.parent ? -wide / 2 - 3 : -4} text-anchor={mark.parent ? "start" : "end"}>{shown}{failed && <tspan class="failure"> {failed}</tspan>}</text>
       {below && <text class="note" x={tx} y={mark.parent ? wide / 2 + 10 : 12} text-anchor={mark.parent ? "start" : "end"}>{below}</text>}
@@ -351,7 +354,7 @@ function Minimap({ marks, matches, x, y, column, width, height, scale, seen, go 
     for (const mark of marks) {
       const [mx, my] = [(x(mark) / width) * w, (y(mark) / height) * h];
       const isMatch = mark.branches.some((branch) => matches.has(branch));
-      pen.fillStyle = colours.getPropertyValue(isMatch ? "--accent" : mark.shade === null ? "--line" : `--s${mark.shade}`);
+      pen.fillStyle = colours.getPropertyValue(isMatch ? "--accent" : mark.shade === null ? "--line" : `--${mark.shade}`);
       const long = mark.parent ? ((column - BEND) / width) * w : 2;
       pen.fillRect(mx - long, my - 0.5, long, isMatch ? 3 : Math.max(1, Math.min(3, Math.log2(mark.visits))));
     }

@@ -38,7 +38,7 @@ def make_local(home: Path) -> Backend:
 
 
 def make_docker(home: Path) -> Backend:
-    from tvsnap.docker import DockerBackend
+    from tvsnap.plugins.docker import DockerBackend
 
     return DockerBackend(home, claim(home).id)
 

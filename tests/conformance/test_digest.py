@@ -12,9 +12,9 @@ import pytest
 
 from tests.conformance.helpers import Lab, acl, attribute, job, sh
 from tests.conformance.targets import TARGETS, claim, make_local
-from tvsnap.docker.containers import Layers
-from tvsnap.docker.files import OuterFiles
 from tvsnap.images import Image
+from tvsnap.plugins.docker.containers import Layers
+from tvsnap.plugins.docker.files import OuterFiles
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.looks.digest import Contents, Incomparable
 from tvsnap.sandboxes.looks.observing import ImageTree

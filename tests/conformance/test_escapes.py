@@ -19,7 +19,7 @@ import pytest
 
 from tests.conformance import escape_probes
 from tests.conformance.helpers import TIMEOUT, Lab, job, run, sh, unique_sleep
-from tvsnap.docker.sandbox import DockerSandbox
+from tvsnap.plugins.docker.sandbox import DockerSandbox
 from tvsnap.sandboxes.protocol import Sandbox
 
 PROBES = Path(escape_probes.__file__)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.helpers import Lab, eventually, job, run, sh
-from tvsnap.docker.sandbox import DockerSandbox
+from tvsnap.plugins.docker.sandbox import DockerSandbox
 from tvsnap.sandboxes.protocol import Sandbox
 
 

@@ -12,8 +12,8 @@ from tests.mysql_dump import SHOP
 from tests.sql_images import Client, SqlImages
 from tvsnap import Cache
 from tvsnap.images import ImageBuildError
-from tvsnap.sql.databases.dumps import read_mysql
-from tvsnap.sql.inside.lexemes import SystemName
+from tvsnap.plugins.sql.databases.dumps import read_mysql
+from tvsnap.plugins.sql.inside.lexemes import SystemName
 
 LOADS = {
     "sqlite": "sqlite3 -batch -bail /srv/sqlite/spare.db < {}",

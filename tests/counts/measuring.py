@@ -88,6 +88,7 @@ def _measure_here() -> Measured:
     # Else it depends on the time between two operations whether it is looked how busy all is, and a thread is woken;
     # and on how busy all is, whether processes are recorded before it is known that they need to be.
     load.LOOK_AGAIN, companions.THINKING, conclusion.THINKING = math.inf, 3600.0, 3600.0
+    load._FRESH = math.inf  # on a busy machine what processes waited would be read once more in a call
     pending.FLUSH_AFTER_SECONDS = 3600.0
     gc.disable()  # else objects end in one repetition or the next
     busy = mock.patch.object(load, "is_idle", _is_busy)

@@ -37,6 +37,8 @@ def sources() -> str:
 def there(dotted: str) -> bool:
     """Returns whether a dotted name is that of a module, or of something in one."""
     parts = dotted.split(".")
+    if ROOT.joinpath(*parts).with_suffix(".py").exists():  # what it imports need not be installed
+        return True
     for length in range(len(parts), 0, -1):
         try:
             module = importlib.import_module(".".join(parts[:length]))

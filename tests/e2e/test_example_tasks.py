@@ -18,11 +18,11 @@ from examples import harness
 from tests.conformance.helpers import eventually
 from tests.server.conftest import Server, start
 from tvsnap import Cache
-from tvsnap.docker.engine import Engine
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.limits import Limits
+from tvsnap.plugins.docker.engine import Engine
 from tvsnap.sandboxes.local import LocalBackend
 from tvsnap.sandboxes.protocol import Sandbox
 

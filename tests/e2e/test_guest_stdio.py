@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.docker.engine import Engine
-from tvsnap.docker.stream import AttachedStream
 from tvsnap.guest.protocol import CONTROL, GUEST_FILES, INIT, Guest
 from tvsnap.model.errors import InfrastructureError
+from tvsnap.plugins.docker.engine import Engine
+from tvsnap.plugins.docker.stream import AttachedStream
 
 MEGABYTE = 1 << 20
 START = 'mount -t tmpfs tmpfs /run && mkdir /run/tvsnap && cp "$1" /run/tvsnap/rc && cp "$0" {init} && '

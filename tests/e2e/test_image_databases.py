@@ -24,7 +24,7 @@ from tvsnap.images import Image, ImageBuildError, ImageNotFound, ImageSpecError,
 from tvsnap.images import store as store_module
 from tvsnap.model.errors import UsageError
 from tvsnap.model.images import ImageLimits
-from tvsnap.sql.databases.loading import STAGE
+from tvsnap.plugins.sql.databases.loading import STAGE
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root's rights")
 

@@ -22,14 +22,14 @@ import pytest
 
 from tests.authority import Authority
 from tests.image_lab import Recorder, add_program
-from tvsnap.docker.builds import BUILD, EngineTool
-from tvsnap.docker.engine import LABEL_HOME, Engine, home_tag
 from tvsnap.images import UID_BASE, ImageBuildError, ImageStore
 from tvsnap.images.build import buildah_tool
 from tvsnap.images.build.buildah_tool import BuildahTool, steps_complaint
 from tvsnap.images.build.containers import LABEL_PURPOSE
 from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import ImageLimits, Timeouts
+from tvsnap.plugins.docker.builds import BUILD, EngineTool
+from tvsnap.plugins.docker.engine import LABEL_HOME, Engine, home_tag
 from tvsnap.sandboxes.kernel.paths import topmost
 
 pytestmark = [
@@ -300,7 +300,7 @@ def test_buildah_knows_the_newest_syntax(
 ) -> None:
     """Where the docker command has no buildx, what an engine builds on and what it builds stay in the engine."""
     reference = BASE
-    monkeypatch.setattr("tvsnap.docker.builds._has_buildkit", lambda: False)
+    monkeypatch.setattr("tvsnap.plugins.docker.builds._has_buildkit", lambda: False)
     if tool == "buildah":
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
         reference = f"docker.io/tvsnap-test/{secrets.token_hex(4)}:1"
@@ -373,7 +373,7 @@ def test_steps_trust_certificates_that_are_lent(
 ) -> None:
     if tool != "engine" and shutil.which("buildah") is None:
         pytest.skip("buildah is missing: apt-get install buildah")
-    monkeypatch.setattr("tvsnap.docker.builds._has_buildkit", lambda: False)
+    monkeypatch.setattr("tvsnap.plugins.docker.builds._has_buildkit", lambda: False)
     reference = BASE
     if tool == "buildah":
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")

@@ -19,9 +19,9 @@ import pytest
 from tests.conformance.test_archive import MAKE_TREE, ODD_NAMES, SMALLER
 from tests.unit.test_image_export import ABOUT, export
 from tvsnap import Cache
-from tvsnap.docker.engine import Engine
 from tvsnap.images import Image, ImageStore
 from tvsnap.images.build.oci import unpack_oci
+from tvsnap.plugins.docker.engine import Engine
 
 TVSNAP = Path(sys.executable).with_name("tvsnap")
 

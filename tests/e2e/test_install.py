@@ -56,6 +56,8 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert {Path(name).parent.name for name in contents if name.endswith((".c", ".h"))} == {"bin", "criu"}
     of_pages = {f"tvsnap_cli/{name}" for name in ("tree_svg.css", "tree_page.css", "tree_page.js", "report.css")}
     assert of_pages <= set(contents)
+    data = [*ROOT.glob("tvsnap/**/*.sql"), *ROOT.glob("tvsnap/plugins/server/page/*")]
+    assert {str(path.relative_to(ROOT)) for path in data} <= set(contents)
 
     # It goes for every Python, and for a C library that is older than those of today.
     _, _, *tags = wheel.stem.split("-")

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tvsnap.plugins
 from tvsnap.images import Image
 
-PLUGINS = (
-    *("docker", "fleet", "integrations", "priors", "proxy", "ray", "registry", "server", "sql", "training"),
-    "video",
-)
+PLUGINS = tuple(sorted(module.name for module in pkgutil.iter_modules(tvsnap.plugins.__path__)))
 WITHOUT = """
 import sys
 
-absent = {f"tvsnap.{name}" for name in sys.argv.pop(1).split(",")}
+absent = {f"tvsnap.plugins.{name}" for name in sys.argv.pop(1).split(",")}
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if ".".join(name.split(".")[:2]) in absent:
+        if ".".join(name.split(".")[:3]) in absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -34,25 +33,25 @@ sys.exit(main())
 """
 
 
-def tvsnap(home: Path, absent: tuple[str, ...], *words: str) -> str:
+def run(home: Path, absent: tuple[str, ...], *words: str) -> str:
     """Returns what a command prints where packages are absent."""
     command = [sys.executable, "-c", WITHOUT, ",".join(absent), *words]
     environment = {**os.environ, "TVSNAP_HOME": str(home)}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 @pytest.mark.parametrize("absent", PLUGINS)
 def test_without_one(tvsnap_home: Path, terminal_image: Image, absent: str) -> None:
-    listed = json.loads(tvsnap(tvsnap_home, (absent,), "image", "ls", "--json"))
+    listed = json.loads(run(tvsnap_home, (absent,), "image", "ls", "--json"))
     assert terminal_image.name in json.dumps(listed)
 
 
 @pytest.mark.usefixtures("terminal_image")
 def test_without_any(tvsnap_home: Path) -> None:
     """The demonstration builds, executes, answers, forks and compares."""
-    told = json.loads(tvsnap(tvsnap_home, PLUGINS, "demo", "--json"))
+    told = json.loads(run(tvsnap_home, PLUGINS, "demo", "--json"))
     assert told["same"] is True
     assert told["again"]["hits"] == told["again"]["calls"] > 0
-    tvsnap(tvsnap_home, PLUGINS, "forget", "--task", "demo", "--yes")
+    run(tvsnap_home, PLUGINS, "forget", "--task", "demo", "--yes")

@@ -14,12 +14,12 @@ from tests.conformance.helpers import eventually
 from tests.engine import TestEngine
 from tests.small_image import build_small_image
 from tvsnap import Cache
-from tvsnap.docker import DockerBackend
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.model.errors import NotCheckpointable
 from tvsnap.model.limits import MIB, Limits
 from tvsnap.model.observations import Captures
+from tvsnap.plugins.docker import DockerBackend
 from tvsnap.sandboxes.protocol import Sandbox
 
 LIMITS = Limits()

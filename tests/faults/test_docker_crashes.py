@@ -10,13 +10,13 @@ import pytest
 
 from tests.faults.dying import EXPECTED, outputs, program, run_program
 from tvsnap import Cache
-from tvsnap.docker.engine import LABEL_HOME, Engine, home_tag
-from tvsnap.docker.snapshot_store import REPOSITORY
 from tvsnap.images import Image
+from tvsnap.plugins.docker.engine import LABEL_HOME, Engine, home_tag
+from tvsnap.plugins.docker.snapshot_store import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("docker_engine")
 
-IMPORTS = "from tvsnap.docker import containers, sandbox, snapshot_store"
+IMPORTS = "from tvsnap.plugins.docker import containers, sandbox, snapshot_store"
 STEPS = {
     "before a container is made": "before(containers.Containers, 'create')",
     "before a container starts": "after(containers.Containers, 'create')",

@@ -18,14 +18,14 @@ from tests.engine import TestEngine
 from tests.fakes.caches import settle
 from tests.small_image import build_small_image
 from tvsnap import Cache
-from tvsnap.docker import DockerBackend, taking
-from tvsnap.docker.engine import IN_FLIGHT, LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, Engine
-from tvsnap.docker.snapshot_store import MANIFEST, REPOSITORY, SHELL
 from tvsnap.host.owners import Owner
 from tvsnap.images import Image
 from tvsnap.images.build.containers import LABEL_PURPOSE
 from tvsnap.model.errors import InfrastructureError, MachineLacks, SandboxDied, SnapshotUnusable
 from tvsnap.model.limits import Limits
+from tvsnap.plugins.docker import DockerBackend, taking
+from tvsnap.plugins.docker.engine import IN_FLIGHT, LABEL_HOME, LABEL_IMAGE, LABEL_OWNER, Engine
+from tvsnap.plugins.docker.snapshot_store import MANIFEST, REPOSITORY, SHELL
 
 LIMITS = Limits()
 DEEP, FEW = 30, 12

@@ -35,7 +35,7 @@ STEPS = {
 }
 IMPORT_SQL = (
     f"{IMPORTS}\nfrom tvsnap.environments.service import InnerService\n"
-    "from tvsnap.sql.environment import SqlEnvironment"
+    "from tvsnap.plugins.sql.environment import SqlEnvironment"
 )
 
 

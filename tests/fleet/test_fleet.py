@@ -22,8 +22,8 @@ from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
 from tvsnap.cache import Cache
 from tvsnap.client import life, transport
-from tvsnap.fleet import AsyncFleet, Fleet, FleetRollout
 from tvsnap.graph import PROOF_APART
+from tvsnap.plugins.fleet import AsyncFleet, Fleet, FleetRollout
 from tvsnap.wire.errors import Unreachable
 
 __all__ = ["server_home"]

@@ -20,7 +20,7 @@ from tests.server.conftest import Server, start
 from tests.server.conftest import server_home as server_home
 from tests.server.relay import Relay
 from tvsnap import Cache
-from tvsnap.fleet import Fleet
+from tvsnap.plugins.fleet import Fleet
 
 LOSS = "0.02"
 """The share of packets that are lost on their way to each host, and back."""
@@ -34,7 +34,7 @@ CALLS = (
 CLIENT = """
 import json, sys, threading
 from concurrent.futures import ThreadPoolExecutor
-from tvsnap.fleet import Fleet
+from tvsnap.plugins.fleet import Fleet
 calls, urls, token = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 begun, go = threading.Semaphore(0), threading.Event()
 with Fleet(urls, token=token, patience=120) as fleet:

@@ -17,8 +17,8 @@ from tests.homes import with_images_of
 from tests.server.conftest import server_home
 from tvsnap import UsageError
 from tvsnap.cache import Cache
-from tvsnap.fleet import ranking
-from tvsnap.ray import Fleet
+from tvsnap.plugins.fleet import ranking
+from tvsnap.plugins.fleet.ray import Fleet
 
 ray = pytest.importorskip("ray")
 __all__ = ["server_home"]

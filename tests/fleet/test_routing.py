@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.fleet.routing import choose, ranking
+from tvsnap.plugins.fleet.routing import choose, ranking
 
 NODES = st.lists(st.text(min_size=1, max_size=12), unique=True, min_size=2, max_size=8)
 TASKS = st.lists(st.text(max_size=12), unique=True, max_size=30)

@@ -21,7 +21,7 @@ from harbor.models.task.task import Task
 from harbor.models.trial.config import ResourceMode
 from harbor.models.trial.paths import TrialPaths
 
-from tvsnap.integrations.harbor import TvsnapEnvironment
+from tvsnap.plugins.harnesses.harbor import TvsnapEnvironment
 
 HOME = {"url" if sys.argv[1].startswith("http:") else "home": sys.argv[1]}
 TASK, FOLDER = map(Path, sys.argv[2:])

@@ -12,7 +12,7 @@ from harbor.models.trial.paths import TrialPaths
 from harbor.models.verifier.result import VerifierResult
 from harbor.verifier.verifier import RewardFileEmptyError, Verifier, VerifierOutputParseError
 
-from tvsnap.integrations.harbor import _reward
+from tvsnap.plugins.harnesses.harbor import _reward
 
 TEXTS = (None, "", "1", " 0.5\n", "nan", "1e999", "yes", "1_0", "\udcff")
 DATA = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tvsnap import AsyncCache, Cache, Image, UsageError
-from tvsnap.integrations.caches import CacheOptions, shared_cache
+from tvsnap.plugins.harnesses.caches import CacheOptions, shared_cache
 
 
 def test_one_loop_has_one_cache_for_the_same_options_and_closes_it_at_its_end(tvsnap_home: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_process_has_one_cache_for_the_same_options_and_closes_it_at_its_end(
 ) -> None:
     script = f"""
 import os, pathlib
-from tvsnap.integrations.caches import CacheOptions, process_cache
+from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
 home = pathlib.Path({str(tvsnap_home)!r})
 cache = process_cache(CacheOptions(home))
 assert process_cache(CacheOptions(home)) is cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.integrations.clues import Numbered, lacking_network, reads_agent_logs
+from tvsnap.plugins.harnesses.clues import Numbered, lacking_network, reads_agent_logs
 
 
 def test_names_drawn_by_chance_are_numbered_in_the_order_of_the_first() -> None:

@@ -330,7 +330,7 @@ def test_a_program_that_closes_nothing_leaves_nothing(harbor: Harbor) -> None:
     """Also with Python 3.12.1, which starts no thread at its end."""
     program = f"""
 import os
-from tvsnap.integrations.caches import CacheOptions, process_cache
+from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
 cache = process_cache(CacheOptions.chosen({str(harbor.home)!r}, None, None))
 rollout = cache.rollout("terminal", salt=os.urandom(4).hex())
 rollout.call("bash", {{"command": "sleep 300 & echo $RANDOM > /tmp/x"}})

@@ -12,7 +12,7 @@ import pytest
 from tests import labels
 
 ROOT = Path(__file__).parents[2]
-SOURCES, BUILT = ROOT / "page", ROOT / "tvsnap" / "server" / "page"
+SOURCES, BUILT = ROOT / "page", ROOT / "tvsnap" / "plugins" / "server" / "page"
 FEW = 800_000
 """Bytes that the page has at most: whoever installs tvsnap downloads it."""
 

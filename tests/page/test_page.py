@@ -96,6 +96,16 @@ def test_roots_and_siblings_are_told_apart(page: Page, site: Site) -> None:
     expect(page.get_by_text("image terminal; salt run-8; 1 call from its root")).to_be_visible()
 
 
+def test_where_rollouts_go_wrong_is_seen_by_colour(page: Page, site: Site) -> None:
+    """Twelve rollouts part after their first call: those that were rewarded go on in another colour than the others."""
+    page.goto(f"{site.server.url}/#/task/notes")
+    page.get_by_label("Colour").select_option("change of reward")
+    expect(page.get_by_text("less reward than from the state above")).to_be_visible()
+    for number, shade in ((0, "d4"), (1, "d0")):
+        branch = page.get_by_role("treeitem", name=f"echo {number} > other-{number}.txt")
+        expect(branch.locator("path.edge")).to_have_class(re.compile(rf"\b{shade}\b"))
+
+
 def test_a_rollout_is_read_call_by_call(page: Page, site: Site) -> None:
     page.goto(f"{site.server.url}/#/task/notes")
     timeline = page.get_by_label("Timeline of rollouts")

@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from tvsnap import UsageError
-from tvsnap.priors import PriorCache, QLearner, RolloutSummary
+from tvsnap.plugins.priors import PriorCache, QLearner, RolloutSummary
 
 ACTIONS = ("left", "down", "right", "up")
 WIDTH = 4

@@ -18,9 +18,9 @@ import pytest
 
 from tvsnap import InfrastructureError, TvsnapError, UsageError
 from tvsnap.graph import Graph
-from tvsnap.priors import PriorCache
-from tvsnap.priors.embedding import name_of
-from tvsnap.proxy.store import AnswerStore
+from tvsnap.plugins.priors import PriorCache
+from tvsnap.plugins.priors.embedding import name_of
+from tvsnap.plugins.proxy.store import AnswerStore
 
 ACTIONS = ("north", "east", "south")
 GOAL = "find the key"
@@ -303,7 +303,7 @@ def test_who_waits_for_one_that_fails_asks_itself(open_cache: Callable[..., Prio
 
 PROCESS = """
 import sys, time
-from tvsnap.priors import PriorCache
+from tvsnap.plugins.priors import PriorCache
 def ask():
     print("asked", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -503,7 +503,7 @@ def test_many_similar_states_are_searched_by_a_graph(
     open_cache: Callable[..., PriorCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("usearch", reason="usearch has no wheel for this Python")
-    monkeypatch.setattr("tvsnap.priors.neighbours.EXHAUSTIVE", 20)
+    monkeypatch.setattr("tvsnap.plugins.priors.neighbours.EXHAUSTIVE", 20)
 
     def circle(text: str) -> list[float]:
         return [math.cos(math.radians(float(text))), math.sin(math.radians(float(text))), 0.0]

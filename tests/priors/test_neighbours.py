@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from tvsnap.priors.neighbours import EXHAUSTIVE, Neighbours
+from tvsnap.plugins.priors.neighbours import EXHAUSTIVE, Neighbours
 
 
 def vectors(count: int, seed: int = 0) -> numpy.typing.NDArray[numpy.float32]:

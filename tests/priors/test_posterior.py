@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvsnap import UsageError
-from tvsnap.priors import Cooling, js, kl, posterior, sample, smooth
+from tvsnap.plugins.priors import Cooling, js, kl, posterior, sample, smooth
 
 NAMES = "abcdefgh"
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from tvsnap import InfrastructureError
-from tvsnap.priors import PriorCache
+from tvsnap.plugins.priors import PriorCache
 
 ACTIONS = tuple("abcdefgh")
 PROCESS = """
 import random, sys
-from tvsnap.priors import PriorCache
+from tvsnap.plugins.priors import PriorCache
 
 ACTIONS = tuple("abcdefgh")
 

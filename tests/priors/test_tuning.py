@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tvsnap import UsageError
-from tvsnap.priors import Bounds, PriorCache, Tuner, Weights
-from tvsnap.priors.tuning import Window
+from tvsnap.plugins.priors import Bounds, PriorCache, Tuner, Weights
+from tvsnap.plugins.priors.tuning import Window
 
 ACTIONS = ("left", "right", "wait")
 STEPS = 20

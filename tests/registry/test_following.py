@@ -14,7 +14,7 @@ from tests.small_image import build_small_image
 from tvsnap.cache import Cache
 from tvsnap.images import Image
 from tvsnap.model.errors import UsageError
-from tvsnap.registry import ObjectStore, StoredTasks
+from tvsnap.plugins.object_store import ObjectStore, StoredTasks
 
 SCRIPT = (
     "cd /tmp; A=5; seq 2000 > f",

@@ -12,8 +12,8 @@ import pytest
 
 from tests.registry.s3 import s3_server
 from tvsnap.model.errors import InfrastructureError, NotFound, UsageError
-from tvsnap.registry import ObjectStore
-from tvsnap.registry.store import PIECE
+from tvsnap.plugins.object_store import ObjectStore
+from tvsnap.plugins.object_store.store import PIECE
 
 Open = Callable[..., ObjectStore]
 

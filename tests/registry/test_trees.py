@@ -12,9 +12,9 @@ import pytest
 
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import UID_BASE
-from tvsnap.registry import ObjectStore
-from tvsnap.registry.store import PIECE
-from tvsnap.registry.trees import OF_ITS_OWN, pack_tree, unpack_tree
+from tvsnap.plugins.object_store import ObjectStore
+from tvsnap.plugins.object_store.store import PIECE
+from tvsnap.plugins.object_store.trees import OF_ITS_OWN, pack_tree, unpack_tree
 
 TIME = 1_700_000_000_123_456_789
 

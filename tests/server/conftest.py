@@ -19,8 +19,8 @@ import tvsnap
 import tvsnap.aio
 from tests.homes import with_images_of
 from tests.server.awaited import blocking
-from tvsnap.fleet import AsyncFleet, Fleet
 from tvsnap.images import Image
+from tvsnap.plugins.fleet import AsyncFleet, Fleet
 from tvsnap.protocols import AnyAsyncCache, AnyCache
 
 

@@ -22,9 +22,9 @@ from tests.server.test_tenants import ONE, TWO
 from tests.server.test_tenants import guarded as guarded
 from tvsnap.client.client import Client
 from tvsnap.client.events import Event, EventParser
-from tvsnap.server import events
-from tvsnap.server.events import Events
-from tvsnap.server.tenants import Tenant
+from tvsnap.plugins.server import events
+from tvsnap.plugins.server.events import Events
+from tvsnap.plugins.server.tenants import Tenant
 
 SOURCES: dict[str | None, str] = {}
 """What answered the call of each rollout, as its client was told."""

@@ -13,7 +13,7 @@ import pytest
 import tvsnap
 from tests.server.conftest import start
 from tests.server.test_server import ask
-from tvsnap.server.settings import ServerSettings
+from tvsnap.plugins.server.settings import ServerSettings
 
 TOKEN, TEAM = "t" * 32, "s" * 32
 

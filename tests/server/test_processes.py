@@ -12,8 +12,8 @@ import pytest
 import tvsnap
 import tvsnap.aio
 from tests.server.conftest import Server
-from tvsnap.integrations.caches import CacheOptions, process_cache
 from tvsnap.model.errors import InfrastructureError
+from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
 
 
 def in_child(work: Callable[[], str]) -> str:

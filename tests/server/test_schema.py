@@ -20,7 +20,7 @@ from tests.server.conftest import Server, start
 from tests.server.test_server import ask
 from tests.small_image import build_small_image
 from tvsnap.images import Image
-from tvsnap.server.content_routes import TREE
+from tvsnap.plugins.server.content_routes import TREE
 
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "3"))
 """Requests for each operation and mode; with this variable set, other ones each time."""

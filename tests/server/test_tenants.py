@@ -18,7 +18,7 @@ import tvsnap
 from tests.server.conftest import Server, start
 from tests.server.test_verbs import verb
 from tvsnap.engine.auditing.checking import CheckReport
-from tvsnap.server.tenants import Shares, Tenant, read_tokens
+from tvsnap.plugins.server.tenants import Shares, Tenant, read_tokens
 from tvsnap.wire.errors import Busy, Forbidden
 
 ALL, ONE, TWO = "a" * 32, "b" * 32, "c" * 32

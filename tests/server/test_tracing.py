@@ -109,7 +109,7 @@ def test_a_call_is_a_span_below_its_clients(home: Path, receiver: Receiver, work
 )
 def test_nothing_is_loaded_unless_asked_for(variables: dict[str, str], loaded: bool) -> None:
     text = (
-        "import json, sys, tvsnap.server.app, tvsnap.server.tracing as tracing\n"
+        "import json, sys, tvsnap.plugins.server.app, tvsnap.plugins.server.tracing as tracing\n"
         "made = tracing.traces(None)\n"
         "print(json.dumps([made is not None, any(name.startswith('opentelemetry') for name in sys.modules)]))"
     )

@@ -21,8 +21,8 @@ import pytest
 import tvsnap
 from tests.server.conftest import Server, start
 from tests.server.tvcache_client import Client, published
-from tvsnap.server.tvcache.environments import Environments
-from tvsnap.server.tvcache.records import MOST_CALLS
+from tvsnap.plugins.server.tvcache.environments import Environments
+from tvsnap.plugins.server.tvcache.records import MOST_CALLS
 
 PUBLISHED = os.environ.get("TVSNAP_TVCACHE", "")
 """The folder `tvcache/client` of a copy of TVCache's repository."""

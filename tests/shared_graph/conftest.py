@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.shared_graph.server import Server, running
-from tvsnap.graph.shared import SharedGraph
+from tvsnap.plugins.shared_graph import SharedGraph
 
 _numbers = itertools.count()
 

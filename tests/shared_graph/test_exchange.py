@@ -20,9 +20,9 @@ import pytest
 from tests.shared_graph.server import Server, running
 from tests.unit.graph_helpers import add_root, call, disorder, look, result, step
 from tvsnap.graph import Edge, Lease, NewEdge
-from tvsnap.graph.shared import SharedGraph
 from tvsnap.model.calls import next_state
 from tvsnap.model.errors import InfrastructureError, UsageError
+from tvsnap.plugins.shared_graph import SharedGraph
 
 Host = Callable[[str], SharedGraph]
 WAIT = 20.0  # seconds that anything may take here
@@ -199,7 +199,7 @@ def test_a_killed_process_keeps_nobody_waiting_for_long(host: Host, database: st
 import sys, time
 from pathlib import Path
 from tests.unit.graph_helpers import add_root, call, look
-from tvsnap.graph.shared import SharedGraph
+from tvsnap.plugins.shared_graph import SharedGraph
 graph = SharedGraph(Path(sys.argv[1]), "killed", sys.argv[2])
 root = add_root(graph)
 look(graph, root, "ls", "f")

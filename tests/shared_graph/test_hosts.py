@@ -22,9 +22,9 @@ from tests.property.test_cached_equals_fresh import roll as seen_by
 from tests.property.test_one_past import histories, roll
 from tests.shared_graph.server import Server
 from tvsnap import Cache, UsageError
-from tvsnap.graph.shared import SharedGraph
 from tvsnap.images import Image
 from tvsnap.model.observations import Captures
+from tvsnap.plugins.shared_graph import SharedGraph
 
 _numbers = itertools.count()
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, max_examples=20)

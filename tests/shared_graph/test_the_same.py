@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_graph_leases import *  # noqa: F403
 from tests.unit.test_graph_lineage import *  # noqa: F403
 from tests.unit.test_graph_proofs import *  # noqa: F403
-from tvsnap.graph.shared import SharedGraph
+from tvsnap.plugins.shared_graph import SharedGraph
 
 
 @pytest.fixture(name="graph")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from tvsnap.training.tasks import Task
+from tvsnap.plugins.training.tasks import Task
 
 Attempts = Iterator[tuple[float, str, list[str]]]
 """The reward of each, what it does, and its commands."""

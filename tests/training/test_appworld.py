@@ -15,7 +15,7 @@ import tvsnap
 from tests.docs.pages import blocks
 from tests.homes import with_images_of
 from tvsnap.images import Image, ImageStore
-from tvsnap.training.appworld import AppWorldTask, image_folder, task, tasks
+from tvsnap.plugins.training.appworld import AppWorldTask, image_folder, task, tasks
 
 NAME = "tiny_1"
 OWNER = {"first_name": "Ada", "last_name": "Byron", "email": "ada@mail.com", "phone_number": "5550001111"}

@@ -11,7 +11,7 @@ import pytest
 import tvsnap
 from tests.training.attempts import ATTEMPTS
 from tvsnap.images import Image, ImageStore
-from tvsnap.training.tasks import KINDS, Task, tasks
+from tvsnap.plugins.training.tasks import KINDS, Task, tasks
 
 SHIPPED = Path(__file__).parents[2] / "images"
 

@@ -13,14 +13,14 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from cli.screens import forest as forests
-from cli.screens.browser import Browser
-from cli.screens.dialogs import Choice, Question, Result
-from cli.screens.lists import Lines, Rows
-from cli.screens.output import lines_of
-from cli.screens.queries import Query, parse
-from cli.screens.source import read
-from cli.screens.work import Work
+from cli.plugins.screens import forest as forests
+from cli.plugins.screens.browser import Browser
+from cli.plugins.screens.dialogs import Choice, Question, Result
+from cli.plugins.screens.lists import Lines, Rows
+from cli.plugins.screens.output import lines_of
+from cli.plugins.screens.queries import Query, parse
+from cli.plugins.screens.source import read
+from cli.plugins.screens.work import Work
 from tests.fakes.caches import bash, open_cache, settle
 from tests.unit.cli_helpers import CommandLine, make_command_line
 from tests.unit.graph_helpers import add_root, call, look, result, step, walk

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli import completion, context, main
-from cli.main import VERBS, make_app
+from cli.main import PLUGGED_IN, VERBS, make_app
 from tests.fakes.caches import BUSY, FakeImages, eventually
 from tests.unit.cli_helpers import CommandLine, make_command_line, rollout_line
 from tvsnap.model.errors import InfrastructureError, MachineLacks, NotFound
@@ -414,7 +414,8 @@ def test_busy_is_a_command_that_times_out(tvsnap: CommandLine) -> None:
 
 def test_every_verb_is_wired() -> None:
     app = make_app()
-    assert set(VERBS) <= {path.stem for path in Path(main.__file__).parent.glob("*.py")}
+    assert set(VERBS) <= {path.stem for path in Path(main.__file__).parent.rglob("*.py")}
+    assert {path.stem for path in Path(main.__file__).parent.glob("plugins/*.py")} > PLUGGED_IN
     for verb in VERBS:
         assert CliRunner().invoke(app, [verb, "--help"]).exit_code == 0
 

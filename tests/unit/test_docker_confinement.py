@@ -12,11 +12,11 @@ from typing import Any, cast
 import pytest
 
 from tests.fakes.backend import fake_image
-from tvsnap.docker.containers import Containers, Whose
-from tvsnap.docker.engine import Engine
-from tvsnap.docker.seccomp import profile
 from tvsnap.host import native
 from tvsnap.model.limits import Limits
+from tvsnap.plugins.docker.containers import Containers, Whose
+from tvsnap.plugins.docker.engine import Engine
+from tvsnap.plugins.docker.seccomp import profile
 
 OURS = f"seccomp={profile()}"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tvsnap.docker import files
 from tvsnap.model.errors import NotCheckpointable
+from tvsnap.plugins.docker import files
 
 
 @pytest.mark.parametrize(("number", "raised"), [(errno.ENOSPC, OSError), (errno.EPERM, NotCheckpointable)])

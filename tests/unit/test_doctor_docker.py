@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tvsnap.docker import checks
 from tvsnap.host.checks import Check
+from tvsnap.plugins.docker import checks
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:

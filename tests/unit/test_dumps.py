@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.mysql_dump import SHOP
-from tvsnap.sql.databases.dumps import DumpError, Read, looks_like_mysql, read_mysql
-from tvsnap.sql.databases.dumps.splitting import statements
-from tvsnap.sql.inside.lexemes import SystemName
+from tvsnap.plugins.sql.databases.dumps import DumpError, Read, looks_like_mysql, read_mysql
+from tvsnap.plugins.sql.databases.dumps.splitting import statements
+from tvsnap.plugins.sql.inside.lexemes import SystemName
 
 
 def read(tmp_path: Path, text: str | bytes, system: SystemName = "sqlite") -> Read:

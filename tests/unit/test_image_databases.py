@@ -13,8 +13,8 @@ from cli.image_databases import split
 from tests.image_lab import write_spec
 from tvsnap.images import ImageSpecError, load_source, shipped_images
 from tvsnap.images.descriptions.spec import ImageBase
-from tvsnap.sql.databases.files import Database, DataFile, given
-from tvsnap.sql.program import sql_program
+from tvsnap.plugins.sql.databases.files import Database, DataFile, given
+from tvsnap.plugins.sql.program import sql_program
 
 
 class TestSpec:
@@ -127,7 +127,7 @@ class TestSpec:
 def test_the_program_is_the_same_each_time_and_whole() -> None:
     packed = sql_program()
     assert packed == sql_program.__wrapped__()
-    sources = Path(sys.modules["tvsnap.sql.program"].__file__ or "").with_name("inside")
+    sources = Path(sys.modules["tvsnap.plugins.sql.program"].__file__ or "").with_name("inside")
     with zipfile.ZipFile(BytesIO(packed)) as archive:
         packed_names = set(archive.namelist()) - {"__main__.py"}
         assert packed_names == {f"tvsnap_sql/{path.relative_to(sources)}" for path in sources.rglob("*.py")}

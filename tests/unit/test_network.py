@@ -25,10 +25,10 @@ from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.attach import WayOut
 from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
-from tvsnap.sandboxes.network.relay import Way
 from tvsnap.sandboxes.network.resolver import Resolver
 from tvsnap.sandboxes.network.rules import Verdict, rules_of
 from tvsnap.sandboxes.network.sandbox import Networked
+from tvsnap.sandboxes.network.way import Way
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tvsnap.server.once import Once
+from tvsnap.plugins.server.once import Once
 from tvsnap.wire.errors import KeyReused
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tvsnap.docker.layers import unmask
+from tvsnap.plugins.docker.layers import unmask
 from tvsnap.sandboxes.kernel import paths
 from tvsnap.sandboxes.local.storage.layers import CopyStorage
 from tvsnap.sandboxes.looks.observing import ImageTree

@@ -259,6 +259,7 @@ def test_waiting_has_an_end() -> None:
     with pytest.raises(InfrastructureError, match=r"all 1 sandboxes have been in use for 0\.05 s; .*Budget\.sandboxes"):
         lab.open()
     lab.pool.discard(live)
+    eventually(lambda: not lab.alive(live))
     lab.open()
     lab.pool.close()
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tvsnap.sql.inside.loading import load
-from tvsnap.sql.inside.sqlite.system import SQLite
-from tvsnap.sql.inside.system import SystemFailed
+from tvsnap.plugins.sql.inside.loading import load
+from tvsnap.plugins.sql.inside.sqlite.system import SQLite
+from tvsnap.plugins.sql.inside.system import SystemFailed
 
 
 class Loader:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.sql.inside.mariadb.facts import transaction
-from tvsnap.sql.inside.mariadb.protocol import Connection, Field, Lost, Refused, Reply
-from tvsnap.sql.inside.mariadb.values import literal, quoted, unparsed, value
+from tvsnap.plugins.sql.inside.mariadb.facts import transaction
+from tvsnap.plugins.sql.inside.mariadb.protocol import Connection, Field, Lost, Refused, Reply
+from tvsnap.plugins.sql.inside.mariadb.values import literal, quoted, unparsed, value
 
 LONG, DOUBLE, BIT, DECIMAL, BLOB, STRING = 3, 5, 16, 246, 252, 253
 UTF8, BINARY = 45, 63

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tvsnap.sql.inside.lexemes import SystemName
-from tvsnap.sql.inside.mariadb.definitions import told_by
-from tvsnap.sql.inside.reach import Definitions, Reach
-from tvsnap.sql.naming import MOST_NAMES, words
+from tvsnap.plugins.sql.inside.lexemes import SystemName
+from tvsnap.plugins.sql.inside.mariadb.definitions import told_by
+from tvsnap.plugins.sql.inside.reach import Definitions, Reach
+from tvsnap.plugins.sql.naming import MOST_NAMES, words
 
 
 @pytest.mark.parametrize(

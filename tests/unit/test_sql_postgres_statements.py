@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvsnap.sql.inside.postgres.statements import statements
+from tvsnap.plugins.sql.inside.postgres.statements import statements
 
 ATOMIC = "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END;"
 PROCEDURE = "CREATE OR REPLACE PROCEDURE p() BEGIN ATOMIC SELECT 1; END;"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.sql.inside.postgres.ledger import Ledger
-from tvsnap.sql.inside.postgres.values import (
+from tvsnap.plugins.sql.inside.postgres.ledger import Ledger
+from tvsnap.plugins.sql.inside.postgres.values import (
     PART,
     bytea,
     codec,
@@ -21,7 +21,7 @@ from tvsnap.sql.inside.postgres.values import (
     refusal,
     value,
 )
-from tvsnap.sql.inside.system import SystemFailed, quoted
+from tvsnap.plugins.sql.inside.system import SystemFailed, quoted
 
 BOOL, BYTEA, INT8, TEXT, OID, FLOAT4, FLOAT8, NUMERIC = 16, 17, 20, 25, 26, 700, 701, 1700
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tvsnap.sql.inside.results import render
-from tvsnap.sql.inside.system import Answer, Result
+from tvsnap.plugins.sql.inside.results import render
+from tvsnap.plugins.sql.inside.system import Answer, Result
 
 
 @pytest.mark.parametrize("limit", [300, 2000])

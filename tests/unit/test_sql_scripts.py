@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvsnap.sql.inside.mariadb.scripts import requests
+from tvsnap.plugins.sql.inside.mariadb.scripts import requests
 
 
 @pytest.mark.parametrize(

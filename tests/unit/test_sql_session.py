@@ -13,9 +13,9 @@ from tvsnap.environments import environment
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import Limits
-from tvsnap.sql.inside.reach import Definitions
-from tvsnap.sql.inside.session import Session
-from tvsnap.sql.inside.system import Facts
+from tvsnap.plugins.sql.inside.reach import Definitions
+from tvsnap.plugins.sql.inside.session import Session
+from tvsnap.plugins.sql.inside.system import Facts
 
 
 class Failing:

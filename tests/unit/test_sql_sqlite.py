@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.sql.inside.clients import advice
-from tvsnap.sql.inside.sqlite import decimals
-from tvsnap.sql.inside.sqlite.statements import statements
-from tvsnap.sql.inside.sqlite.system import SQLite
-from tvsnap.sql.inside.system import Answer, Column, StatementFailed, SystemFailed, Table
+from tvsnap.plugins.sql.inside.clients import advice
+from tvsnap.plugins.sql.inside.sqlite import decimals
+from tvsnap.plugins.sql.inside.sqlite.statements import statements
+from tvsnap.plugins.sql.inside.sqlite.system import SQLite
+from tvsnap.plugins.sql.inside.system import Answer, Column, StatementFailed, SystemFailed, Table
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 

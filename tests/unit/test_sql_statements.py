@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tvsnap.sql.inside.lexemes import SystemName
-from tvsnap.sql.statements import LONGEST, Effects, effects
+from tvsnap.plugins.sql.inside.lexemes import SystemName
+from tvsnap.plugins.sql.statements import LONGEST, Effects, effects
 
 CODES = {
     "r": Effects("read"),
@@ -514,7 +514,7 @@ def test_what_is_too_long_may_do_anything() -> None:
 
 def test_sqlglot_is_imported_only_where_the_words_leave_something_open() -> None:
     program = (
-        "import sys; from tvsnap.sql.statements import effects\n"
+        "import sys; from tvsnap.plugins.sql.statements import effects\n"
         "effects('SELECT lower(a) FROM t', 'sqlite'); before = 'sqlglot' in sys.modules\n"
         "effects('CREATE INDEX i ON t (a)', 'sqlite'); print(before, 'sqlglot' in sys.modules)"
     )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvsnap.sql.inside.system import SystemFailed, Table
-from tvsnap.sql.inside.tables import read_csv, read_sqlite
+from tvsnap.plugins.sql.inside.system import SystemFailed, Table
+from tvsnap.plugins.sql.inside.tables import read_csv, read_sqlite
 
 
 def from_csv(tmp_path: Path, content: str | bytes) -> Table:

@@ -202,6 +202,20 @@ def test_a_fork_of_a_rollout_has_waited_as_that_has(tmp_path: Path, virtual_time
         assert 590.0 < waited <= 599.7, "0.3 s have passed"
 
 
+def test_forks_where_something_runs_are_made_from_one_snapshot(tmp_path: Path) -> None:
+    """If each had its own, each would stand a little later than the one before."""
+    with open_cache(tmp_path, budget=NOT_PARKED) as cache, cache.rollout("terminal") as rollout:
+        ask(rollout, JOB)
+        rollout._engine.reach()
+        cursor, counts = rollout._engine._cursor, backend_of(cache).counts
+        cursor.at = cursor.at.pass_time(5.0)
+        with rollout.fork(1):  # the state itself is kept from here on
+            before = counts["checkpoint"]
+        with rollout.fork(3) as forks:
+            assert counts["checkpoint"] == before + 1
+            assert [fork._engine.has_sandbox for fork in forks] == [True] * 3
+
+
 def test_what_came_by_itself_is_a_state_of_its_own(tmp_path: Path) -> None:
     """The call that found it changed nothing, and yet leads on: the rollout goes on from what it was shown."""
     with open_cache(tmp_path, budget=NOT_PARKED) as cache:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tvsnap import Cache, Image, ImageStore
-from tvsnap.video import VideoEnvironment, egoschema, samples
+from tvsnap.plugins.video import VideoEnvironment, egoschema, samples
 
 STORIES = tuple(samples.story(seed, scenes=4, seconds=4) for seed in (1, 2))
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.video.chat_server import ChatServer, Reply, chat, chat_server, embeddings
 from tvsnap import InfrastructureError, UsageError
-from tvsnap.video import Endpoint, EndpointEmbedder, Prompt
+from tvsnap.plugins.video import Endpoint, EndpointEmbedder, Prompt
 
 TIME = 60.0
 SECRET = "sk-of-nobody-0123456789"
@@ -293,7 +293,7 @@ def test_without_the_package_it_says_what_to_install() -> None:
         import sys
         sys.modules["openai"] = None
         from tvsnap import UsageError
-        from tvsnap.video import Endpoint, Prompt
+        from tvsnap.plugins.video import Endpoint, Prompt
         model = Endpoint("http://127.0.0.1:1/v1", "tiny")
         try:
             model.ask([Prompt("?")], seconds=1)

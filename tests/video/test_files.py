@@ -10,7 +10,7 @@ import pytest
 
 from tests.video.conftest import Videos
 from tvsnap import Cache, Limits, Rollout, ToolResult
-from tvsnap.video import VideoEnvironment
+from tvsnap.plugins.video import VideoEnvironment
 
 FFMPEG = "ffmpeg -v error -y "
 

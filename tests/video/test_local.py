@@ -35,7 +35,7 @@ def test_without_the_packages_it_says_what_to_install(tmp_path: Path) -> None:
         import sys
         sys.modules["torch"] = None
         from tvsnap import UsageError
-        from tvsnap.video import Captioner, Clip
+        from tvsnap.plugins.video import Captioner, Clip
         for kind in (Captioner, Clip):
             try:
                 kind(sys.argv[1])

@@ -12,8 +12,8 @@ import numpy
 import pytest
 
 from tvsnap import DependencyFailed, Sandbox
-from tvsnap.video import Answer, Prompt, Vectors, WordLlama
-from tvsnap.video.models import Asked
+from tvsnap.plugins.video import Answer, Prompt, Vectors, WordLlama
+from tvsnap.plugins.video.models import Asked
 
 AGAIN = "; nothing is recorded, and the call can be made again"
 

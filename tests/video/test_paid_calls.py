@@ -14,7 +14,7 @@ import pytest
 from tests.homes import with_images_of
 from tests.video.chat_server import Body, ChatServer, Reply, chat, chat_server, embeddings
 from tvsnap import Cache, Image, InfrastructureError, Rollout
-from tvsnap.video import Endpoint, EndpointEmbedder, Models, VideoEnvironment
+from tvsnap.plugins.video import Endpoint, EndpointEmbedder, Models, VideoEnvironment
 
 SCENES = [
     {"seconds": 2, "background": "0xf0f0f0", "text": "GATE"},

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tvsnap import UsageError
-from tvsnap.video import VideoEnvironment, egoschema, samples
-from tvsnap.video.published import call_of
+from tvsnap.plugins.video import VideoEnvironment, egoschema, samples
+from tvsnap.plugins.video.published import call_of
 
 
 def told(**changes: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from benchmarks.video.agents import play
 from tests.video.conftest import STORIES, Videos
 from tvsnap import Cache, Image, InfrastructureError, Rollout, Sandbox, ToolResult
 from tvsnap.environments.base import Environment
+from tvsnap.plugins.video import Answer, InSandbox, Models, Prompt, VideoEnvironment, WordLlama
 from tvsnap.testing import EnvironmentConformance
-from tvsnap.video import Answer, InSandbox, Models, Prompt, VideoEnvironment, WordLlama
 
 DAMAGED = "the memory of the video is damaged: load and preprocess the video again\n"
 LOAD, PREPROCESS = "load_video_into_sandbox", "preprocess"

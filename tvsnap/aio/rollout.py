@@ -144,7 +144,7 @@ class AsyncRollout(RolloutTwin[Rollout]):
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.
 
         Raises:
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it.
+            StateLost: the rollout's state is no longer kept, and nothing else leads to it.
             InfrastructureError: no sandbox could be made.
         """
         async with self.in_order() as rollout:

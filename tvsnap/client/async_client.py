@@ -100,7 +100,7 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
 
         Raises:
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
         """
         return await async_open_terminal(

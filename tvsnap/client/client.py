@@ -117,7 +117,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
         Raises:
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
         """
         return open_terminal(self.transport, target("states", state, "terminal", columns=columns, rows=rows))
@@ -148,7 +148,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
         Raises:
             UsageError: `edge` is not a `tvsnap.graph.Edge`, or was made in no sandbox.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
         """
         return finished(reexecute(self._asking, edge))
 

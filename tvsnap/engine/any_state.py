@@ -22,19 +22,19 @@ class AnyState:
     """Makes sandboxes in any state, from snapshots or beside the rollouts of one cache. Thread-safe."""
 
     def __init__(self, services: Services, rollouts: Callable[[], Sequence[RolloutEngine]]) -> None:
-        """`rollouts` returns those that are open."""
+        """`rollouts` returns the open rollouts."""
         self._services = services
         self._rollouts = rollouts
 
     def make(self, state: str, network: NetworkLike = None) -> tuple[LiveSandbox, Recipe]:
-        """Returns a sandbox that stands at a state, and the recipe of those of rollouts there.
+        """Returns a sandbox that stands at a state, and the recipe of the sandboxes of rollouts there.
 
         `network` is what it may reach; None for what those of rollouts there may.
 
         Raises:
             UsageError: no sandbox can be in that state, or `network` makes no sense.
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: the sandbox could not be made.
         """
         rollout = None if self._services.settings.use_cache else self._uncached_at(state)
@@ -44,10 +44,10 @@ class AnyState:
         else:
             recipe = rollout.recipe
             wanted = recipe if network is None else self._services.recipes.with_network(recipe, network, rollout.salt)
-            made = rollout.fork_uncached(state)
-            if made is None:
+            fork = rollout.fork_uncached(state)
+            if fork is None:
                 raise NotFound(_NOTHING_THERE.format(state[:12]))
-            live = made
+            live = fork
         if wanted.image.network != recipe.image.network:
             live = self._with_other_network(live, wanted)
         return live, recipe
@@ -80,7 +80,7 @@ class AnyState:
     def _with_other_network(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
         """Returns a fork of a sandbox that may reach something else; nothing in that belongs to the state."""
         try:
-            fork = self._services.acquirer.fork_beside(live, recipe)
+            [fork] = self._services.acquirer.fork_beside(live, recipe)
         finally:
             self._services.pool.discard(live)
         try:

@@ -1,4 +1,4 @@
-"""What is done with a rollout's own sandbox between two calls."""
+"""Work with a rollout's own sandbox between two calls: it is given out, snapshotted and forked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.live import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.services import Services
+from tvsnap.engine.supply.companions import PATIENCE
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.environments.tools import Tool
@@ -23,7 +24,7 @@ from tvsnap.model.errors import InfrastructureError, SandboxDied, StateLost, Usa
 from tvsnap.sandboxes.protocol import Sandbox
 
 OUTSIDE = "(outside)"
-"""Stands in the graph in place of a tool, for what was done in a sandbox that `Rollout.sandbox` gave out."""
+"""The tool name, in the graph, of work in a sandbox that `Rollout.sandbox` gave out."""
 _OUTSIDE = Tool(OUTSIDE, "", {})
 
 
@@ -74,7 +75,7 @@ class BetweenCalls:
         return live.sandbox
 
     def keep(self, label: str, output: str) -> str:
-        """Snapshots what was done in the sandbox that was given out; see `Rollout.keep`."""
+        """Snapshots the sandbox that was given out, with all that was done in it; see `Rollout.keep`."""
         live = self._own.live if self._own.exposed else None
         if live is None:
             raise UsageError("no sandbox was given out since the last call; ask for one with Rollout.sandbox")
@@ -90,7 +91,7 @@ class BetweenCalls:
     def notice_changes(self, label: str | None = None, output: str = "") -> None:
         """Goes on in a private branch if a sandbox that was given out has changed.
 
-        `label` and `output` say, for people, what was done in it.
+        `label` and `output` describe, for people, the work that was done in it.
         """
         live = self._own.standing_at(self._cursor.at.state)
         if live is None:
@@ -104,11 +105,11 @@ class BetweenCalls:
             live.sandbox.settle(changed=True)
             call = ToolCall(OUTSIDE, {"what": label} if label else {})
             reason = label or "changed from outside, in the sandbox that was given out"
-            left = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
+            aftermath = Aftermath(False, quiet_s=observation.quiet_s, active=observation.active)
             result = ToolResult.of_text(output, None, 0.0)
             step = self._transcript.step(result, "executed", 0.0, reason)
-            done = Execution(_OUTSIDE, call, math.inf, result, self._cursor.at, None, None, ended=time.monotonic())
-            self._cursor.stand_at(self._recorder.branch_off(done, left, reason, step))
+            execution = Execution(_OUTSIDE, call, math.inf, result, self._cursor.at, None, None, ended=time.monotonic())
+            self._cursor.stand_at(self._recorder.branch_off(execution, aftermath, reason, step))
             live.state, live.observation, live.since = self._cursor.at.state, observation, self._cursor.at.since
         live.sandbox.note()  # from here on, changes count as new ones
 
@@ -122,29 +123,46 @@ class BetweenCalls:
         live.expendable = not self._own.exposed
         return True
 
-    def fork(self, state: str) -> LiveSandbox | None:
-        """Returns a fork of the sandbox, without keeping a snapshot; None if the rollout has none in `state`.
+    def fork(self, n: int = 1) -> list[LiveSandbox]:
+        """Returns forks of the sandbox, without keeping a snapshot; none if it is not at the rollout's state.
+
+        Returns:
+            `n` forks; fewer if there is no room for all.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
             InfrastructureError: the snapshot, or the fork of it, failed.
         """
-        live = self._own.standing_at(state)
+        live = self._own.standing_at(self._cursor.at.state)
         if live is None:
-            return None
+            return []
         with self._looking_again(live):
-            return self._services.acquirer.fork_beside(live, self._recipe)
+            return self._services.acquirer.fork_beside(live, self._recipe, n)
 
-    def fork_unlike_others(self) -> LiveSandbox | None:
-        """Returns a fork of the sandbox if no other sandbox would do for the position; None if another would."""
+    def fork_unlike_others(self, n: int = 1) -> list[LiveSandbox]:
+        """Returns forks of the sandbox if no other sandbox would do for the position; none if another would."""
         at = self._cursor.at
         if not at.recorded:
             self._own.acquire(at)
-            return self.fork(at.state)
-        if at.waited:  # it has run for as long, and a fork of the state's snapshot would yet have to
+            return self.fork(n)
+        if at.waited:  # the sandbox has run for that time, and a fork of a snapshot would still have to
             with contextlib.suppress(StateLost):
-                return self.fork(at.state)
-        return None
+                return self.fork(n)
+        return []
+
+    def fork_in_time(self, n: int) -> list[LiveSandbox]:
+        """Returns forks of the sandbox if a fork of the state's snapshot would still have to run for as long.
+
+        A program that ran by itself meanwhile, such as a server that started, may end differently if it runs again. A
+        short wait in which nothing happened is cheaper than a snapshot.
+
+        Returns:
+            `n` forks; fewer if there is no room for all, or if they are not worth it.
+        """
+        at = self._cursor.at
+        if not n or at.waited <= min(at.quiet_s, PATIENCE) or not self._services.pool.has_room:
+            return []
+        return self.fork_unlike_others(n)
 
     def rest(self) -> None:
         """Lets the sandbox, if the rollout has it at hand, make room for others again."""
@@ -162,7 +180,7 @@ class BetweenCalls:
                 self._own.drop()
 
     def _look_at_private(self, live: LiveSandbox) -> None:
-        """Finds out how time counts in a state of a private branch; such a state is observed only if it is to be kept.
+        """Determines how time counts in a state of a private branch; such a state is observed only if it is to be kept.
 
         Raises:
             InfrastructureError: the sandbox has ended.

@@ -1,4 +1,4 @@
-"""What a rollout tells of its calls, once of each: to those who record, count, audit, or prepare for the next call."""
+"""Events of a rollout's calls, one of each call, for listeners that record, count, audit, or prepare the next call."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Answered:
         rollout: the rollout that made it.
         edge: the record.
         source: `hit` if the record was there, `coalesced` if it was waited for.
-        at: where the rollout stands now.
-        without_sandbox: the rollout has no sandbox now that its next call could be executed in.
+        at: the rollout's position now.
+        without_sandbox: the rollout has no sandbox now in which its next call could be executed.
         index: the number of the call among those of its rollout that came to a result, from 1 on.
-        seconds: how long the answer took.
+        seconds: the time that the answer took.
     """
 
     rollout: weakref.ref[Accompanied]
@@ -57,9 +57,9 @@ class Executed:
         call: the call.
         result: its result.
         index: see `Answered`.
-        seconds: how long its caller waited.
-        way: how its sandbox was acquired; None for the rollout's own, and where there is none.
-        why: why it was not answered; None if nothing could have answered it.
+        seconds: the time for which its caller waited.
+        way: the way in which its sandbox was acquired; None for the rollout's own, and if there is none.
+        why: the reason why it was not answered; None if nothing could have answered it.
     """
 
     call: ToolCall
@@ -74,7 +74,7 @@ class CallEvents:
     """Tells listeners of the calls of one rollout, in the thread that makes them. Used by one thread at a time.
 
     Attributes:
-        calls: how many calls came to a result.
+        calls: the number of calls that came to a result.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class CallEvents:
         on_answered: Iterable[Callable[[Answered], None]],
         on_executed: Iterable[Callable[[Executed], None]],
     ) -> None:
-        """The listeners are told in their order."""
+        """The listeners are called in their order."""
         self.calls = 0
         self._rollout = weakref.ref(rollout)
         self._on_answered = tuple(on_answered)

@@ -36,7 +36,7 @@ class FileCalls:
         return operation.as_call()
 
     def fetched(self, result: ToolResult, call: Call, state: str) -> Fetched | None:
-        """Returns what a `get` call has fetched; None if that was deleted, so that the call must be made again.
+        """Returns the content that a `get` call has fetched; None if it was deleted, and the call must be made again.
 
         Raises:
             InfrastructureError: it is missing although the call has just been executed.
@@ -45,8 +45,8 @@ class FileCalls:
         fetched = StoredFetched(result, path, self._services.contents, owners=owners)
         if fetched.digest is None or self._services.contents.has(fetched.digest):
             return fetched
-        made = ToolCall(call.name, call.arguments)
-        edge = self._services.graph.recorded(state, made) if result.source != "executed" else None
+        recorded_call = ToolCall(call.name, call.arguments)
+        edge = self._services.graph.recorded(state, recorded_call) if result.source != "executed" else None
         if edge is None:
             raise InfrastructureError(f"what was fetched from {path} is gone from the data directory")
         self._services.graph.retire(edge, "what it fetched is gone from the data directory")

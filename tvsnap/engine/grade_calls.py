@@ -21,7 +21,7 @@ from tvsnap.model.grades import Grade, Verifier, read_grade
 from tvsnap.sandboxes.protocol import Sandbox
 
 GRADE = "(grade)"
-"""Stands in the graph in place of a tool."""
+"""The tool name of grades in the graph."""
 
 
 class GradeCalls:
@@ -32,7 +32,7 @@ class GradeCalls:
     """
 
     def __init__(self, calls: HostCalls, executions: int) -> None:
-        """`executions` is how many times a state is graded before its grade answers others."""
+        """`executions`: the number of times that a state is graded before its grade answers others."""
         self._calls = calls
         self._grading = Grading((), executions)
 
@@ -63,8 +63,8 @@ class GradeCalls:
 
         tool = Tool(GRADE, "", {}, run=run, on_host=True)
         call = ToolCall(GRADE, {"verifier": verifier.digest, "what": verifier.name})
-        known = self._calls.look_up(tool, call, verifier.timeout, at, self._grading)
-        return known or self._calls.make(tool, call, verifier.timeout, at, Cancellation(), grading=self._grading)
+        answer = self._calls.look_up(tool, call, verifier.timeout, at, self._grading)
+        return answer or self._calls.make(tool, call, verifier.timeout, at, Cancellation(), grading=self._grading)
 
 
 def _run(verifier: Verifier, sandbox: Sandbox) -> Grade:
@@ -83,7 +83,7 @@ def _run(verifier: Verifier, sandbox: Sandbox) -> Grade:
             sandbox.write_file(path, content, user=verifier.user)
     except OSError as error:
         raise GradingFailed(f"a file of the verifier could not be written: {error}") from error
-    made = sandbox.exec(verifier.check, timeout=verifier.timeout, user=verifier.user, separate=True)
-    errors = clean(made.errors or b"", truncated=made.errors_truncated)
-    grade = read_grade(clean(made.output, truncated=made.truncated), errors, made.exit_code)
+    process = sandbox.exec(verifier.check, timeout=verifier.timeout, user=verifier.user, separate=True)
+    errors = clean(process.errors or b"", truncated=process.errors_truncated)
+    grade = read_grade(clean(process.output, truncated=process.truncated), errors, process.exit_code)
     return replace(grade, duration=time.perf_counter() - began)

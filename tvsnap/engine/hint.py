@@ -1,4 +1,4 @@
-"""Tells once, in the log, why a cache answers hardly any calls."""
+"""Logs once why a cache answers hardly any calls."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from tvsnap.engine.meter import Meter
 from tvsnap.model.reasons import REASONS
 
 _LOG = logging.getLogger("tvsnap")
-ENOUGH = 200  # calls after which it is said
-FEW = 0.1  # of the calls: if fewer are answered, it is said
+ENOUGH = 200  # calls before which nothing is logged
+FEW = 0.1  # of the calls: if fewer are answered, that is logged
 
 
 class Hint:
-    """Says once why hardly any calls are answered. Thread-safe: at worst, it is said twice."""
+    """Logs once why hardly any calls are answered. Thread-safe: at worst, it is logged twice."""
 
     def __init__(self) -> None:
         self._said = False
 
     def look(self, meter: Meter) -> None:
-        """Says it if it is so by now; called between rollouts."""
+        """Logs the reason if hardly any calls were answered so far; called between rollouts."""
         if self._said:
             return
         calls, executed, reasons = meter.reasons()

@@ -1,7 +1,7 @@
 """Calls of tools that run on the host, outside any sandbox: answered from the graph, or made and recorded.
 
-They change no state. Their results are stored under the state in which they are called; those of stateless tools under
-a root of their own, which all rollouts with the same environment and salt share, whatever their image and state.
+They change no state. Their results are stored under the state in which they are called. The results of stateless tools
+are stored under a root of their own, which all rollouts with the same environment and salt share.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostAnswer:
 
     Attributes:
         edge: the record that answered the call; None if the call was made.
-        unshared: why the result will answer no other call; None if it may.
+        unshared: the reason why the result will answer no other call; None if it may.
     """
 
     result: ToolResult
@@ -76,12 +76,12 @@ class HostCalls:
     def look_up(
         self, tool: Tool, call: ToolCall, timeout: float, at: Position, grading: Grading | None = None
     ) -> HostAnswer | None:
-        """Returns the recorded answer to a call, if there is one that may be used; `grading` is how the call grades."""
+        """Returns the recorded answer to a call, if there is one that may be used; `grading`: how the call grades."""
         place = self._place(tool, at)
         edge = None if self._claims is None else self._look(tool, call, timeout, place)
         if edge is not None and grading is not None and grading.executions > 1:
-            given = self._graph.grades(place.state, call.key)
-            edge = edge if grading.is_settled(given, edge.grade) else None
+            counts = self._graph.grades(place.state, call.key)
+            edge = edge if grading.is_settled(counts, edge.grade) else None
         return None if edge is None else HostAnswer(edge.result.from_source("hit"), edge)
 
     def make(
@@ -106,17 +106,11 @@ class HostCalls:
             Exception: the tool's function raised it; nothing is recorded then.
         """
         place = self._place(tool, at)
-        claim: Claim | None = None
-        shared = not (place.private or tool.stochastic) and tool.cacheable
-        shared = shared and (grading is None or grading.executions <= 1)  # otherwise each rollout makes it
-        if self._claims is not None and shared and self._is_writable(tool, call, timeout, place):
-            look = partial(self._look_for_maker, tool, call, timeout, place)
-            patience = Patience(lambda: UNKNOWN, until, bounded=False)
-            wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf, look, patience, self._recorder.task)
-            settled = self._claims.claim(wanted, cancellation)
-            if isinstance(settled, Edge):
-                return HostAnswer(settled.result.from_source("coalesced"), settled)
-            claim = settled
+        claim: Edge | Claim | None = None
+        if grading is None or grading.executions <= 1:  # otherwise each rollout makes it
+            claim = self._claim(tool, call, timeout, place, until, cancellation)
+        if isinstance(claim, Edge):
+            return HostAnswer(claim.result.from_source("coalesced"), claim)
         try:
             cancellation.check()
             if claim is not None:
@@ -139,14 +133,25 @@ class HostCalls:
                 grade=grade,
                 held_up=result.strain,
             )
-            step = None
-            if transcript is not None:
-                step = transcript.step(result, "executed", result.duration, _why_made(tool, at))
+            why = _why_made(tool, at)
+            step = None if transcript is None else transcript.step(result, "executed", result.duration, why)
             unshared = self._recorder.record(execution, Aftermath(unchanged=True), step)[0].unshared
         finally:
             if claim is not None and self._claims is not None:
                 self._claims.release(claim, unshareable=True)
         return HostAnswer(result, None, unshared)
+
+    def _claim(
+        self, tool: Tool, call: ToolCall, timeout: float, place: Position, until: float, cancellation: Cancellation
+    ) -> Edge | Claim | None:
+        """Returns another rollout's result, or the right to make a call; None if its result is shared with nobody."""
+        shared = not (place.private or tool.stochastic) and tool.cacheable
+        if self._claims is None or not shared or not self._is_writable(tool, call, timeout, place):
+            return None
+        look = partial(self._look_for_maker, tool, call, timeout, place)
+        patience = Patience(lambda: UNKNOWN, until, bounded=False)
+        wanted = Wanted(place.state, call, timeout, "", 0.0, math.inf, look, patience, self._recorder.task)
+        return self._claims.claim(wanted, cancellation)
 
     def _place(self, tool: Tool, at: Position) -> Position:
         """Returns the position under which a tool's results are stored; time does not count there."""
@@ -232,7 +237,7 @@ class HostTools:
         else:
             cursor.at = replace(cursor.at.pass_time(result.duration), unshared=None)
             source: AnswerSource = "hit" if result.source == "hit" else "coalesced"
-            self._events.answered(edge, source, cursor.at, seconds, without_sandbox=False)  # it needed none, either
+            self._events.answered(edge, source, cursor.at, seconds, without_sandbox=False)  # the call needed none
         return result
 
 

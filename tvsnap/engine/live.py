@@ -1,4 +1,4 @@
-"""Live sandboxes as the pool knows them: the state of each, and what it was made from."""
+"""Live sandboxes: the state of each, and its origin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BACK_TO_SLEEP, _PAUSE = 0.5, 0.002  # seconds: the longest that is waited for i
 
 
 class Origin(NamedTuple):
-    """What a sandbox was made from. Two sandboxes with equal origins are interchangeable.
+    """The parts of which a sandbox was made. Two sandboxes with equal origins are interchangeable.
 
     Attributes:
         image: the image's digest.
         snapshot: the id of the snapshot that it was forked from; empty if it was started afresh.
-        network: what it may reach.
+        network: the addresses that it may reach.
     """
 
     image: str
@@ -32,15 +32,15 @@ class Origin(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class LiveSandbox:
-    """A live sandbox, and what is known of it.
+    """A live sandbox, its state, and its last observation.
 
     Attributes:
         staged: the prepared fork, until it begins to run; None afterwards.
-        state: the state that it stands at.
-        observation: how it looked when it came to its state; None if it was not observed.
+        state: the state at which it stands.
+        observation: its observation on arrival in its state; None if it was not observed.
         expendable: its state can be reached again, so that it may be closed to make room while its rollout is idle.
         memory: bytes, when last measured; 0 until then.
-        since: when it came to its state, by time.monotonic(); nothing was done in it from then on.
+        since: the time of its arrival in its state, by time.monotonic(); nothing was done in it since.
         begins_alone: when it was made, only the idle shell lived in it, and a service that starts with it.
         disturbed: a snapshot was taken since it was observed; this makes even sleeping processes run a little.
     """
@@ -62,23 +62,23 @@ class LiveSandbox:
         return self._sandbox
 
     def begin(self) -> None:
-        """Lets it run, if it does not yet; raises what `Staged.begin` does."""
+        """Lets the sandbox run, if it does not yet; raises the errors of `Staged.begin`."""
         if self.staged is not None:
             self._sandbox = self.staged.begin()
             self.staged = None
             self.since = time.monotonic()
 
     def weigh(self) -> None:
-        """Measures its memory; raises InfrastructureError or OSError if it has ended."""
+        """Measures the sandbox's memory; raises InfrastructureError or OSError if it has ended."""
         self.memory = (self.staged or self.sandbox).memory()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the sandbox."""
         (self.staged or self.sandbox).close()
 
     @property
     def alone(self) -> bool:
-        """Whether only the idle shell, and a service, live in it; False where that is not known."""
+        """Whether only the idle shell, and a service, live in it; False if that is not known."""
         return self.begins_alone if self.observation is None else self.observation.alone
 
     def checkpoint(self) -> SnapshotInfo:
@@ -87,11 +87,11 @@ class LiveSandbox:
         return self.sandbox.checkpoint()
 
     def look_again(self, look: Callable[[Sandbox], Observation]) -> None:
-        """Observes it once more if a snapshot disturbed it, lest its effects count as the next call's.
+        """Observes it once more if a snapshot disturbed it, so that the next call does not get the blame.
 
-        The new observation is used only where nothing runs by itself meanwhile, and only processes differ. What
-        happened by itself after the snapshot may happen differently in its forks: the next call has to detect it and
-        lead to another state. On a busy machine, processes take a while until they sleep again.
+        The new observation is used only if nothing runs by itself meanwhile, and only processes differ. An event after
+        the snapshot may happen differently in its forks: the next call has to detect it and lead to another state. On a
+        busy machine, processes take a while until they sleep again.
 
         Raises:
             InfrastructureError: the sandbox has ended.
@@ -99,22 +99,22 @@ class LiveSandbox:
         before, self.disturbed = self.observation if self.disturbed else None, False
         if before is None or self.age() >= before.quiet_s:
             return  # that saves a look at the memory of all processes
-        found, deadline, pause = look(self.sandbox), time.monotonic() + _BACK_TO_SLEEP, _PAUSE
-        while found.quiet_s == 0 and self.age() < before.quiet_s and time.monotonic() < deadline:
+        observation, deadline, pause = look(self.sandbox), time.monotonic() + _BACK_TO_SLEEP, _PAUSE
+        while observation.quiet_s == 0 and self.age() < before.quiet_s and time.monotonic() < deadline:
             time.sleep(pause)
             pause *= 2  # a look takes processor time
-            found = look(self.sandbox)
-        alike = (found.files, found.data, found.shell, found.service) == (
+            observation = look(self.sandbox)
+        alike = (observation.files, observation.data, observation.shell, observation.service) == (
             before.files, before.data, before.shell, before.service
         )  # fmt: skip
         if alike and self.age() < before.quiet_s:
-            self.observation = found
+            self.observation = observation
 
     def age(self) -> float:
-        """Returns for how many seconds nothing was done in it in its state."""
+        """Returns the seconds for which nothing has been done in it in its state."""
         return time.monotonic() - self.since
 
     def let_run(self, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
-        """Waits until nothing was done in it for so many seconds; `pause` does the waiting, and may raise."""
-        while (left := seconds - self.age()) > 0:
-            pause(left)
+        """Waits until nothing was done in it for `seconds`; `pause` does the waiting, and may raise."""
+        while (wait_s := seconds - self.age()) > 0:
+            pause(wait_s)

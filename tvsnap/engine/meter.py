@@ -1,4 +1,4 @@
-"""Counts what a cache does."""
+"""Counts the calls, forks and other operations of a cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Meter:
                 self._counts[name] += value
 
     def answered(self, event: Answered) -> None:
-        """Counts a call that was answered, and what it cost beyond time when it was executed."""
+        """Counts a call that was answered, and the costs, beside time, of its execution."""
         result, source, seconds = event.edge.result, event.source, event.seconds
         depth = event.index if event.index < DEEPEST else DEEPEST
         with self._lock:
@@ -66,7 +66,7 @@ class Meter:
             self._latency["executed"].append(event.seconds)
 
     def reasons(self) -> tuple[int, int, Mapping[Kind, int]]:
-        """Returns how many calls were made, how many of them executed, and for which reasons."""
+        """Returns the number of calls, the number of executed ones, and the reasons of these."""
         with self._lock:
             counts = self._counts
             executed = int(counts["executed"])
@@ -111,7 +111,7 @@ class Meter:
             self._latency[kind].append(seconds)
 
     def take_unsaved(self) -> Mapping[str, float]:
-        """Returns what was counted since the last time, for the graph's counters."""
+        """Returns the counts since the last time, for the graph's counters."""
         with self._lock:
             unsaved = {
                 name: value - self._saved.get(name, 0.0)

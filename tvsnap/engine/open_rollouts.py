@@ -26,19 +26,19 @@ class OpenRollouts:
         self._rollouts: weakref.WeakSet[RolloutEngine] = weakref.WeakSet()
 
     def add(self, rollout: RolloutEngine) -> None:
-        """Adds one that begins; raises UsageError if the cache is closed."""
+        """Adds a rollout that begins; raises UsageError if the cache is closed."""
         self.end_dropped()
         with self._lock:
             self.check()
             self._rollouts.add(rollout)
 
     def remove(self, rollout: RolloutEngine) -> None:
-        """Removes one that has ended."""
+        """Removes a rollout that has ended."""
         with self._lock:
             self._rollouts.discard(rollout)
 
     def all(self) -> list[RolloutEngine]:
-        """Returns those that are open."""
+        """Returns the open rollouts."""
         with self._lock:
             return list(self._rollouts)
 
@@ -48,15 +48,15 @@ class OpenRollouts:
             raise UsageError("the cache is closed")
 
     def close(self) -> list[RolloutEngine] | None:
-        """Lets no more begin; returns those that are open, to be ended, or None if it was called before."""
+        """Lets no more begin; returns the open ones, to be ended, or None if it was called before."""
         with self._lock:
             before, self.closed = self.closed, True
             return None if before else list(self._rollouts)
 
     def end_dropped(self) -> None:
-        """Ends those that nobody refers to any more and nobody has closed."""
+        """Ends the rollouts that nobody refers to any more and nobody has closed."""
         with contextlib.suppress(Empty):
             while True:
                 rollout = self.dropped.get_nowait()
-                with contextlib.suppress(Exception):  # there is nobody to be told
+                with contextlib.suppress(Exception):  # nobody is left to receive the error
                     rollout.close()

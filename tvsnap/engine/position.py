@@ -1,4 +1,4 @@
-"""Where a rollout stands in the graph."""
+"""The position of a rollout in the graph."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tvsnap.model.calls import ToolCall, next_state
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a rollout stands.
+    """The position of a rollout.
 
     Attributes:
-        depth: how many calls that changed the state lie between the root and here.
-        private: why nothing is shared from here on; None if it is.
+        depth: the number of calls that changed the state between the root and here.
+        private: the reason why nothing is shared from here on; None if it is.
         recorded: whether the graph knows the state.
-        unshared: why the result of the last call is not shared; None if it is.
+        unshared: the reason why the result of the last call is not shared; None if it is.
         quiet_s: seconds after its arrival during which the state does not change by itself; see `host.waiting`.
-        since: when it came there, by time.monotonic(); earlier if answers made waiting unnecessary.
-        course: identifies the calls that led there, whatever they left behind; the same for all rollouts that make the
+        since: the time of its arrival, by time.monotonic(); earlier if answers made waiting unnecessary.
+        course: identifies the calls that led there, but not their aftermaths; the same for all rollouts that make the
             same calls. Empty at the beginning.
     """
 
@@ -35,7 +35,7 @@ class Position:
 
     @property
     def waited(self) -> float:
-        """For how many seconds the rollout has waited in the state; 0 where that never counts."""
+        """The seconds for which the rollout has waited in the state; 0 if that never counts."""
         return 0.0 if self.quiet_s == math.inf else max(0.0, time.monotonic() - self.since)
 
     def course_after(self, call: ToolCall) -> str:
@@ -43,5 +43,5 @@ class Position:
         return next_state(self.course or self.state, call)
 
     def pass_time(self, seconds: float) -> Position:
-        """Returns the same position so many seconds later."""
+        """Returns the same position some seconds later."""
         return self if self.quiet_s == math.inf else replace(self, since=self.since - seconds)

@@ -1,4 +1,4 @@
-"""A rollout: its calls are answered from the graph where they can be, and executed where they must be.
+"""A rollout: its calls are answered from the graph if possible, and executed otherwise.
 
 The flow of one call is `RolloutEngine.call`, from top to bottom.
 """
@@ -33,7 +33,6 @@ from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.engine.services import Services
-from tvsnap.engine.supply.companions import PATIENCE
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.engine.transcript import Transcript
 from tvsnap.graph import Edge, RootInfo, Step
@@ -47,7 +46,7 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 @dataclass(frozen=True, slots=True)
 class CacheHooks:
-    """What a cache does for its rollouts.
+    """The functions of a cache that its rollouts use.
 
     Attributes:
         dropped: receives rollouts that nobody refers to any more, to close them.
@@ -68,7 +67,7 @@ class RolloutEngine:
     Attributes:
         id: the rollout's name in the graph; None if nothing is recorded.
         root: the hash of its root.
-        salt: the text that keeps its states apart from others'.
+        salt: the text that separates its states from others'.
         tools: the tools that may be called, by name.
     """
 
@@ -86,7 +85,7 @@ class RolloutEngine:
         label: str = "",
         epoch: int | None = None,
     ) -> None:
-        """`root` is the state of fresh sandboxes; `deadline`, by time.monotonic(), when the rollout has to be done."""
+        """`root` is the state of fresh sandboxes; `deadline` the end of the rollout's time, by time.monotonic()."""
         self.id = id
         self.root = root.hash
         self.salt = root.salt
@@ -111,7 +110,7 @@ class RolloutEngine:
         self._host = HostTools(recipe.environment, host_calls, cursor, transcript, events)
         self._grades = GradeCalls(host_calls, services.settings.grade_executions)
         self._own = OwnSandbox(services, recipe, root.hash)
-        self._executor = Executor(services, recipe, self._own, cursor)
+        self._executor = Executor(services, recipe, self._own, cursor, root.hash)
         self._conclusions = Conclusions(services, recipe, recorder, cursor.hold)
         self._between = BetweenCalls(services, recipe, self._own, cursor, recorder, transcript, self._conclusions)
         use_cache, fresh = services.settings.use_cache, root.hash
@@ -120,13 +119,13 @@ class RolloutEngine:
         self._closed = False
 
     def may_stand_at(self, state: str) -> bool:
-        """Returns whether it may stand at a state, as far as that is known without waiting. Any thread may call it."""
+        """Returns whether it may stand at a state, without waiting for the last call. Any thread may call it."""
         return self._cursor.at.state == state or not self._cursor.caught_up
 
     def where(self) -> Position:
-        """Returns where it stands; waits until it is known where the last call led.
+        """Returns its position; waits until it is known where the last call led.
 
-        A sandbox that was given out is looked at, as it may have been changed.
+        A sandbox that was given out is observed, because it may have been changed.
         """
         if self._own.exposed:
             with self._turn, self._services.home.in_place():
@@ -190,12 +189,12 @@ class RolloutEngine:
         edge = self._cursor.lookup(call, timeout, grading)
         if edge is None and grading is None and self._cursor.at.quiet_s < math.inf:
             edge = self._cursor.await_answer(call, timeout, cancellation.pause)
-        if edge is not None and self._is_answered_by(edge):
+        if edge is not None and self._executor.answers_by(edge):
             return self._follow(edge, "hit", began)
         tool = self.recipe.environment.tool(call)
         why = self._cursor.why_executed(tool, call, timeout, edge, grading)
         # 2. Of all rollouts that miss this call in this state, one executes it, and the others take its result.
-        able, claim, stood_at = self._is_able, None, self._cursor.at
+        able, claim, stood_at = self._executor.is_able, None, self._cursor.at
         if edge is None and (grading is None or grading.executions <= 1):  # otherwise each rollout executes it
             until, at_hand = latest_start(timeout, self._deadline, deadline), not self._own.absent
             claim = self._cursor.claim(tool, call, timeout, until, able, cancellation, at_hand=at_hand)
@@ -203,11 +202,11 @@ class RolloutEngine:
             return self._follow(claim, "coalesced", began)
         try:
             # 3. Acquire a sandbox in this state, in the cheapest way; 4. execute the call in it.
-            made = self._executor.execute(tool, call, timeout, claim, cancellation, grading)
-            if isinstance(made, Edge):
-                return self._follow(made, "coalesced", began)
-            live, execution, way = made
-            # 5. The rest is done while the caller thinks.
+            outcome = self._executor.execute(tool, call, timeout, claim, cancellation, grading)
+            if isinstance(outcome, Edge):
+                return self._follow(outcome, "coalesced", began)
+            live, execution, way = outcome
+            # 5. A worker concludes the call while the caller thinks.
             step = self._transcript.step(execution.result, way or "executed", time.perf_counter() - began, why.words)
             concluding = self._conclusions.begin(live, execution, step, exposed=self._own.exposed)
             self._cursor.lead_to(concluding.outcome)
@@ -221,28 +220,6 @@ class RolloutEngine:
             raise
         self._events.executed(call, execution.result, time.perf_counter() - began, way, why)
         return execution.result
-
-    def _is_answered_by(self, edge: Edge) -> bool:
-        """Returns whether a call is to be answered by its record.
-
-        It is executed instead if all of this holds: processors are short, the rollout has a sandbox or stands where it
-        can start one, the call is proven to lead to the same state each time, and executing it, and those that usually
-        follow, takes less than the fork that the answer would soon make necessary. A call that has written files and
-        printed something may have printed their times, so another execution might lead to another state.
-        """
-        if not (edge.changed and edge.proven) or (self._own.absent and self._cursor.at.state != self.root):
-            return True
-        fork_s, seconds = self._services.acquirer.fork_s, edge.result.duration
-        if seconds >= fork_s or not self._services.processors.short:
-            return True
-        graph = self._services.graph
-        if seconds + graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s:
-            return True
-        return bool(edge.result.output) and graph.file_times(edge) is not None
-
-    def _is_able(self) -> bool:
-        """Returns whether the rollout has a sandbox, or there is room for one."""
-        return not self._own.absent or self._services.pool.has_room
 
     def try_hit(self, operation: Call) -> ToolResult | None:
         """Makes a tool call if the graph has the answer, without waiting for anything; None if it was not made.
@@ -264,7 +241,7 @@ class RolloutEngine:
             if call.name in self._host.tools:
                 return self._host.look_up(call, timeout, began)
             edge = self._cursor.lookup(call, timeout, grading, patient=False)
-            if edge is None or not self._is_answered_by(edge):
+            if edge is None or not self._executor.answers_by(edge):
                 return None
             return self._follow(edge, "hit", began)
         finally:
@@ -272,11 +249,11 @@ class RolloutEngine:
 
     @property
     def is_given_out(self) -> bool:
-        """Whether its sandbox was given out by `sandbox`, so that it is not known what is done in it."""
+        """Whether its sandbox was given out by `sandbox`, so that others may change it."""
         return self._own.exposed
 
     def pending(self) -> Future[Position] | None:
-        """Returns a future that is done once it is known where the last call led; None if that is known already."""
+        """Returns a future that is done once the last call's outcome is known; None if it is known already."""
         return self._cursor.pending()
 
     def grade(self, verifier: Verifier) -> Grade:
@@ -294,7 +271,7 @@ class RolloutEngine:
             return grade
 
     def steps(self) -> list[Step]:
-        """Returns its calls in order, as far as they are recorded."""
+        """Returns its recorded calls in order."""
         return [] if self.id is None else self._services.graph.steps(self.id)
 
     def record(self, reward: float) -> None:
@@ -305,32 +282,22 @@ class RolloutEngine:
 
     @contextlib.contextmanager
     def _fork_aside(self) -> Iterator[Sandbox]:
-        """A block with a fork of its sandbox where and when it stands, which changes nothing for the rollout."""
-        fork = self._between.fork_unlike_others() if self._uncached is None else self._uncached.fork()
-        if fork is None:
+        """A block with a fork of its sandbox at its position and time, which changes nothing for the rollout."""
+        forks = self._between.fork_unlike_others() if self._uncached is None else [self._uncached.fork()]
+        if not forks:
             with self._hooks.materialise(self._cursor.at.state) as live:
                 self._cursor.make_up_time(live)
                 yield live.sandbox
             return
+        [fork] = forks
         try:
             self._cursor.make_up_time(fork)
             yield fork.sandbox
         finally:
             self._services.pool.discard(fork)
 
-    def _fork_in_time(self) -> LiveSandbox | None:
-        """Returns a fork of its sandbox if a fork of the state's snapshot would yet have to run for as long.
-
-        What ran by itself meanwhile, such as a server's start, may come to something else if it runs again. A wait
-        in which nothing happened, and that is short, is cheaper than a snapshot. None as well if there is no room.
-        """
-        at = self._cursor.at
-        if at.waited <= min(at.quiet_s, PATIENCE) or not self._services.pool.has_room:
-            return None
-        return self._between.fork_unlike_others()
-
     def fork(self, n: int) -> list[RolloutEngine]:
-        """Begins several rollouts where this one stands; see `Rollout.fork`."""
+        """Begins several rollouts at this one's position; see `Rollout.fork`."""
         check_whole(n, "n", 1)
         if self._uncached is not None:
             raise UsageError("a rollout without the cache cannot be forked: nothing of it is recorded")
@@ -341,9 +308,11 @@ class RolloutEngine:
                 for _ in range(n):
                     forks.append(self._hooks.resume(state, task, self._label, self._epoch))
                     undo.callback(forks[-1].close)
-                    if not forks[-1].has_sandbox:
-                        forks[-1].begin_in(self._fork_in_time())
-                    forks[-1]._cursor.go_on_from(self._cursor)
+                lacking = [fork for fork in forks if not fork.has_sandbox]
+                for fork, live in zip(lacking, self._between.fork_in_time(len(lacking)), strict=False):
+                    fork.begin_in(live)
+                for fork in forks:
+                    fork._cursor.go_on_from(self._cursor)
                 undo.pop_all()
                 return forks
 
@@ -368,7 +337,7 @@ class RolloutEngine:
             return self._between.give_out()
 
     def keep(self, label: str, output: str) -> str:
-        """Snapshots what was done in the sandbox that was given out; see `Rollout.keep`."""
+        """Snapshots the sandbox that was given out, with all that was done in it; see `Rollout.keep`."""
         with self._turn:
             return self._between.keep(label, output)
 
@@ -381,15 +350,15 @@ class RolloutEngine:
         """Returns a fork of the rollout's own sandbox, without keeping a snapshot.
 
         Returns:
-            None if no sandbox of its own stands at `state`, as the rollout may have gone on, or if a call is being
-            made.
+            None if no sandbox of its own stands at `state` (the rollout may have gone on), or if a call is being made.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
             InfrastructureError: the snapshot, or the fork of it, failed.
         """
         with self._if_idle() as idle:
-            return self._between.fork(state) if idle and self._cursor.at.state == state else None
+            forks = self._between.fork() if idle and self._cursor.at.state == state else []
+            return forks[0] if forks else None
 
     def fork_uncached(self, state: str) -> LiveSandbox | None:
         """Returns a fork of a sandbox without the cache, or a fresh one for the root; see `fork_if_idle`."""
@@ -402,7 +371,7 @@ class RolloutEngine:
 
     @contextlib.contextmanager
     def _if_idle(self) -> Iterator[bool]:
-        """A block between two calls, in which it is known where the last one led; False while a call is being made."""
+        """A block between two calls, after the outcome of the last one; yields False while a call is being made."""
         if not self._turn.acquire(blocking=False):
             yield False
             return
@@ -467,14 +436,12 @@ class RolloutEngine:
                 self._turn.release()
 
     def drop(self) -> None:
-        """Has the cache close the rollout, as nobody refers to it any more."""
+        """Has the cache close the rollout, because nobody refers to it any more."""
         if not self._closed:
             self._hooks.dropped.put(self)
 
-    # Where it stands.
-
     def _catch_up(self) -> None:
-        """Moves to where the last call led, and detects changes in a sandbox that was given out."""
+        """Moves to the outcome of the last call, and detects changes in a sandbox that was given out."""
         if self._closed:
             raise UsageError("the rollout is closed")
         self._services.home.check()
@@ -502,7 +469,7 @@ class RolloutEngine:
             self._own.drop()
 
     def _leave_sandbox(self) -> None:
-        """Gives the rollout's sandbox up, to others if they may have it."""
+        """Gives the rollout's sandbox up; parks it for others if they may have it."""
         if self._uncached is not None:
             self._uncached.close()
         self._own.leave(shared=not self._cursor.at.private)

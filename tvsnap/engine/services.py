@@ -1,4 +1,4 @@
-"""What a cache has and its rollouts use."""
+"""The parts of a cache that its rollouts use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.recipes import Recipes
 from tvsnap.graph import Graph
-from tvsnap.graph.shared import SharedGraph
-from tvsnap.host import owners, spare
+from tvsnap.host import owners, plugins, spare
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import GRAPH_FILE, HomeInUse
 from tvsnap.host.load import Processors
@@ -38,37 +37,37 @@ from tvsnap.sandboxes.fixed import is_fixed
 from tvsnap.sandboxes.protocol import Backend
 
 _FORKS_AT_ONCE = 32
-"""How many of the forks of one request are made side by side: much of the time of each is waiting."""
+"""Forks of one request that are made side by side: much of the time of each is waiting."""
 
 
 class Services:
-    """What a cache has and its rollouts use.
+    """The parts of a cache that its rollouts use.
 
     Attributes:
         settings: those of the cache.
         home: the data directory.
         totals: the counters of the graph when it was opened.
-        holds: tells other processes which states rollouts stand at.
-        kept: what snapshots may take.
-        budget: what the cache may use, as far as the disk has room for it.
+        holds: shows other processes the states of rollouts.
+        kept: the budget of snapshots.
+        budget: the budget of the cache, reduced if the disk has less room.
         processors: tells whether they are short.
         companions: sandboxes for rollouts that wait in states that change by themselves.
         workers: run background work.
         forkers: make the forks of one request.
-        contents: what rollouts put into sandboxes and fetched from them.
-        on_answered, on_executed: what is told of each call; see `CallEvents`.
+        contents: files that rollouts put into sandboxes and fetched from them.
+        on_answered, on_executed: the listeners to each call; see `CallEvents`.
     """
 
     def __init__(
         self, settings: CacheSettings, path: Path, *, reexecute: Reexecute, make_room: Callable[[], None]
     ) -> None:
-        """Opens a data directory, and removes what processes that have died left behind in it.
+        """Opens a data directory, and removes the remains of processes that have died.
 
         Args:
             settings: those of the cache.
             path: the data directory.
             reexecute: makes a recorded call once more, for audits.
-            make_room: is called when sandboxes wait for room.
+            make_room: is called while sandboxes wait for room.
 
         Raises:
             MachineLacks: this machine lacks something that is needed.
@@ -109,27 +108,28 @@ class Services:
         self.claims = Claims(graph, self.owner.id, partial(owners.is_alive, path))
         self.companions = Companions(graph, ahead=settings.prefork != 0)
         self.audit = Auditor(settings.audit, graph, reexecute, meter)
-        # What is done while callers think: a thread for each sandbox that may live, as one may be slow on purpose.
+        # Work while callers think: a thread for each sandbox that may live, because one may be slow on purpose.
         self.workers = ThreadPoolExecutor(self.budget.sandboxes, thread_name_prefix="tvsnap-work")
         self.forkers = ThreadPoolExecutor(_FORKS_AT_ONCE, thread_name_prefix="tvsnap-fork")
         self.on_answered = (self.companions.answered, self.audit.answered, self.meter.answered)
         self.on_executed = (self.meter.executed,)
 
     def counts_changes(self, image: Image) -> bool:
-        """Returns whether every call must be checked for changes, even where nothing is shared.
+        """Returns whether every call must be checked for changes, even if nothing is shared.
 
-        Process ids depend on it: a comparison that is exact to process ids needs it, and an image with a seed, whose
-        random numbers depend on process ids.
+        Process ids depend on it: a comparison that is exact to process ids needs it, and so does an image with a seed,
+        because its random numbers depend on process ids.
         """
         return self.settings.same_ids or is_fixed(image)
 
 
 def _open_graph(settings: CacheSettings, path: Path, owner: str) -> Graph:
-    """Opens the graph of a data directory, which is exchanged with that of other hosts if the settings say so."""
+    """Opens the graph of a data directory; if the settings name a shared graph, records are exchanged with that."""
     file, gives_timeouts = path / GRAPH_FILE, settings.shares_timeouts
     if settings.graph is None:
         return Graph(file, owner, gives_timeouts=gives_timeouts)
-    return SharedGraph(file, owner, settings.graph, gives_timeouts=gives_timeouts)
+    shared: Graph = plugins.find("graph", "shared")(file, owner, settings.graph, gives_timeouts=gives_timeouts)
+    return shared
 
 
 def _open_backend(settings: CacheSettings, path: Path, owner: str) -> Backend:

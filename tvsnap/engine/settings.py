@@ -1,4 +1,4 @@
-"""What a cache is opened with."""
+"""The settings with which a cache is opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvsnap.sandboxes.protocol import Backend
 
 
 class CacheArguments(TypedDict, total=False):
-    """The arguments of `Cache` that have a name, for what passes them on."""
+    """The named arguments of `Cache`, for functions that pass them on."""
 
     backend: str | Backend
     policy: str | Policy
@@ -84,7 +84,7 @@ class CacheSettings:
         self.parts().check(self.budget.disk)
 
     def snapshot_policy(self) -> Policy:
-        """Returns the policy by which snapshots are taken."""
+        """Returns the policy that chooses which states get snapshots."""
         if isinstance(self.policy, str):
             return policy_named(self.policy)
         return check_provides(self.policy, "should_checkpoint", "policy must be a policy's name, or a tvsnap.Policy")

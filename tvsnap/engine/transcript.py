@@ -10,11 +10,11 @@ from tvsnap.graph import Graph, StepRow, StepSource
 from tvsnap.model.calls import ToolCall, ToolResult
 
 _LOG = logging.getLogger("tvsnap.calls")
-"""One line at level DEBUG for each call: what answered it, or why nothing did."""
+"""One line at level DEBUG for each call: the record that answered it, or why none did."""
 
 
 class Transcript:
-    """Numbers the calls of one rollout, and says of each what it came to. Used by one thread at a time."""
+    """Numbers the calls of one rollout, and notes the outcome of each. Used by one thread at a time."""
 
     def __init__(self, graph: Graph, rollout: str | None, task: str) -> None:
         """`rollout` is its name in the graph; None if nothing of it is recorded."""
@@ -40,7 +40,7 @@ class Transcript:
     def step(self, result: ToolResult, source: StepSource, seconds: float, why: str) -> StepRow | None:
         """Returns the step of a call that was executed, to be recorded with it; None if nothing is recorded.
 
-        Its caller waited `seconds`; `why` says why it was not answered.
+        Its caller waited `seconds`; `why`: why it was not answered.
         """
         if self._rollout is None:
             return None

@@ -16,8 +16,8 @@ from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
 from tvsnap.model.reasons import Why
 
-# Whether the state that edge e leads to can be reached by a rollout that gets its answer: by a snapshot, or by making
-# the call again. The parameter is the backend.
+# A condition: the state that edge e leads to has a snapshot, or making the call again leads there. The parameter is the
+# backend.
 KEPT = """
 (e.next_state IS NULL OR e.proven OR EXISTS (SELECT 1 FROM snapshots n WHERE n.state = e.next_state AND n.backend = ?))
 """
@@ -78,17 +78,17 @@ class Answers(GraphPart):
 
         - it is shared, and was never seen to differ;
         - it ended by itself within `timeout`, or lasted until exactly this timeout although the load of the machine did
-          not hold it up, or whatever held it up where timeouts are shared (`gives_timeouts`);
+          not hold it up, or even then if timeouts are shared (`gives_timeouts`);
         - a rollout that gets it can go on from the very state that it led to: nothing was changed, that state has a
           snapshot, or making the call again was proven to lead there;
         - time makes no difference: nothing changes by itself until the call would have ended, then as now; or the state
           had existed for about as long as now when the call was made (`tvsnap.host.waiting`).
 
-        A record that differs from what was written, because the file was damaged, is not used: the call is then
-        executed again, and recorded anew. Writes nothing; may be called from an event loop.
+        A record that a damaged file has changed is not used: the call is then executed again, and recorded anew.
+        Writes nothing; may be called from an event loop.
 
         Args:
-            state: where the call is made.
+            state: the state in which the call is made.
             call: the call.
             timeout: seconds that the caller would wait.
             backend: the backend whose snapshots can be used.
@@ -108,16 +108,16 @@ class Answers(GraphPart):
             database.give_back(reader)
 
     def due_in(self, state: str, call: ToolCall, timeout: float, backend: str, waited: float) -> float | None:
-        """Returns when a recorded answer, made after a longer wait, may be used; None if executing the call is quicker.
+        """Returns the time until a recorded answer, made after a longer wait, may be used.
 
-        Answers that depend on the network are left out, as they may be too old by then.
+        Answers that depend on the network are left out, because they may be too old by then.
 
         Args:
             state, call, timeout, backend: see `lookup`.
             waited: seconds that the rollout has waited in the state, in which something runs by itself.
 
         Returns:
-            Seconds from now on, less than the recorded execution took.
+            Seconds from now on; None if executing the call is quicker.
 
         Raises:
             TvsnapError: the file cannot be read.
@@ -140,17 +140,17 @@ class Answers(GraphPart):
         quiet_s: float = math.inf,
         task: str = "",
     ) -> Edge | Lease | None:
-        """Decides, for all processes at once, who executes a call: nobody, `owner`, or an owner that does so already.
+        """Decides, for all processes at once, whether `owner` executes a call, another owner, or nobody.
 
         Args:
             state, call, timeout, backend, waited, quiet_s: see `lookup`.
-            owner: the process that asks. A lease that it has already is given again: it knows what it executes.
-            is_alive: tells whether another owner is alive; if it is not, its lease is taken over.
-            task: the task that asks, to which what comes from another host is counted (`SharedGraph`).
+            owner: the process that asks. A lease that it has already is returned again.
+            is_alive: returns whether another owner is alive; if it is not, its lease is taken over.
+            task: the task that asks; calls from another host are counted to it (`SharedGraph`).
 
         Returns:
-            The recorded answer; or the lease of the call, either `owner`'s or another one, to be waited for; or None
-            where no lease is needed, as the result of the call is shared with nobody.
+            The recorded answer; or the lease of the call, either `owner`'s or another one, to be waited for; or None if
+            no lease is needed, because the result of the call is shared with nobody.
 
         Raises:
             TvsnapError: the file cannot be written.
@@ -163,9 +163,9 @@ class Answers(GraphPart):
             recorded = cursor.execute(_IS_DETERMINISTIC, key).fetchone()
             if recorded is not None and not recorded[0]:
                 return None
-            held = cursor.execute("SELECT owner, taken FROM leases WHERE state = ? AND call_key = ?", key).fetchone()
-            if held is not None and held[0] != owner and is_alive(held[0]):
-                return Lease(state, call.key, *held)
+            lease = cursor.execute("SELECT owner, taken FROM leases WHERE state = ? AND call_key = ?", key).fetchone()
+            if lease is not None and lease[0] != owner and is_alive(lease[0]):
+                return Lease(state, call.key, *lease)
             now = time.time()
             cursor.execute(_LEASE, (*key, owner, now))
             return Lease(state, call.key, owner, now)
@@ -176,11 +176,11 @@ class Answers(GraphPart):
         return self._change("DELETE FROM leases WHERE state = ? AND call_key = ? AND owner = ?", key) == 1
 
     def latest(self, state: str, call_key: str) -> tuple[float, Mapping[str, str], str | None] | None:
-        """Returns what happened when a call was last recorded in a state; None if it never was.
+        """Returns facts of the last record of a call in a state; None if there is none.
 
         Returns:
-            The seconds that it took; why the state that it led to could not be checkpointed, by backend; and, if its
-            timeout ended it, why it answers nobody.
+            The call's duration in seconds; the reasons why the state that it led to could not be checkpointed, by
+            backend; and, if its timeout ended it, the reason why it answers nobody.
         """
         row = self._row(_LATEST, (bytes.fromhex(state), bytes.fromhex(call_key)))
         if row is None:
@@ -189,23 +189,23 @@ class Answers(GraphPart):
         return duration, to_mapping(refusals), reason if cut_short else None
 
     def why_unanswered(self, state: str, call_key: str, timeout: float, backend: str) -> Why:
-        """Returns why `lookup` has just given no answer to a call; see there.
+        """Returns the reason why `lookup` has just given no answer to a call.
 
         Args:
-            state: where the call is made.
+            state: the state in which the call is made.
             call_key: the call's key.
             timeout: seconds that the caller would wait.
             backend: the backend whose snapshots can be used.
         """
         key = (backend, bytes.fromhex(state), bytes.fromhex(call_key))
         try:
-            with self._database.read() as reader:  # what is not written yet answers nobody, and need not be written now
+            with self._database.read() as reader:  # records that are not written yet answer nobody
                 row = reader.execute(_WHY, key).fetchone()
         except TvsnapError:
             return Why("unreadable", "its record cannot be read")
         if row is None:
             return Why("new", "it was not made in this state before")
-        slot, deterministic, reason, duration, timed_out, next_state, refusals, kept = row
+        slot, deterministic, reason, duration, timed_out, next_state, refusals, is_kept = row
         if not deterministic:
             return Why("differing", f"it was seen to come to something else: {reason}")
         if slot is None:
@@ -214,14 +214,14 @@ class Answers(GraphPart):
             return Why("timeout", "it had timed out, with another timeout")
         if not timed_out and duration > timeout:
             return Why("timeout", "it had taken longer than its timeout is now")
-        if not kept and next_state is not None:
+        if not is_kept and next_state is not None:
             refused = to_mapping(refusals).get(backend)
             why = f": {refused}" if refused else ", nor is it known to do the same each time"
             return Why("unkept", f"the state that it had led to is not kept{why}")
         return Why("waiting", "something runs by itself there, and it had been made after another wait")
 
     def grades(self, state: str, call_key: str) -> dict[str, int]:
-        """Returns how often each grade was given by executions of a call in a state; see `Edge.grade`."""
+        """Returns the grades that executions of a call in a state gave, with their numbers; see `Edge.grade`."""
         return dict(self._rows(_GRADES, (bytes.fromhex(state), bytes.fromhex(call_key))))
 
     def holder(self, state: str, call_key: str) -> Lease | None:
@@ -233,10 +233,10 @@ class Answers(GraphPart):
     def leases(self) -> list[Lease]:
         """Returns all leases, oldest first."""
         rows = self._rows("SELECT state, call_key, owner, taken FROM leases ORDER BY taken")
-        return [Lease(state.hex(), call_key.hex(), owner, taken) for state, call_key, owner, taken in rows]
+        return [Lease(state.hex(), call_key.hex(), owner, since) for state, call_key, owner, since in rows]
 
     def sweep_leases(self, is_alive: Callable[[str], bool]) -> int:
-        """Deletes the leases of dead owners; returns how many."""
+        """Deletes the leases of dead owners; returns their number."""
         dead = {owner for owner in {lease.owner for lease in self.leases()} if not is_alive(owner)}
         with self._database.write() as cursor:
             cursor.executemany("DELETE FROM leases WHERE owner = ?", [(owner,) for owner in dead])
@@ -252,7 +252,7 @@ class Answers(GraphPart):
         waited: float,
         quiet_s: float,
     ) -> Edge | None:
-        """Does what `Answers.lookup` describes.
+        """Does the work of `lookup`.
 
         Raises errors of SQLite, except for damaged text, which is no answer.
         """

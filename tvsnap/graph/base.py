@@ -13,25 +13,25 @@ from tvsnap.model.errors import TvsnapError
 
 
 class GraphPart:
-    """Access to the database, and to the counts that are not written yet."""
+    """Access to the database, and to records that are not written yet."""
 
     _database: Database
     _pending: Pending
 
     def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Returns the rows that a query finds."""
+        """Returns the rows of a query."""
         self._write_calls()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchall()
 
     def _row(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """Returns the first row that a query finds; None if there is none."""
+        """Returns the first row of a query; None if there is none."""
         self._write_calls()
         with self._database.read() as reader:
             return reader.execute(query, parameters).fetchone()
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> int:
-        """Executes a statement as a transaction; returns how many rows it changed."""
+        """Executes a statement as a transaction; returns the number of rows that it changed."""
         self._write_calls()
         with self._database.write() as cursor:
             return cursor.execute(statement, [encodable(value) for value in parameters]).rowcount
@@ -43,12 +43,12 @@ class GraphPart:
                 self.flush()
 
     def flush(self) -> None:
-        """Writes what is kept in memory: calls that answer nobody, hits, visits, forks, counters and ends of rollouts.
+        """Writes records in memory: calls that answer nobody, hits, visits, forks, counters and ends of rollouts.
 
         Raises:
             TvsnapError: writing failed; the counts are kept for the next time, the calls are not.
         """
-        with self._pending.taken() as taken:
-            if taken:
+        with self._pending.taken() as pending:
+            if pending:
                 with self._database.write() as cursor:
-                    taken.write(cursor)
+                    pending.write(cursor)

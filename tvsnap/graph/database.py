@@ -1,4 +1,4 @@
-"""The file of the graph: what it holds, and how files of earlier versions become files of this one."""
+"""The file of the graph: its format, and the migrations from earlier versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records calls in the graph: their results, where they led, and what later executions say about that."""
+"""Records calls in the graph: their results, the states that they led to, and evidence of later executions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from tvsnap.model.calls import ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
 
 PROOF_APART = 2.0
-"""Least seconds between two executions whose equal results prove anything: a displayed time changes meanwhile."""
+"""Least seconds between two executions whose equal results prove anything: a displayed time changes in between."""
 
 
 def far_apart(edge: Edge, at: float) -> bool:
-    """Whether an execution at a time, in seconds since 1970, is late enough after an edge's to prove anything."""
+    """Returns whether an execution at a time (seconds since 1970) is late enough after an edge's to prove anything."""
     return at - edge.created >= PROOF_APART
 
 
 _KEY = ("state", "call_key", "slot", "waited")
-"""The first fields of `EdgeRow`, by which a shared edge is found."""
+"""The first fields of `EdgeRow`, which identify a shared edge."""
 _AFTER_CALL = 2
 """Index of the first field of `EdgeRow` that may differ between edges of the same call."""
 assert EdgeRow._fields[: len(_KEY)] == _KEY
@@ -75,31 +75,32 @@ _REINSTATE = f"UPDATE edges SET {_assigned(EdgeRow._fields[_AFTER_CALL:])} WHERE
 
 @dataclass(frozen=True)
 class NewEdge:
-    """A call that was made, with what it returned and where it led.
+    """A call that was made, with its result and the state that it led to.
 
     Attributes:
-        state: where the call was made.
+        state: the state in which the call was made.
         call: the call.
-        result: what it returned.
-        next_state: where it led; `state` itself if nothing changed.
+        result: its result.
+        next_state: the state that it led to; `state` itself if nothing changed.
         task: the task whose rollout made it; empty for none.
-        timeout: seconds; only where the result depends on it, as that of a blocked call does.
+        timeout: seconds; only if the result depends on it, as that of a blocked call does.
         shared: whether it may answer calls; otherwise it is only shown to people.
         deterministic: whether the call can be expected to return the same again.
-        reason: why it is not shared or not deterministic; None if it is both.
-        private: why the branch from `next_state` on is not shared; below a private state, that state's reason counts.
+        reason: the reason why it is not shared or not deterministic; None if it is both.
+        private: the reason why the branch from `next_state` on is not shared; below a private state, that state's
+            reason counts.
         digest, active: see `Edge`.
         times: the modification times of the files that it changed, by path, nanoseconds since the epoch; None if it
             changed none, or they are not known.
         proven: whether the call leads to the same state whenever it is made, by its nature.
-        comparable: whether equal names of `next_state` mean that the same was left behind.
-        waited: seconds that the rollout had waited in the state; only where that counts.
+        comparable: whether equal names of `next_state` mean equal aftermaths.
+        waited: seconds that the rollout had waited in the state; only if that counts.
         quiet_s: seconds during which `next_state` does not change by itself.
         backend: the backend whose snapshots keep states.
         on_host: whether it was made in no sandbox.
         asked, grade: see `Edge`.
-        ended: when it ended, seconds since the epoch; by default, when it is recorded.
-        step: the rollout's call that it is, to be recorded with it.
+        ended: the time of its end, seconds since the epoch; by default that of its record.
+        step: the call as a step of its rollout, to be recorded with it.
     """
 
     state: str
@@ -133,20 +134,20 @@ class Edges(Lineage):
     def recorded(self, state: str, call: ToolCall, timeout: float | None = None) -> Edge | None:
         """Returns the shared edge of a call, even if `lookup` does not: it took longer, or is not deterministic.
 
-        Where time counts in the state, that is the latest one.
+        If time counts in the state, that is the latest one.
 
         Args:
-            state: where the call is made.
+            state: the state in which the call is made.
             call: the call.
             timeout: seconds, to find a call that was blocked until then; None to find one that ended by itself.
         """
         with self._database.read() as reader:
             key = (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
             try:
-                found = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)))
+                record = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)))
             except DamagedRecord:
                 return None
-        return None if found is None else found[0]
+        return None if record is None else record[0]
 
     def file_times(self, edge: Edge) -> dict[str, int] | None:
         """Returns the modification times of the files that a recorded call changed.
@@ -161,7 +162,7 @@ class Edges(Lineage):
         return unpack_times(rows[0][0]) if rows else None
 
     def record(self, new: NewEdge) -> Edge:
-        """Records what a call returned and where it led, all or nothing.
+        """Records a call's result and the state that it led to, all or nothing.
 
         Of a shared call the first record counts for as long as it can answer (see `lookup`). A record whose state could
         not be kept is retired by the next one, unless both led to the same state, which is then proven to be
@@ -206,23 +207,23 @@ class Edges(Lineage):
         return edge
 
     def record_later(self, new: NewEdge) -> None:
-        """Keeps a call that answers nobody in memory, to show it to people, until `flush`, or until its state is read.
+        """Keeps a call that answers nobody in memory, for people, until `flush` or until its state is read.
 
         If the process is killed before, or the disk is full, it is lost.
 
         Args:
-            new: the call, in a private branch: neither it nor what follows is shared, for its `reason`.
+            new: the call, in a private branch: neither it nor the calls after it are shared, for its `reason`.
         """
         self._pending.call(_row(new, None), new.reason, new.task, new.step)
         if self._pending.schedule():
             self.flush()
 
     def mark_nondeterministic(self, edge: Edge, reason: str) -> None:
-        """Stops an edge from answering calls, in all processes at once, as its call was seen to return something else.
+        """Stops an edge from answering calls, in all processes at once, because its call returned something else.
 
         Args:
             edge: the edge.
-            reason: what differed, in words.
+            reason: the difference, in words.
         """
         self._change("UPDATE edges SET deterministic = 0, checksum = NULL, reason = ? WHERE id = ?", (reason, edge.id))
 
@@ -236,11 +237,11 @@ class Edges(Lineage):
         self._change(_RETIRE, (reason, edge.id))
 
     def prove(self, edge: Edge) -> None:
-        """Notes that making a call again led to the same state; ignored if it was ever seen to lead to another one."""
+        """Notes that making a call again led to the same state; ignored if it ever led to another one."""
         self._change(PROVE, (edge.id,))
 
     def note_activity(self, state: str, quiet_s: float, active: str | None) -> None:
-        """Records how time counts in a state of a private branch that was not observed before.
+        """Records the effect of time in a state of a private branch that was not observed before.
 
         Args:
             state: the state.
@@ -253,7 +254,7 @@ class Edges(Lineage):
         )
 
     def note_refusal(self, state: str, backend: str, reason: str) -> None:
-        """Records, for people, why a state could not be checkpointed; see `Edge.refusals`.
+        """Records, for people, the reason why a state could not be checkpointed; see `Edge.refusals`.
 
         Args:
             state: the state; nothing is recorded for a root, or a forgotten state.
@@ -311,35 +312,35 @@ def _earlier(
     """Returns the earlier record of a shared call if it counts and `row` does not; retires one that cannot answer.
 
     Returns:
-        The earlier record, or None; and whether one that was retired left the same behind, which proves `row`.
+        The earlier record, or None; and whether a retired one has the same aftermath, which proves `row`.
 
     Raises:
-        NotFound: the state that the call was made in is not in the graph.
-        UsageError: the state that the call is said to lead to was made by another call.
+        NotFound: the state in which the call was made is not in the graph.
+        UsageError: another call made the next state of this one.
         DamagedRecord: the record is damaged and cannot be repaired.
     """
     above = state_above(cursor, row.state)
     key = (backend, row.state, row.call_key, row.slot, row.waited, row.waited)
     try:
-        found = _found(cursor.execute(_RECORDED, key))
+        record = _found(cursor.execute(_RECORDED, key))
     except DamagedRecord:
         if not _led_elsewhere(cursor, row):
             (id,) = cursor.execute(_MEND, (*row[len(_KEY) :], *row[: len(_KEY)])).fetchone()
             if row.next_state is not None and not _exists(cursor, row.next_state):
                 insert_state(cursor, id, row, above, None)
-            found = _found(cursor.execute(_RECORDED, key))
-            return (None if found is None else found[0]), False
-        found = None
+            record = _found(cursor.execute(_RECORDED, key))
+            return (None if record is None else record[0]), False
+        record = None
     proves = False
-    if found is not None:
-        edge, kept = found
+    if record is not None:
+        edge, is_kept = record
         if edge.next_state == (row.next_state or row.state).hex():
             return _proven(cursor, edge, row, comparable=comparable), False
-        same = comparable and edge.digest == row.digest  # what it returned differs, such as the time of a file
+        same = comparable and edge.digest == row.digest  # the results differ, for example by the time of a file
         if edge.proven and edge.digest and comparable and not same:  # the proof is refuted
             cursor.execute(_DISPROVE, (edge.id,))
-            edge, kept = _found(cursor.execute(_RECORDED, key)) or found
-        if kept or not edge.deterministic:
+            edge, is_kept = _found(cursor.execute(_RECORDED, key)) or record
+        if is_kept or not edge.deterministic:
             return edge, False
         proves = same and far_apart(edge, row.created)
         cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))
@@ -352,17 +353,17 @@ def _earlier(
 
 
 def _led_elsewhere(cursor: sqlite3.Cursor, row: EdgeRow) -> bool:
-    """If the damaged record of a call led to another state than `row`, keeps it as that state's origin.
+    """Keeps the damaged record of a call as the origin of its state, if that is another one than that of `row`.
 
-    Returns that.
+    Returns whether it is another one.
     """
     (id,) = cursor.execute(f"SELECT id FROM edges WHERE {_BY_KEY}", row[: len(_KEY)]).fetchone()
-    made = cursor.execute("SELECT hash FROM states WHERE edge = ?", (id,)).fetchone()
-    if made is None or made[0] == row.next_state:
+    reached = cursor.execute("SELECT hash FROM states WHERE edge = ?", (id,)).fetchone()
+    if reached is None or reached[0] == row.next_state:
         return False
     unknown = row._replace(
         slot=None,
-        next_state=made[0],
+        next_state=reached[0],
         deterministic=True,
         reason="its record was damaged, and the call was made anew since",
         digest=None,
@@ -400,9 +401,9 @@ def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable:
     cursor.execute(_REINSTATE, (*row._replace(times=times or row.times)[_AFTER_CALL:], edge.id))
     if not row.proven and comparable and far_apart(edge, row.created):
         cursor.execute(PROVE, (edge.id,))
-    found = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))
-    assert found is not None
-    return found[0]
+    record = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))
+    assert record is not None
+    return record[0]
 
 
 def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:
@@ -410,10 +411,10 @@ def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:
 
 
 def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
-    """Returns the edge that a query found, and whether the state that it leads to is kept; None if there is none.
+    """Returns the edge of a query, and whether the state that it leads to is kept; None if there is none.
 
     Raises:
-        DamagedRecord: it differs from what was written.
+        DamagedRecord: its checksum is wrong.
     """
     try:
         row = cursor.fetchone()

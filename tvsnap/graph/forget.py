@@ -1,4 +1,4 @@
-"""Deletes from the graph: a subtree, or what only one task ever visited.
+"""Deletes from the graph: a subtree, or the calls that only one task ever visited.
 
 States that running rollouts depend on stay, since nothing else leads there; but they answer no calls any more.
 """
@@ -15,7 +15,7 @@ from tvsnap.graph.rows import SNAPSHOT_COLUMNS, to_snapshot
 from tvsnap.model.arguments import check_state, check_text
 from tvsnap.model.errors import NotFound
 
-# What will be deleted is first collected in two temporary tables, then counted, then deleted.
+# Rows to delete are first collected in two temporary tables, then counted, then deleted.
 _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS doomed_states (hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS doomed_edges (id INTEGER PRIMARY KEY);
@@ -98,7 +98,7 @@ class Forgetting(GraphPart):
 
         Args:
             state: the topmost state to delete.
-            in_use: where rollouts stand: the way there stays, but answers nothing.
+            in_use: the states of rollouts: the way there stays, but answers nothing.
             dry_run: delete nothing, only count.
 
         Raises:
@@ -115,7 +115,7 @@ class Forgetting(GraphPart):
             return _finish(cursor, f"root {_DOOMED_STATE}", (), dry_run=dry_run)
 
     def forget_task(self, task: str, *, in_use: Collection[str] = (), dry_run: bool = False) -> Forgotten:
-        """Deletes what only this task's rollouts visited, and the records of those rollouts.
+        """Deletes the calls that only this task's rollouts visited, and the records of those rollouts.
 
         States that another task visited stay, and so does the way to them.
 
@@ -154,7 +154,7 @@ def _prepare(cursor: sqlite3.Cursor) -> None:
 
 
 def _spare(cursor: sqlite3.Cursor, in_use: Collection[str], *, dry_run: bool) -> None:
-    """Removes what rollouts depend on from the lists, and makes it answer no calls any more."""
+    """Removes states and calls that rollouts depend on from the lists, and makes them answer no calls any more."""
     for state in in_use:
         cursor.execute(_SPARED, (bytes.fromhex(state),))
     cursor.execute("DELETE FROM doomed_states WHERE hash IN (SELECT hash FROM spared_states)")
@@ -184,7 +184,7 @@ def _spare_what_leads_to_others(cursor: sqlite3.Cursor, task: int) -> None:
 
 
 def _finish(cursor: sqlite3.Cursor, rollouts: str, parameters: tuple[str, ...], *, dry_run: bool) -> Forgotten:
-    """Counts what was collected, and rollouts that meet a condition; deletes them unless it is a dry run."""
+    """Counts the collected rows, and rollouts that meet a condition; deletes them unless it is a dry run."""
 
     def count(query: str, parameters: tuple[str, ...] = ()) -> int:
         number: int = cursor.execute(f"SELECT count(*) FROM {query}", parameters).fetchone()[0]

@@ -46,10 +46,10 @@ def insert_root(cursor: sqlite3.Cursor, info: RootInfo) -> None:
 def insert_call(cursor: sqlite3.Cursor, row: EdgeRow, private: str | None) -> int:
     """Adds an edge and the state that it leads to; returns the edge's id.
 
-    `private` says why the branch from its next state on is not shared; None if it is.
+    `private`: why the branch from its next state on is not shared; None if it is.
 
     Raises:
-        NotFound: the state that the call was made in is not in the graph.
+        NotFound: the state in which the call was made is not in the graph.
         UsageError: another call made its next state.
     """
     above = state_above(cursor, row.state)
@@ -68,26 +68,26 @@ def insert_calls(
 
     Args:
         cursor: of the transaction.
-        calls: each with why the branch from its next state on is private, its task, and its step of a rollout.
+        calls: each with the reason why the branch from its next state on is private, its task, and its step.
 
     Raises:
         UsageError: another call made one of the next states.
     """
-    made: dict[bytes, Row] = {}  # states that are not inserted yet
+    new_states: dict[bytes, Row] = {}  # states that are not inserted yet
     tasks: dict[str, int] = {}
     states: list[Row] = []
     visits: list[Row] = []
     steps: list[StepRow] = []
     for row, private, task, step in calls:
         try:
-            above = made.get(row.state) or state_above(cursor, row.state)
+            above = new_states.get(row.state) or state_above(cursor, row.state)
         except NotFound:
             continue
         edge = cursor.execute(_INSERT_EDGE, row).lastrowid
         assert edge is not None
         if row.next_state is not None:
             states.append(_state_values(edge, row, above, private))
-            made[row.next_state] = _as_above(states[-1])
+            new_states[row.next_state] = _as_above(states[-1])
         if task not in tasks:
             tasks[task] = task_number(cursor, task)
         visits.append((edge, tasks[task]))
@@ -102,7 +102,7 @@ def insert_calls(
 
 
 def state_above(cursor: sqlite3.Cursor, state: bytes) -> Row:
-    """Returns root, depth and privacy of the state that a call was made in; raises `NotFound` if it was deleted."""
+    """Returns root, depth and privacy of the state in which a call was made; raises `NotFound` if it was deleted."""
     above: Row | None = cursor.execute("SELECT root, depth, private FROM states WHERE hash = ?", (state,)).fetchone()
     if above is None:
         raise unknown_state(state.hex())
@@ -125,7 +125,7 @@ def _state_values(edge: int, row: EdgeRow, above: Row, private: str | None) -> R
 
 
 def _as_above(values: Row) -> Row:
-    """Returns what `state_above` will return for a state, from the values of `INSERT_STATE`."""
+    """Returns the later result of `state_above` for a state, from the values of `INSERT_STATE`."""
     _, root, _, _, depth, private, _ = values
     return (root, depth, private)
 
@@ -142,7 +142,7 @@ def task_number(cursor: sqlite3.Cursor, task: str) -> int:
 
 
 def insert_steps(cursor: sqlite3.Cursor, steps: Sequence[StepRow]) -> None:
-    """Adds calls of rollouts that are in the graph; what a rollout made at the same place before is replaced."""
+    """Adds calls of rollouts that are in the graph; earlier ones at the same places of a rollout are replaced."""
     numbers: dict[str, int] = {}
     for rollout in {step.rollout for step in steps}:
         row = cursor.execute("SELECT number FROM rollouts WHERE id = ?", (rollout,)).fetchone()

@@ -1,4 +1,4 @@
-"""How states are connected: what made a state, what follows from it, and from where to rebuild it."""
+"""The connections of states: the calls that led to a state, those made there, and the way to rebuild it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SELECT {STATE_COLUMNS.format("s")} FROM up JOIN states s ON s.hash = up.hash ORD
 _ANSWERS = """
 SELECT id, hits, duration, next_state FROM edges WHERE state = ? AND slot IS NOT NULL AND deterministic LIMIT 100
 """
-UNLIKELY = 0.05  # chance of getting to a state from which on what follows there is left out
+UNLIKELY = 0.05  # the least probability of a state whose calls are counted
 _CHILDREN = f"""
 SELECT {STATE_COLUMNS.format("s")} FROM edges e JOIN states s ON s.hash = e.next_state
 WHERE e.state = ? ORDER BY e.id
@@ -139,7 +139,7 @@ class Lineage(GraphPart):
         return self._row("SELECT 1 FROM edges WHERE state = ? LIMIT 1", (check_state(state),)) is not None
 
     def chance_of_new_call(self, state: str) -> float:
-        """Returns how likely it is that the next call in a state was not made there before, 0 to 1.
+        """Returns the probability that the next call in a state was not made there before, 0 to 1.
 
         That is about the share of the calls so far that were made only once there (I. J. Good, The population
         frequencies of species and the estimation of population parameters, 1953).
@@ -152,13 +152,13 @@ class Lineage(GraphPart):
         return float((once + 0.5) / (different + hits + 1)) if different else 1.0
 
     def seconds_ahead(self, state: str, enough: float) -> float:
-        """Returns how many seconds of recorded calls are expected to be asked for from a state on.
+        """Returns the expected duration of the recorded calls that a rollout will make from a state on, in seconds.
 
-        It follows the calls that were made most often, each by its chance; see `chance_of_new_call`.
+        It follows the calls that were made most often, each by its probability; see `chance_of_new_call`.
 
         Args:
             state: the state's full hash.
-            enough: seconds from which on it need not be known exactly.
+            enough: seconds above which the sum need not be exact.
         """
         at, likely, seconds = check_state(state), 1.0, 0.0
         with self._database.read() as reader:
@@ -198,7 +198,7 @@ class Lineage(GraphPart):
     def is_answered(self, state: str) -> bool:
         """Returns whether a state is in the graph, and all calls that lead to it may answer others.
 
-        Whether that state can be reached is another question, see `distance`. Reads no outputs.
+        The state may not be reachable nevertheless, see `distance`. Reads no outputs.
 
         Args:
             state: the state's full hash.
@@ -207,7 +207,7 @@ class Lineage(GraphPart):
         return bool(roots == 1 and answered == states - 1)
 
     def nearest_snapshot(self, state: str, backend: str) -> tuple[Snapshot | None, list[Edge]]:
-        """Returns from where to rebuild a state, and how.
+        """Returns the start and the calls of the shortest rebuild of a state.
 
         Args:
             state: the state to rebuild.
@@ -231,7 +231,7 @@ class Lineage(GraphPart):
         return snapshot, edges
 
     def distance(self, state: str, backend: str) -> Distance:
-        """Returns what it takes to rebuild a state, without reading the calls; see `nearest_snapshot`.
+        """Returns the costs of rebuilding a state, without reading the calls; see `nearest_snapshot`.
 
         Raises:
             NotFound: there is no such state.
@@ -244,10 +244,10 @@ class Lineage(GraphPart):
             raise _damaged_way(state)
         snapshot = None
         if nearest is not None:
-            found = self._row(_SNAPSHOT, (nearest, backend))
-            if found is None:  # it was deleted between the two queries
+            own = self._row(_SNAPSHOT, (nearest, backend))
+            if own is None:  # it was deleted between the two queries
                 return self.distance(state, backend)
-            snapshot = to_snapshot(found)
+            snapshot = to_snapshot(own)
         return Distance(snapshot, calls, seconds, bool(proven), bool(provable))
 
     def _check_way(self, start: str | None, edges: list[Edge], state: str) -> None:

@@ -18,15 +18,15 @@ from tvsnap.model.observations import Captures
 
 @dataclass(frozen=True, slots=True)
 class RootInfo:
-    """What a root state stands for.
+    """A root state, the state of a fresh sandbox.
 
     Attributes:
         hash: the root's name, see `tvsnap.model.calls.root_state`.
-        image_name: the image, as people call it.
+        image_name: the image's name, for people.
         limits: canonical text of those limits that change behaviour.
         salt: separates groups that must not share states; empty for none.
-        created: when it was first used.
-        network: what its sandboxes may reach: the text of a `Network`.
+        created: the time of its first use.
+        network: the network policy of its sandboxes: the text of a `Network`.
     """
 
     hash: str
@@ -46,10 +46,10 @@ class State(Displayed):
     Attributes:
         hash: its name.
         root: the root above it; its own name for a root.
-        parent: the state that it was reached from; None for a root.
-        depth: how many state-changing calls lead from the root to it.
-        private: why this branch is not shared; None if it is.
-        created: when it was first reached.
+        parent: the state from which it was reached; None for a root.
+        depth: the number of state-changing calls that lead from the root to it.
+        private: the reason why this branch is not shared; None if it is.
+        created: the time at which it was first reached.
     """
 
     hash: str
@@ -62,35 +62,34 @@ class State(Displayed):
 
 @dataclass(frozen=True, slots=True)
 class Edge(Displayed):
-    """A call made in a state, with what it returned and where it led.
+    """A call made in a state, with its result and the state that it led to.
 
     Attributes:
         id: unique in this graph, and never used again.
-        state: where the call was made.
+        state: the state in which the call was made.
         call: the call.
-        timeout: the call's timeout, only where the result depends on it (a blocked call); else None.
-        result: what it returned; its `source` is `hit`.
-        next_state: where it led; `state` itself if nothing changed.
+        timeout: the call's timeout, only if the result depends on it (a blocked call); else None.
+        result: its result, with the `source` `hit`.
+        next_state: the state that it led to; `state` itself if nothing changed.
         deterministic: False once the same call was seen to return something else: it then answers no more calls.
         shared: False if it never answers a call, and is only shown to people.
-        reason: why it is not shared or not deterministic; None if it is both.
-        hits: how often it answered a call, without hits that a process has not yet flushed.
-        created: when it was recorded.
+        reason: the reason why it is not shared or not deterministic; None if it is both.
+        hits: the number of calls that it answered, without hits that a process has not yet flushed.
+        created: the time at which it was recorded.
         proven: the call was executed more than once and left the same behind, or does so by its nature: `next_state`
-            may be reached by making the call again. Meaningless where nothing changed.
-        waited: seconds that the rollout had waited in the state before the call; 0 where that does not count.
+            may be reached by making the call again. Meaningless if nothing changed.
+        waited: seconds that the rollout had waited in the state before the call; 0 if that does not count.
         quiet_s: seconds, from its beginning, during which `next_state` does not change by itself; infinite if it never
             does.
-        digest: of what the call left behind (`Sandbox.digest`); None if there is none.
-        active: why `next_state` may change by itself; None if it does not.
-        refusals: why `next_state` could not be checkpointed, by backend.
+        digest: that of the sandbox after the call (`Sandbox.digest`); None if there is none.
+        active: the reason why `next_state` may change by itself; None if it does not.
+        refusals: the reasons why `next_state` could not be checkpointed, by backend.
         on_host: the call was made in no sandbox, by a tool on the host, or elsewhere by a client, and cannot be made
             again in one.
-        asked: what was requested from the network while it was executed: names that were looked up, and `name:port` for
-            connections, each once.
+        asked: its requests to the network: names that were looked up, and `name:port` for connections, each once.
         grade: the grade that it gave, see `tvsnap.engine.lookup.grades`; None if it does not grade.
-        times: the modification times of the files that it changed, by path; read only where an execution is recorded
-            that changed files, too, and else None (`Graph.file_times`).
+        times: the modification times of the files that it changed, by path; read only while another execution that
+            changed files is recorded, and else None (`Graph.file_times`).
     """
 
     id: int
@@ -121,13 +120,13 @@ class Edge(Displayed):
         return self.next_state != self.state
 
     def is_newer_than(self, seconds: float) -> bool:
-        """Returns whether it was surely recorded less than some time ago.
+        """Returns whether it was surely recorded less than some seconds ago.
 
         Args:
-            seconds: that time.
+            seconds: those seconds.
 
         Returns:
-            False also if it seems to be from the future, as the clock may have been set back.
+            False also if it seems to be from the future, because the clock may have been set back.
         """
         return 0.0 <= time.time() - self.created < seconds
 
@@ -153,17 +152,17 @@ class Snapshot:
     """A checkpoint of a state, which a backend keeps.
 
     Attributes:
-        state: the state that it was taken in.
+        state: the state in which it was taken.
         id: the backend's name for it.
         backend: the backend's name.
         size: bytes on disk.
-        captures: what it contains.
+        captures: its contents.
         checkpoint_s: seconds that taking it took.
         fork_s: seconds that the latest fork of it took; None if there was none.
-        processes: what ran in the sandbox, besides its PID 1 and its idle shell.
-        created: when it was taken.
-        last_used: when it was last forked; `created` if never.
-        forks: how often it was forked.
+        processes: the commands that ran in the sandbox, besides its PID 1 and its idle shell.
+        created: the time at which it was taken.
+        last_used: the time at which it was last forked; `created` if never.
+        forks: the number of its forks.
         pinned: a user asked for it: it is deleted only when its state is forgotten.
         age_s: seconds that the state had existed undisturbed when it was taken.
     """
@@ -189,8 +188,8 @@ class Distance:
 
     Attributes:
         snapshot: the nearest above the state, or its own; None if there is none up to the root.
-        calls: how many calls lead from there, or from the root, to the state.
-        seconds: that they took when they were executed.
+        calls: the number of calls that lead from there, or from the root, to the state.
+        seconds: seconds that they took when they were executed.
         proven: whether all of them are known to lead to the same state each time.
         provable: whether all of them are, or left a digest behind by which another execution can prove it.
     """
@@ -213,12 +212,12 @@ class SnapshotWay:
 
     Attributes:
         above: the nearest state above that has a snapshot, too; None if there is none up to the root.
-        calls: how many calls lead from there, or from the root, to this state.
-        seconds: that they took when they were executed.
+        calls: the number of calls that lead from there, or from the root, to this state.
+        seconds: seconds that they took when they were executed.
         answered: whether all these calls are answered from the graph, so that rollouts come here.
         proven: whether all these calls may be made again to come here; else only the snapshot leads here.
-        private: why the state is not shared; None if it is.
-        salt: of the root.
+        private: the reason why the state is not shared; None if it is.
+        salt: that of the root.
     """
 
     snapshot: Snapshot
@@ -237,7 +236,7 @@ class Lease:
 
     Attributes:
         owner: the process that has it; opaque to the graph.
-        taken: since when.
+        taken: the time at which it was taken.
         elsewhere: a process of another host has it, which showed lately that it is alive.
     """
 
@@ -257,14 +256,14 @@ class RolloutRecord(Displayed):
         task: the task it belongs to; empty for none.
         label: another name for it; empty for none.
         image: the image's name.
-        root: the root state it started at.
+        root: the root state at which it started.
         owner: the process that runs it.
-        started: when it began.
-        finished: when it ended; None while it runs, or if its owner died.
-        state: where it ended; while it runs, or if its owner died, where its last recorded call led to.
-        epoch: of the training run that it belongs to; None for none.
+        started: the time at which it began.
+        finished: the time at which it ended; None while it runs, or if its owner died.
+        state: the state at which it ended; while it runs, or if its owner died, that of its last recorded call.
+        epoch: that of the training run; None for none.
         reward: the latest that was recorded; None for none.
-        outcome: the error that ended it, in words; None where none did.
+        outcome: the error that ended it, in words; None if none did.
         start: the state at which it began; its root, unless it was begun elsewhere (`Cache.resume`).
     """
 
@@ -285,7 +284,7 @@ class RolloutRecord(Displayed):
 
 StepSource = Literal["hit", "coalesced", "executed", "parked", "ready", "forked", "started", "replayed", "failed"]
 STEP_SOURCES: tuple[StepSource, ...] = get_args(StepSource)
-"""In the order of their numbers in the file; the first `ANSWERED` were answered."""
+"""All sources, in the order of their numbers in the file; the first `ANSWERED` are those of answered calls."""
 ANSWERED = 2
 
 
@@ -312,17 +311,17 @@ class Step(Displayed):
 
     Attributes:
         place: its place in the rollout, from 1 on.
-        source: `hit` or `coalesced`, as in `ToolResult`; where it was executed, how its sandbox was acquired:
-            `executed` in the rollout's own, or one that was `parked`, `ready`, `forked`, `started`, or made by calls
-            that were `replayed`; `failed` where it came to an error of tvsnap, and not to a result.
-        ended: when it ended.
-        seconds: for which its caller waited.
-        duration: seconds that it took where it was executed.
-        processor_s: seconds of processor time that it took there; None where that is not known.
+        source: `hit` or `coalesced`, as in `ToolResult`; for an executed call, the way in which its sandbox was
+            acquired: `executed` in the rollout's own, or one that was `parked`, `ready`, `forked`, `started`, or made
+            by calls that were `replayed`; `failed` for an error of tvsnap in place of a result.
+        ended: the time at which it ended.
+        seconds: seconds for which its caller waited.
+        duration: seconds that its execution took.
+        processor_s: seconds of processor time that its execution took; None if that is not known.
         exit_code, timed_out: as in `ToolResult`.
-        note: why it was executed, or the error; None where it was answered.
-        call: the call; None where its record was deleted.
-        edge: what it is recorded as; None where it is not, or where that was deleted.
+        note: the reason why it was executed, or the error; None if it was answered.
+        call: the call; None if its record was deleted.
+        edge: its record; None if there is none, or if it was deleted.
     """
 
     place: int
@@ -350,16 +349,16 @@ class Step(Displayed):
 
 @dataclass(frozen=True, slots=True)
 class RolloutSummary(Displayed):
-    """A rollout, and what its calls came to.
+    """A rollout, with figures of its calls.
 
     Attributes:
         rollout: the rollout.
-        ended: how it ended: `running`, `closed`, `process died`, or the error that ended it.
-        calls: how many calls it made.
-        hits: how many of them were answered.
-        failing: how many of them had an exit status other than 0, timed out, or came to no result.
-        seconds: for which it waited for its calls.
-        limits, network, salt: of its root.
+        ended: the way in which it ended: `running`, `closed`, `process died`, or the error that ended it.
+        calls: the number of its calls.
+        hits: the number of answered calls.
+        failing: the number of calls that had an exit status other than 0, timed out, or came to no result.
+        seconds: seconds for which it waited for its calls.
+        limits, network, salt: those of its root.
     """
 
     rollout: RolloutRecord
@@ -375,19 +374,20 @@ class RolloutSummary(Displayed):
 
 @dataclass(frozen=True, slots=True)
 class Tally(Displayed):
-    """What rollouts that have something in common came to. Times are sums over their calls, in seconds.
+    """Figures of rollouts that have an epoch, a task or a label in common. Times are sums over their calls, in seconds.
 
     Attributes:
-        key: what they have in common, an epoch, a task or a label, as text; None for what has none.
-        rollouts: how many they are.
-        reward: the mean of their rewards; None where none was recorded.
-        calls, hits, coalesced, failing: how many calls they made; how many of these were answered from the graph, by
-            waiting for another rollout, and had an exit status other than 0, timed out, or came to no result.
-        waited_s: for which they waited for their calls.
-        took_s: that these calls took where they were executed, by them or by others.
-        processor_s: of processor time that their sandboxes used for the calls that they executed.
-        saved_processor_s: of processor time that the answered calls had taken where they were executed.
-        unmeasured: how many calls the processor time is not known of.
+        key: the epoch, task or label, as text; None for rollouts without one.
+        rollouts: the number of rollouts.
+        reward: the mean of their rewards; None if none was recorded.
+        calls, hits, coalesced, failing: the number of their calls; the number of these that were answered from the
+            graph, were answered by waiting for another rollout, and had an exit status other than 0, timed out, or
+            came to no result.
+        waited_s: the time for which they waited for their calls.
+        took_s: the time that the executions of these calls took, by them or by others.
+        processor_s: the processor time that their sandboxes used for the calls that they executed.
+        saved_processor_s: the processor time that the executions of the answered calls had taken.
+        unmeasured: the number of calls whose processor time is not known.
     """
 
     key: str | None
@@ -410,7 +410,7 @@ class Tally(Displayed):
 
     @property
     def saved_s(self) -> float:
-        """What the calls took where they were executed, minus what was waited for them."""
+        """The time that the executions of the calls took, minus the time for which they were waited for."""
         return self.took_s - self.waited_s
 
 
@@ -421,8 +421,8 @@ class TreeNode:
     Attributes:
         state: the state; `state.parent` names the node above it.
         made_by: the call that led here from the parent; None for a root.
-        unchanging: the calls made here that left the state as it was, oldest first.
-        snapshots: the snapshots of this state, at most one a backend.
+        unchanging: the calls made here that did not change the state, oldest first.
+        snapshots: the snapshots of this state, at most one for each backend.
     """
 
     state: State
@@ -432,14 +432,14 @@ class TreeNode:
 
 
 class Outlined(NamedTuple):
-    """A recorded call in an outline of the tree, which has no texts: it is read at once, however large the graph is.
+    """A recorded call in an outline of the tree, which has no texts, so that a large graph can be read at once.
 
     Attributes:
-        id: of the edge.
-        state: where the call was made.
-        next_state: the state that it led to; None where nothing changed.
+        id: that of the edge.
+        state: the state in which the call was made.
+        next_state: the state that it led to; None if nothing changed.
         exit_code, timed_out, duration: as in `ToolResult`.
-        hits: how often it answered a call.
+        hits: the number of calls that it answered.
         served: whether it answers others.
         proven: as in `Edge`.
         private: whether the state that it led to is private to one rollout.
@@ -460,7 +460,7 @@ class Outlined(NamedTuple):
 
 
 class Listing(list[TreeNode], Displayed):
-    """States with what was called in them, parents before their children; notebooks draw them as a tree."""
+    """States with the calls made in them, parents before their children; notebooks draw them as a tree."""
 
     __slots__ = ()
     __str__ = list.__str__
@@ -468,12 +468,12 @@ class Listing(list[TreeNode], Displayed):
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was deleted from the graph, or would be.
+    """The rows that were deleted from the graph, or would be.
 
     Attributes:
-        states, edges, leases, rollouts: how many.
+        states, edges, leases, rollouts: their numbers.
         snapshots: the snapshots whose rows were deleted; the caller must delete their files.
-        spared: how many states stay, without answering calls, as running rollouts depend on them.
+        spared: the number of states that stay, without answering calls, because running rollouts depend on them.
     """
 
     states: int

@@ -1,4 +1,4 @@
-"""What a process has yet to write: hits, calls that answer nobody and ends of rollouts must not cost a write each."""
+"""Records in memory: hits, calls that answer nobody and ends of rollouts must not cost a write each."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FLUSH_AFTER_SECONDS = 1.0
 
 
 class Pending:
-    """Calls that answer nobody, hits, steps, visits, forks, counters, ends: on their way to the database. Thread-safe.
+    """Calls that answer nobody, hits, steps, visits, forks, counters and ends that are not written yet. Thread-safe.
 
     The latest second of them is lost if the process is killed: they inform people and policies, and no answer depends
     on them.
 
     Attributes:
-        count: returns what was counted since it was called last, to be added to counters.
+        count: returns the counts since its last call, to be added to counters.
     """
 
     count: Callable[[], Mapping[str, float]]
@@ -31,7 +31,7 @@ class Pending:
     def __init__(self, write: Callable[[], object] | None = None) -> None:
         """
         Args:
-            write: writes what is kept; a thread calls it a second after something was kept first. It must not raise.
+            write: writes the records; a thread calls it a second after the first one was kept. It must not raise.
         """
         self.count = dict
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Pending:
         self._clear()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to write."""
+        """Returns whether there is anything to write."""
         return bool(self._hits or self._forks or self._counters or self._calls or self._ends or self._steps)
 
     @property
@@ -60,7 +60,7 @@ class Pending:
         self._ends: dict[str, tuple[float, bytes, str | None]] = {}
 
     def _set_timer(self) -> None:
-        """Has a thread write what is kept, soon; called with the lock held, where none is about to."""
+        """Has a thread write the records soon; called with the lock held, if no thread is about to."""
         if self._write_late is not None:
             timer = threading.Timer(FLUSH_AFTER_SECONDS, self._ring)
             timer.name, timer.daemon = "tvsnap-flush", True
@@ -74,7 +74,7 @@ class Pending:
             self._write_late()
 
     def call(self, row: EdgeRow, private: str | None, task: str, step: StepRow | None) -> None:
-        """Keeps a call of a task; `private` says why the branch from its next state on is not shared."""
+        """Keeps a call of a task; `private`: why the branch from its next state on is not shared."""
         with self._lock:
             self._calls.append((row, private, task, step))
             if self._timer is None:
@@ -88,7 +88,7 @@ class Pending:
                 self._set_timer()
 
     def hit(self, edge: int, task: str, step: StepRow | None) -> None:
-        """Counts a hit on an edge by a task, which was a call of a rollout."""
+        """Counts a hit on an edge by a task, with its step of a rollout."""
         with self._lock:
             if step is not None:
                 self._steps.append(step)
@@ -98,7 +98,7 @@ class Pending:
                 self._set_timer()
 
     def hits_of(self, edge: int) -> int:
-        """Returns how many hits on an edge are not written yet."""
+        """Returns the number of hits on an edge that are not written yet."""
         return self._hits.get(edge, 0)
 
     def fork(self, state: bytes, backend: str, seconds: float | None) -> None:
@@ -123,7 +123,7 @@ class Pending:
                 self._counters[name] = self._counters.get(name, 0.0) + value
 
     def schedule(self) -> bool:
-        """Has what is kept and counted be written within a second; returns whether it is so much that it is due now."""
+        """Has records and counts be written within a second; returns whether there are too many to wait."""
         if self._timer is None:
             with self._lock:
                 if self._timer is None:
@@ -134,11 +134,11 @@ class Pending:
     def taken(self) -> Iterator[Pending]:
         """A block, one at a time, that writes everything kept so far; if it fails, the counts are kept."""
         with self._writing:
-            taken = self._take()
+            batch = self._take()
             try:
-                yield taken
+                yield batch
             except BaseException:
-                self._put_back(taken)
+                self._put_back(batch)
                 raise
             finally:
                 self._are_calls_written = False
@@ -146,30 +146,30 @@ class Pending:
     def _take(self) -> Pending:
         """Returns everything kept so far, and starts again empty."""
         self.add(self.count())
-        taken = Pending()
+        batch = Pending()
         with self._lock:
             self._are_calls_written = bool(self._calls)
-            taken._hits, taken._visits, taken._forks = self._hits, self._visits, self._forks
-            taken._counters, taken._calls, taken._ends = self._counters, self._calls, self._ends
-            taken._steps = self._steps
+            batch._hits, batch._visits, batch._forks = self._hits, self._visits, self._forks
+            batch._counters, batch._calls, batch._ends = self._counters, self._calls, self._ends
+            batch._steps = self._steps
             self._clear()
-        return taken
+        return batch
 
-    def _put_back(self, taken: Pending) -> None:
-        """Adds what `_take` returned and could not be written; calls are lost, as they may be long and many."""
+    def _put_back(self, batch: Pending) -> None:
+        """Adds a batch that could not be written; its calls are lost, because they may be long and many."""
         with self._lock:
-            for edge, count in taken._hits.items():
+            for edge, count in batch._hits.items():
                 self._hits[edge] = self._hits.get(edge, 0) + count
-            self._visits |= taken._visits
-            self._ends |= taken._ends
-            self._steps[:0] = taken._steps[-FLUSH_AFTER_COUNTS:]
-            for key, (count, used, seconds) in taken._forks.items():
+            self._visits |= batch._visits
+            self._ends |= batch._ends
+            self._steps[:0] = batch._steps[-FLUSH_AFTER_COUNTS:]
+            for key, (count, used, seconds) in batch._forks.items():
                 later = self._forks.get(key, (0, used, None))
                 self._forks[key] = (count + later[0], max(used, later[1]), seconds if later[2] is None else later[2])
-        self.add(taken._counters)
+        self.add(batch._counters)
 
     def write(self, cursor: sqlite3.Cursor) -> None:
-        """Writes everything in the transaction of `cursor`, except for what another process has deleted meanwhile."""
+        """Writes everything in the transaction of `cursor`, except for rows that another process has deleted."""
         steps = [*self._steps, *insert_calls(cursor, self._calls)]
         if steps:
             insert_steps(cursor, steps)

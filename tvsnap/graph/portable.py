@@ -40,7 +40,7 @@ WITH RECURSIVE up (hash, edge) AS (
     SELECT e.id FROM down CROSS JOIN edges e ON e.state = down.hash
 )
 """
-# What may answer somebody, or keeps an answer from being given, in branches that are shared.
+# Records that may answer somebody, or prevent an answer, in branches that are shared.
 _ROWS = f"""
 SELECT above.root, {", ".join(f"e.{name}" for name in EdgeRow._fields)}
 FROM listed CROSS JOIN edges e ON e.id = listed.edge CROSS JOIN states above ON above.hash = e.state
@@ -59,12 +59,12 @@ _STATE, _WAITED, _NEXT_STATE = map(EdgeRow._fields.index, ("state", "waited", "n
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What came of calls from another graph.
+    """The numbers of calls from another graph, by their outcome.
 
     Attributes:
-        added: how many are new here.
-        known: how many were here already.
-        conflicting: how many led elsewhere here, or lie behind such calls: they are left out.
+        added: calls that are new here.
+        known: calls that were here already.
+        conflicting: calls that led elsewhere here, or lie below such calls: they are left out.
     """
 
     added: int = 0
@@ -76,9 +76,9 @@ class Portable(Edges):
     """The part of `Graph` that exchanges calls with other graphs."""
 
     def portable(self, *, task: str | None = None, state: str | None = None) -> dict[str, list[list[Any]]]:
-        """Returns the calls of a task, or those that lead to a state and lie behind it, as plain JSON.
+        """Returns the calls of a task, or those that lead to a state and lie below it, as plain JSON.
 
-        Only what others share is included: no private branches, and no records that answer nobody any more. Calls come
+        Only shared calls are included: no private branches, and no records that answer nobody any more. Calls come
         after those that lead to them.
 
         Args:
@@ -90,25 +90,25 @@ class Portable(Edges):
         """
         self.flush()
         query, of = (_OF_TASK, check_text(task, "task")) if task is not None else (_OF_STATE, check_state(state or ""))
-        found: dict[str, list[list[Any]]] = defaultdict(list)
+        calls: dict[str, list[list[Any]]] = defaultdict(list)
         for root, *row in self._rows(query + _ROWS, {"of": of}):
-            found[root.hex()].append([to_json(value) for value in row])
-        return dict(found)
+            calls[root.hex()].append([to_json(value) for value in row])
+        return dict(calls)
 
     def adopt(self, root: RootInfo, rows: Iterable[Sequence[Any]], *, task: str = "") -> Adopted:
         """Adds calls that `portable` returned in another graph, all or nothing.
 
-        What is known here stays as it is. Where a call led elsewhere there, what was recorded behind it is left out:
-        other records count for as long as they can answer. A call that was seen to return different things there
+        Records of this graph stay as they are. If a call led elsewhere in the other graph, the calls below it are left
+        out: this graph's records count for as long as they can answer. A call that returned different results there
         answers nobody here either.
 
         Args:
             root: the root below which they were made.
             rows: the calls.
-            task: the task that they are counted to, as if it had made them here.
+            task: the task to which they are counted, as if it had made them here.
 
         Raises:
-            InfrastructureError: what is given makes no sense.
+            InfrastructureError: `rows` make no sense.
         """
         counts = {"added": 0, "known": 0, "conflicting": 0}
         try:
@@ -128,10 +128,10 @@ def adopt_call(cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
     Args:
         cursor: of the transaction.
         row: the call.
-        task: the number of the task that it is counted to.
+        task: the number of the task to which it is counted.
 
     Returns:
-        Which field of `Adopted` counts it.
+        The field of `Adopted` that counts it.
 
     Raises:
         ValueError: the call makes no sense.
@@ -150,11 +150,11 @@ def adopt_call(cursor: sqlite3.Cursor, row: EdgeRow, task: int) -> str:
             cursor.execute("UPDATE edges SET proven = 1 WHERE id = ?", (id,))
         cursor.execute(_VISIT, (id, task))
         return "known"
-    taken = (
+    occupied = (
         row.next_state is not None
         and cursor.execute("SELECT 1 FROM states WHERE hash = ?", (row.next_state,)).fetchone()
     )
-    if taken:  # by a record of the same call that answers nobody any more, or another time
+    if occupied:  # by a record of the same call that answers nobody any more, or another time
         return "conflicting"
     try:
         id = insert_call(cursor, row, None)
@@ -169,10 +169,10 @@ def root_to_json(root: RootInfo) -> dict[str, Any]:
     return {field.name: getattr(root, field.name) for field in fields(root)}
 
 
-def root_from_json(said: dict[str, Any]) -> RootInfo:
-    """Returns the root that `root_to_json` described; raises InfrastructureError if it is something else."""
+def root_from_json(values: dict[str, Any]) -> RootInfo:
+    """Returns the root from a result of `root_to_json`; raises InfrastructureError if it is something else."""
     try:
-        root = RootInfo(**said)
+        root = RootInfo(**values)
         check_state(root.hash)
     except (TypeError, TvsnapError) as error:
         raise InfrastructureError(f"a root from elsewhere makes no sense: {error}") from None
@@ -180,7 +180,7 @@ def root_from_json(said: dict[str, Any]) -> RootInfo:
 
 
 def states_of(rows: Iterable[Sequence[Any]]) -> set[str]:
-    """Returns the states that calls were made in, and that they led to; the calls are as `portable` returns them."""
+    """Returns the states in which calls were made, and those that they led to; the calls are those of `portable`."""
     ends = (row[place] for row in rows for place in (_STATE, _NEXT_STATE))
     return {base64.b64decode(end["b"]).hex() for end in ends if end is not None}
 

@@ -1,4 +1,4 @@
-"""What a recorded call comes to when it is made again, and how that differs from the record."""
+"""Results of recorded calls that were made again, and their differences from the records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Remade:
     """The result of a recorded call that was made again.
 
     Attributes:
-        result: what it returned.
-        digest: of what it left behind; None if that is not compared.
+        result: the new result.
+        digest: that of the sandbox after the call; None if it is not compared.
     """
 
     result: ToolResult
     digest: str | None = None
 
     def difference(self, edge: Edge) -> str | None:
-        """Returns in words how it differs from the record; None if it does not.
+        """Returns the difference from the record in words; None if there is none.
 
         Args:
             edge: the recorded call.
@@ -31,18 +31,18 @@ class Remade:
         return difference(edge.result, self.result) if edge.changed and edge.digest != self.digest else None
 
 
-def difference(recorded: ToolResult, seen: ToolResult) -> str:
-    """Returns in words how two executions of a call differ: `printed "b" where "a" was recorded (line 3)`.
+def difference(recorded: ToolResult, again: ToolResult) -> str:
+    """Returns the difference of two executions of a call in words: `printed "b" where "a" was recorded (line 3)`.
 
-    If their results are the same, they differ in what they left behind.
+    If their results are the same, their aftermaths differ.
     """
-    if recorded.same_value(seen):
+    if recorded.same_value(again):
         return "left something else behind"
-    if recorded.timed_out != seen.timed_out:
-        return "timed out" if seen.timed_out else "did not time out"
-    if recorded.exit_code != seen.exit_code:
-        return f"ended with status {seen.exit_code} instead of {recorded.exit_code}"
-    before, after = recorded.output.splitlines(), seen.output.splitlines()
+    if recorded.timed_out != again.timed_out:
+        return "timed out" if again.timed_out else "did not time out"
+    if recorded.exit_code != again.exit_code:
+        return f"ended with status {again.exit_code} instead of {recorded.exit_code}"
+    before, after = recorded.output.splitlines(), again.output.splitlines()
     for number, (old, new) in enumerate(zip(before, after, strict=False), 1):
         if old != new:
             return f"printed {_short(new)} where {_short(old)} was recorded (line {number})"

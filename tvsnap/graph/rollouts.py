@@ -32,7 +32,7 @@ CASE WHEN r.finished IS NOT NULL THEN r.state ELSE coalesce(
 _RECORD = ", ".join(_STANDS_AT if field.name == "state" else f"r.{field.name}" for field in fields(RolloutRecord))
 SHORTEST_PREFIX = 4
 NAMED = 5
-"""How many rollouts an error names."""
+"""Rollouts that an error names at most."""
 _DEAD = "r.finished IS NULL AND r.owner IN (SELECT value FROM json_each(:dead))"
 _FAILING = "(s.timed_out OR coalesce(s.exit_code, 0) <> 0 OR s.source = {failed})".format(
     failed=STEP_SOURCES.index("failed")
@@ -81,7 +81,7 @@ WHERE (:task IS NULL OR r.task = :task) AND (:label IS NULL OR r.label = :label)
 _NO_CALLS = (0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
 TALLIED_BY = {"epoch": "CAST(r.epoch AS TEXT)", "task": "nullif(r.task, '')", "label": "nullif(r.label, '')"}
 _OF_STEP = 10
-"""How many of the columns of `_STEPS` are not the edge's."""
+"""The number of columns of `_STEPS` before those of the edge."""
 
 
 class Rollouts(GraphPart):
@@ -98,9 +98,9 @@ class Rollouts(GraphPart):
         Args:
             task: the task it belongs to; empty for none.
             image: the image's name.
-            root: the root state above where it starts.
+            root: the root state above its start.
             label: another name for people.
-            epoch: of the training run that it belongs to; None for none.
+            epoch: that of the training run; None for none.
             start: the state at which it begins; None for the root.
         """
         at = bytes.fromhex(root)
@@ -115,8 +115,8 @@ class Rollouts(GraphPart):
 
         Args:
             id: the rollout.
-            state: where it ended.
-            outcome: the error that ended it, in words; None where none did.
+            state: the state at which it ended.
+            outcome: the error that ended it, in words; None if none did.
         """
         self._pending.end(id, bytes.fromhex(state), outcome)
 
@@ -147,13 +147,13 @@ class Rollouts(GraphPart):
         limit: int | None = None,
         id: str | None = None,
     ) -> list[RolloutSummary]:
-        """Returns rollouts, newest first, each with what its calls came to.
+        """Returns rollouts, newest first, each with figures of its calls.
 
         Args:
             task, label, image: only those of this task, label or image.
             since: only those that began then or later; seconds since the epoch.
             failed: only those that an error ended, whose process died, or whose reward is 0 or less.
-            limit: the latest so many; None for all.
+            limit: the greatest number of rollouts, the latest ones; None for all.
             id: only this rollout.
 
         Raises:
@@ -173,7 +173,7 @@ class Rollouts(GraphPart):
         return [_to_summary(row, dead) for row in self._rows(_SUMMARIES, chosen)]
 
     def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
-        """Returns what rollouts came to: by epoch in their order, with rollouts of none last; else as groups began.
+        """Returns figures of groups of rollouts: epochs in order, rollouts of none last; others as they began.
 
         Args:
             by: `epoch`, `task` or `label`, by which they are grouped; None for all together.
@@ -192,7 +192,7 @@ class Rollouts(GraphPart):
         return [Tally(*group, *of_calls.get(group[0], _NO_CALLS)) for group in groups]
 
     def values(self, task: str, *, epoch: int | None = None, rollouts: Sequence[str] | None = None) -> TaskValues:
-        """Returns what the states and calls of a task's rollouts were worth; see `Cache.values`.
+        """Returns the values of the states and calls of a task's rollouts; see `Cache.values`.
 
         Args:
             task: the task.
@@ -233,12 +233,12 @@ class Rollouts(GraphPart):
         rows = self._rows(f"{columns} WHERE id >= ? AND id < ? LIMIT ?", (prefix, f"{prefix}g", NAMED + 1))
         if len(rows) > 1:
             more = ", ..." if len(rows) > NAMED else ""
-            found = ", ".join(one[0] for one in rows[:NAMED])
-            raise NotFound(f"{name} fits several rollouts: {found}{more}; give more digits")
+            names = ", ".join(one[0] for one in rows[:NAMED])
+            raise NotFound(f"{name} fits several rollouts: {names}{more}; give more digits")
         return _to_rollout(rows[0]) if rows else None
 
     def steps(self, rollout: str) -> list[Step]:
-        """Returns the calls of a rollout in order, as far as they are written.
+        """Returns the written calls of a rollout in order.
 
         Args:
             rollout: its id.
@@ -260,20 +260,20 @@ class Rollouts(GraphPart):
         return row[0] or 0
 
     def count_by(self, count: Callable[[], Mapping[str, float]]) -> None:
-        """Adds to counters what a function returns, at each `flush`, and within a second of a call.
+        """Adds the results of a function to counters, at each `flush`, and within a second of a call.
 
         Args:
-            count: returns what was counted since it was called last.
+            count: returns the counts since its last call.
         """
         self._pending.count = count
 
     def counters(self) -> dict[str, float]:
-        """Returns the counters of all processes, without what other processes have not flushed yet."""
+        """Returns the counters of all processes, without counts that other processes have not flushed yet."""
         self.flush()
         return dict(self._rows("SELECT name, value FROM counters"))
 
     def _write_all(self) -> None:
-        """Writes what is kept in memory before it is read; a full disk must not keep anybody from reading."""
+        """Writes records in memory before they are read; a full disk must not keep anybody from reading."""
         with contextlib.suppress(TvsnapError):
             self.flush()
 
@@ -333,6 +333,6 @@ def _to_step(row: Row) -> Step:
     if row[_OF_STEP] is not None:
         with contextlib.suppress(DamagedRecord):
             edge = to_edge(row[_OF_STEP : _OF_STEP + EDGE_WIDTH])
-    made = edge.call if edge is not None else None if call is None else ToolCall.from_canonical(unpack(call))
+    tool_call = edge.call if edge is not None else None if call is None else ToolCall.from_canonical(unpack(call))
     facts = (ended, seconds, duration, processor_s, exit_code, bool(timed_out), note)
-    return Step(place, STEP_SOURCES[source], *facts, made, edge)
+    return Step(place, STEP_SOURCES[source], *facts, tool_call, edge)

@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 
 class DamagedRecord(InfrastructureError):
-    """A row differs from what was written: a fault of the disk or of memory that SQLite has not detected."""
+    """A row has a wrong checksum: a fault of the disk or of memory that SQLite has not detected."""
 
 
 class EdgeRow(NamedTuple):
@@ -80,11 +80,11 @@ class EdgeRow(NamedTuple):
 
 
 CHECKED: Final = 15
-"""How many of the first fields of `EdgeRow` an answer depends on: the arguments of `checksum`."""
+"""The number of first fields of `EdgeRow` on which an answer depends: the arguments of `checksum`."""
 
 
 def pack(text: str) -> str | bytes:
-    """Returns `text` as it is stored: compressed if it is long, or not encodable in UTF-8."""
+    """Returns `text` in its stored form: compressed if it is long, or not encodable in UTF-8."""
     if len(text) <= COMPRESS_ABOVE:
         try:
             if len(text.encode()) <= COMPRESS_ABOVE:
@@ -95,12 +95,12 @@ def pack(text: str) -> str | bytes:
 
 
 def unpack(stored: str | bytes) -> str:
-    """Returns the text that `pack` was given."""
+    """Returns the text of a result of `pack`."""
     return stored if isinstance(stored, str) else zlib.decompress(stored).decode("utf-8", "surrogatepass")
 
 
 UNREAD: Final = 1
-"""How many of the last fields of `EdgeRow` are no part of an `Edge`: no answer needs them."""
+"""The number of last fields of `EdgeRow` that are no part of an `Edge`: no answer needs them."""
 EDGE_COLUMNS = ", ".join(f"{{0}}.{name}" for name in ("id", *EdgeRow._fields[:-UNREAD], "hits", "refusals"))
 LISTED_COLUMNS = EDGE_COLUMNS.replace("{0}.output", "''").replace("{0}.parts", "NULL")
 """Like `EDGE_COLUMNS`, but without the outputs, which may be long."""
@@ -127,12 +127,12 @@ def pack_parts(parts: Sequence[Part]) -> tuple[str | bytes, bytes | None]:
 
 
 def pack_times(times: Mapping[str, int]) -> bytes:
-    """Returns the times of files, by path, as they are stored."""
+    """Returns the times of files, by path, in their stored form."""
     return zlib.compress(json.dumps(times).encode(), 1)
 
 
 def unpack_times(stored: bytes | None) -> dict[str, int] | None:
-    """Returns the times that `pack_times` was given; None if they cannot be read."""
+    """Returns the times of a result of `pack_times`; None if they cannot be read."""
     try:
         return (
             None if stored is None else {str(path): int(at) for path, at in json.loads(zlib.decompress(stored)).items()}
@@ -142,7 +142,7 @@ def unpack_times(stored: bytes | None) -> dict[str, int] | None:
 
 
 def unpack_parts(output: str | bytes, parts: bytes | None) -> tuple[Part, ...]:
-    """Returns the parts that `pack_parts` was given; raises `UNREADABLE` if the columns contain something else."""
+    """Returns the parts of a result of `pack_parts`; raises `UNREADABLE` if the columns contain something else."""
     text = unpack(output)
     if parts is None:
         return (Part(TEXT, text),)
@@ -175,7 +175,7 @@ def checksum(
     call: str | bytes,
     parts: bytes | None,
 ) -> int:
-    """Returns the CRC-32 of everything that an answer depends on, as it is stored: SQLite has no checksums of its own.
+    """Returns the CRC-32 of the stored values on which an answer depends: SQLite has no checksums of its own.
 
     Columns that later versions of the file added count only if they have a value, so that earlier checksums stay valid.
     Raises `UNREADABLE` if the values have wrong types.
@@ -205,7 +205,7 @@ def _bytes(stored: str | bytes) -> bytes:
 
 
 def to_mapping(text: str | None) -> dict[str, Any]:
-    """Returns the JSON object of a column; an empty one if it cannot be read, as no answer depends on it."""
+    """Returns the JSON object of a column; an empty one if it cannot be read, because no answer depends on it."""
     if text:
         try:
             return dict(json.loads(text))
@@ -246,7 +246,7 @@ def to_state(row: Row) -> State:
 
 @_readable
 def to_edge(row: Row) -> Edge:
-    """Converts a row of `EDGE_COLUMNS` into an edge; raises DamagedRecord if it differs from what was written."""
+    """Converts a row of `EDGE_COLUMNS` into an edge; raises DamagedRecord if its checksum is wrong."""
     try:
         call = ToolCall.from_canonical(unpack(row[_CALL]))
         answers = row[_DETERMINISTIC] and row[_SLOT] is not None
@@ -261,7 +261,7 @@ def to_edge(row: Row) -> Edge:
 
 
 def to_answer(row: Row, call: ToolCall) -> Edge | None:
-    """Converts a row of `EDGE_COLUMNS` that was found by its call; None if it differs from what was written."""
+    """Converts a row of `EDGE_COLUMNS` that was found by its call; None if its checksum is wrong."""
     try:
         return _edge(row, call, check=True)
     except UNREADABLE:
@@ -271,11 +271,11 @@ def to_answer(row: Row, call: ToolCall) -> Edge | None:
 def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
     """Converts a row into an edge; None if `check` finds a wrong checksum. Raises errors that are `UNREADABLE`.
 
-    Each hit calls this, so its time is part of what a hit costs.
+    Each hit calls this, so its time is part of a hit's.
     """
     (
         id, state, _, slot, waited, next_state, timeout, exit_code, duration, timed_out, blocked, truncated, quiet_s,
-        output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, asked,
+        output, _, parts, deterministic, created, reason, digest, active, expected, cost, proven, on_host, requests,
         strain, grade, processor_s, hits, refusals,
     ) = row  # fmt: skip
     if check and expected != checksum(*row[_CHECKED]):
@@ -312,13 +312,13 @@ def _edge(row: Row, call: ToolCall, *, check: bool) -> Edge | None:
         active,
         to_mapping(refusals) if refusals else _NOTHING,
         on_host == 1,
-        tuple(asked.split("\n")) if asked else (),
+        tuple(requests.split("\n")) if requests else (),
         grade,
     )
 
 
 def as_edge(row: Row, call: ToolCall) -> Edge:
-    """Converts a row that no answer depends on, or that was just written, into an edge."""
+    """Converts a row on which no answer depends, or that was just written, into an edge."""
     edge = _edge(row, call, check=False)
     assert edge is not None
     return edge
@@ -345,5 +345,5 @@ def from_snapshot(snapshot: Snapshot) -> Row:
     (state, id, backend, size, captures, checkpoint_s, fork_s, processes, *rest) = (
         getattr(snapshot, field.name) for field in fields(snapshot)
     )
-    held = (captures.files, captures.processes, captures.shell)
-    return (bytes.fromhex(state), id, backend, size, *held, checkpoint_s, fork_s, json.dumps(processes), *rest)
+    contents = (captures.files, captures.processes, captures.shell)
+    return (bytes.fromhex(state), id, backend, size, *contents, checkpoint_s, fork_s, json.dumps(processes), *rest)

@@ -1,4 +1,4 @@
-"""Which states have a snapshot. A row says that a backend can fork the state; the backend has the files."""
+"""The rows of snapshots: each says that a backend can fork a state; the backend has the files."""
 
 from __future__ import annotations
 
@@ -47,18 +47,17 @@ class Snapshots(GraphPart):
         Args:
             snapshot: the snapshot.
             size: bytes that its backend's snapshots may take including it, in all processes; None for no limit.
-            count: how many there may be including it; None for no limit.
+            count: the greatest number of snapshots including it; None for no limit.
 
         Returns:
             Whether it was added; False if the state already has one of this backend, or has been forgotten, or if there
-            is no
-            room: the caller should then delete its files.
+            is no room: the caller should then delete its files.
         """
         self._write_calls()
         with self._database.write() as cursor:
             if size is not None or count is not None:  # the transaction keeps other writers out
-                there, taken = cursor.execute(_USAGE, (snapshot.backend,)).fetchone()
-                if (size is not None and taken + snapshot.size > size) or (count is not None and there >= count):
+                number, size_sum = cursor.execute(_USAGE, (snapshot.backend,)).fetchone()
+                if (size is not None and size_sum + snapshot.size > size) or (count is not None and number >= count):
                     return False
             cursor.execute(_INSERT, (*from_snapshot(snapshot), bytes.fromhex(snapshot.state)))
             return cursor.rowcount == 1
@@ -77,7 +76,7 @@ class Snapshots(GraphPart):
         return [snapshot for snapshot in self.snapshots() if snapshot.state == state]
 
     def snapshot_usage(self, backend: str) -> tuple[int, int]:
-        """Returns how many snapshots a backend has, and the bytes that they take."""
+        """Returns the number of a backend's snapshots, and the bytes that they take."""
         count, size = self._row(_USAGE, (backend,))
         return count, size
 
@@ -105,7 +104,7 @@ class Snapshots(GraphPart):
         Do this before deleting its files: a crash in between leaves files without a row, which are deleted later.
 
         Args:
-            state, backend: whose snapshot.
+            state, backend: those of the snapshot.
             id: delete it only if it is this one, and not one that another process has taken meanwhile.
 
         Returns:
@@ -131,7 +130,7 @@ class Snapshots(GraphPart):
         """Counts a fork of a snapshot; in memory, until `flush`.
 
         Args:
-            state, backend: whose snapshot.
+            state, backend: those of the snapshot.
             fork_s: seconds that the fork took, if measured.
         """
         self._pending.fork(check_state(state), backend, fork_s)

@@ -1,4 +1,4 @@
-"""The tool-call graph: what was called in which state, what it returned, and where it led."""
+"""The tool-call graph: states, and the calls between them with their results."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
             insert_root(cursor, info)
 
     def touch_hit(self, edge: Edge, task: str = "", step: StepRow | None = None) -> None:
-        """Counts that an edge answered a call of this task, a step of a rollout; in memory, until `flush`."""
+        """Counts an answer of an edge to a call of this task, a step of a rollout; in memory, until `flush`."""
         self._pending.hit(edge.id, task, step)
 
 
 def _flush(graph: Graph | None) -> None:
-    """Writes what is pending in a graph that is still in use; if that fails, it is tried again once more is kept."""
+    """Writes pending records of a graph that is still in use; after a failure, the next record causes a new attempt."""
     if graph is not None:
         with contextlib.suppress(TvsnapError):
             graph.flush()

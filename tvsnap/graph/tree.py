@@ -48,7 +48,7 @@ WITH RECURSIVE down (hash, depth) AS (
     SELECT e.id FROM down CROSS JOIN edges e ON e.state = down.hash
 )
 """
-# The calls that a task visited, and those that lead to them, as a killed process may have lost some visits.
+# The calls that a task visited, and those that lead to them, because a killed process may have lost some visits.
 _LISTED_FOR_TASK = """
 WITH RECURSIVE listed (edge) AS (
     SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = :task
@@ -65,7 +65,7 @@ LEFT JOIN states s ON s.hash = e.next_state
 WHERE above.depth + (e.next_state IS NOT NULL) <= :depth
 """
 
-# Whether the salt of a call's root begins with a text; true without one.
+# A condition: the salt of a call's root begins with a text; true without one.
 _BELOW = """
 (:salt_prefix IS NULL OR EXISTS (
     SELECT 1 FROM states s JOIN roots r ON r.state = s.root
@@ -82,7 +82,7 @@ SELECT {LISTED_COLUMNS.format("e")} FROM json_each(:ids) i JOIN edges e ON e.id 
 """
 _IDS_BELOW = f"SELECT id FROM edges e WHERE {_BELOW}"
 _OF_TASK = "SELECT v.edge FROM visits v JOIN tasks t ON t.id = v.task WHERE t.name = ?"
-# Texts that are compressed are looked at one by one; the others by SQLite.
+# Compressed texts are searched one by one; SQLite searches the others.
 _OF_TOOL = """
 SELECT id, iif(typeof(call) = 'blob', call, NULL) FROM edges
 WHERE typeof(call) = 'blob' OR substr(call, -length(:end)) = :end
@@ -108,10 +108,10 @@ class Tree(GraphPart):
         Hits and forks that a process has not flushed yet are not counted.
 
         Args:
-            root: only this root and what is below it.
-            task: only what this task's rollouts visited.
-            image: only the roots of the image of this name and what is below them.
-            depth: only states at most so many changing calls away from their root.
+            root: only this root and the states below it.
+            task: only calls and states that this task's rollouts visited.
+            image: only the roots of the image of this name and the states below them.
+            depth: the greatest number of changing calls between a state and its root; None for any.
         """
         parameters = {
             "root": None if root is None else check_state(root),
@@ -128,7 +128,7 @@ class Tree(GraphPart):
             started = {row[0].hex() for row in reader.execute("SELECT root FROM rollouts WHERE task = ?", (task,))}
         # A call is recorded after those that lead to it: in order of their ids, parents come first.
         calls.sort(key=lambda row: row[0])
-        made: list[tuple[State, Edge]] = []
+        reached_by: list[tuple[State, Edge]] = []
         unchanging: dict[str, list[Edge]] = defaultdict(list)
         for row in calls:
             call, above, reached = row[:EDGE_WIDTH], row[EDGE_WIDTH:-STATE_WIDTH], row[-STATE_WIDTH:]
@@ -136,14 +136,14 @@ class Tree(GraphPart):
             if reached[0] is None:
                 unchanging[above[0].hex()].append(to_listed(call))
             else:
-                made.append((to_state(reached), to_listed(call)))
+                reached_by.append((to_state(reached), to_listed(call)))
         listed_roots = {root.hash for root in roots if task is None or root.hash in started}
         snapshots: dict[str, list[Snapshot]] = defaultdict(list)
         for snapshot in map(to_snapshot, snapshot_rows):
             snapshots[snapshot.state].append(snapshot)
         return Listing(
             TreeNode(state, call, tuple(unchanging.get(state.hash, ())), tuple(snapshots.get(state.hash, ())))
-            for state, call in [*((root, None) for root in roots), *made]
+            for state, call in [*((root, None) for root in roots), *reached_by]
             if state.root in listed_roots
         )
 
@@ -153,13 +153,13 @@ class Tree(GraphPart):
         Args:
             tools: the names of the tools.
         """
-        found = []
+        edges = []
         self._write_calls()
         with self._database.read() as reader:
             for row in reader.execute(_CALLS_OF, {"names": json.dumps([f'"name":"{name}"}}' for name in tools])}):
                 with contextlib.suppress(DamagedRecord):
-                    found.append(to_edge(row))
-        return [edge for edge in found if edge.call.name in tools]
+                    edges.append(to_edge(row))
+        return [edge for edge in edges if edge.call.name in tools]
 
     def outline(
         self,
@@ -179,7 +179,7 @@ class Tree(GraphPart):
             task: only calls that this task's rollouts visited, and those that lead to them.
             salt_prefix: only calls below roots whose salts begin with this.
             after: only calls whose ids are above this one.
-            limit: only the first so many of these.
+            limit: the greatest number of calls; None for all.
         """
         parameters = {
             "root": None if root is None else check_state(root),
@@ -193,11 +193,11 @@ class Tree(GraphPart):
             chosen.append(_BELOW_ROOT)
         if task is not None:
             chosen.append("id IN (SELECT edge FROM listed)")
-        asked = ("" if task is None else _LISTED_FOR_TASK) + _OUTLINE.format(" AND ".join(chosen))
+        query = ("" if task is None else _LISTED_FOR_TASK) + _OUTLINE.format(" AND ".join(chosen))
         self._write_calls()
         with self._database.read() as reader:
             private = {row[0] for row in reader.execute("SELECT hash FROM states WHERE private <> ''")}
-            kept = {row[0] for row in reader.execute("SELECT state FROM snapshots")}
+            snapshotted = {row[0] for row in reader.execute("SELECT state FROM snapshots")}
             return [
                 Outlined(
                     id,
@@ -210,10 +210,10 @@ class Tree(GraphPart):
                     served == 1,
                     proven == 1,
                     (state if reached is None else reached) in private,
-                    (state if reached is None else reached) in kept,
+                    (state if reached is None else reached) in snapshotted,
                 )
                 for id, state, reached, exit_code, timed_out, duration, hits, served, proven in reader.execute(
-                    asked, parameters
+                    query, parameters
                 )
             ]
 
@@ -221,7 +221,7 @@ class Tree(GraphPart):
         """Returns calls without their outputs; those that are not in the graph any more are left out.
 
         Args:
-            ids: of their edges.
+            ids: those of their edges.
             salt_prefix: only calls below roots whose salts begin with this.
         """
         with self._database.read() as reader:
@@ -241,30 +241,30 @@ class Tree(GraphPart):
         Args:
             task: only those that a rollout of this task made.
             tool: only calls of this tool.
-            text: only those in whose arguments or output this is, whether in capitals or not.
+            text: only those whose arguments or output contain this, in capitals or not.
             salt_prefix: only those below roots whose salts begin with this.
         """
-        found: list[set[int]] = []
+        matches: list[set[int]] = []
         self._write_calls()
         with self._database.read() as reader:
             if task is not None:
-                found.append({row[0] for row in reader.execute(_OF_TASK, (check_text(task, "task"),))})
+                matches.append({row[0] for row in reader.execute(_OF_TASK, (check_text(task, "task"),))})
             if tool is not None:
                 end = f'"name":{json.dumps(check_text(tool, "tool"), ensure_ascii=False)}}}'
                 rows = reader.execute(_OF_TOOL, {"end": end})
-                found.append({id for id, call in rows if call is None or _unpacked(call).endswith(end)})
+                matches.append({id for id, call in rows if call is None or _unpacked(call).endswith(end)})
             if text is not None:
                 wanted = check_text(text, "text").lower()
                 escaped = json.dumps(wanted, ensure_ascii=False)[1:-1]
                 rows = reader.execute(_WITH_TEXT, {"text": wanted, "escaped": escaped})
-                found.append({id for id, call, output in rows if _has(call, output, wanted, escaped)})
-            if salt_prefix is not None or not found:
-                found.append({row[0] for row in reader.execute(_IDS_BELOW, {"salt_prefix": salt_prefix})})
-        return set.intersection(*found)
+                matches.append({id for id, call, output in rows if _has(call, output, wanted, escaped)})
+            if salt_prefix is not None or not matches:
+                matches.append({row[0] for row in reader.execute(_IDS_BELOW, {"salt_prefix": salt_prefix})})
+        return set.intersection(*matches)
 
 
 def _has(call: bytes | None, output: bytes | None, text: str, escaped: str) -> bool:
-    """Returns whether a text is in what is compressed of a call; True where SQLite has found it."""
+    """Returns whether a text is in the compressed texts of a call; True if SQLite has found it."""
     if call is None and output is None:
         return True
     return (call is not None and escaped in _unpacked(call).lower()) or (

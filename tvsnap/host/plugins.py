@@ -1,9 +1,8 @@
 """Extensions from other packages: found by their entry points, or named by reference, `package.module:attribute`.
 
-The parts of tvsnap for databases (`tvsnap.sql`) and for Docker (`tvsnap.docker`) are found in the same way, by entry
-points of tvsnap's own distribution. Names of the core take precedence over entry points. A reference imports the module
-that it names, so it is accepted only from the user who runs tvsnap (an argument, an option, a variable of the process),
-never from a file that describes an image.
+tvsnap's own plug-ins (`tvsnap.plugins`) are found in the same way, by entry points of tvsnap's own distribution. Names
+of the core take precedence over entry points. A reference imports the module that it names, so it is accepted only from
+the user who runs tvsnap (an argument, an option, a variable of the process), never from a file that describes an image.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from typing import Any, Literal
 
 from tvsnap.model.errors import UsageError
 
-Kind = Literal["environment", "backend", "policy", "image loader", "container tool"]
+Kind = Literal["environment", "backend", "policy", "graph", "image loader", "container tool"]
 GROUPS: Mapping[Kind, str] = {
     "environment": "tvsnap.environments",
     "backend": "tvsnap.backends",
     "policy": "tvsnap.policies",
+    "graph": "tvsnap.graphs",
     "image loader": "tvsnap.image_loaders",
     "container tool": "tvsnap.container_tools",
 }

@@ -1,4 +1,4 @@
-"""Opens tar archives whose headers may be hostile.
+"""Opens tar archives safely if their headers are hostile.
 
 `tarfile` reads a header's extension (a long name, pax records, a map of holes) completely, whatever size it claims:
 some compressed kilobytes can become gigabytes of memory. Here the size of one member's extensions is limited, and so is
@@ -30,14 +30,14 @@ class _Limited:
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream
-        self._left = most
+        self._bytes_left = most
 
     def read(self, size: int) -> bytes:
-        self._left -= size
-        if size < 0 or self._left < 0:
+        self._bytes_left -= size
+        if size < 0 or self._bytes_left < 0:
             raise tarfile.ReadError(f"a header of more than {MOST_HEADER >> 20} MiB")
-        found: bytes = self._stream.read(size)
-        return found
+        data: bytes = self._stream.read(size)
+        return data
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -45,7 +45,7 @@ class _Limited:
 
 class _Member(tarfile.TarInfo):
     def _proc_member(self, archive: _Archive) -> Any:
-        """Reads what follows a member's header, up to the next header; tarfile intends this to be overridden."""
+        """Reads the rest of a member, up to the next header; tarfile intends this to be overridden."""
         if self.type == tarfile.XGLTYPE:
             archive.global_headers += max(self.size, 0)
             if archive.global_headers > MOST_HEADER:

@@ -17,7 +17,7 @@ class ImageBuildError(TvsnapError):
     """A step of a build failed; nothing of the build remains.
 
     Attributes:
-        step: which step, and what it did.
+        step: the step and its action.
         output: the end of its output; may be empty.
     """
 

@@ -1,8 +1,8 @@
 """Writes a root filesystem as an image of one layer for Docker, Podman and every tool for OCI images.
 
 Both formats are OCI layouts (image-layout.md, manifest.md and config.md of the image specification 1.0). For `docker
-load` there is also a `manifest.json`, as in the output of `docker save` since version 25: older engines read only this
-file, other tools only the layout.
+load` there is also a `manifest.json`, like in the output of `docker save` since version 25: older engines read only
+this file, other tools only the layout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 TAG_ANNOTATION = "org.opencontainers.image.ref.name"
 NAME_ANNOTATION = "io.containerd.image.name"
-"""Where containerd, Podman and Docker look for the full name; the specification has only the tag."""
+"""The annotation in which containerd, Podman and Docker look for the full name; the specification has only the tag."""
 
 _CHUNK = 1 << 20
 _GZIP_LEVEL = 6
@@ -73,11 +73,11 @@ class Description:
 
     Attributes:
         env: environment variables.
-        workdir: where commands start.
+        workdir: the working directory of commands.
         user: name or number, optionally with ":group".
         labels: for people and programs.
         created: seconds since the epoch.
-        origin: how it was made, for its history.
+        origin: its origin in words, for its history.
     """
 
     env: Mapping[str, str]

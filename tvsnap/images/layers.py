@@ -1,7 +1,7 @@
-"""Trees that several images share: an image has only the differences from what it starts from.
+"""Trees that several images share: an image has only the differences from its base.
 
 A sandbox sees an image's own tree on top of the shared ones, joined by overlayfs. A deleted file is represented in the
-own tree by a device node 0:0, as overlayfs requires; there are no other marks.
+own tree by a device node 0:0, which is overlayfs' format; there are no other marks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SharedTrees:
     """The immutable trees that the images of a data directory share.
 
     Those of container images that Dockerfiles start from are in `layers`, each in its own directory. The others are
-    images. An image that is removed while others depend on it stays where it is, marked as removed.
+    images. An image that is removed while others depend on it stays, marked as removed.
     """
 
     def __init__(self, images: Path) -> None:
@@ -99,14 +99,14 @@ class SharedTrees:
             (self._images / digest / _REMOVED).unlink(missing_ok=True)
 
     def free(self, needed: Collection[str]) -> None:
-        """Removes the trees in `layers` whose ids are not in `needed`."""
+        """Removes the trees in `layers` that are not in `needed`, by id."""
         for entry in tuple(os.scandir(self._place)):
             if entry.is_dir(follow_symlinks=False) and entry.name not in needed:
                 remove_tree(Path(entry.path))
 
 
 def subtract(root: Path, below: Sequence[Path]) -> None:
-    """Removes from a tree what the trees below have identically, and hides in it what they have in addition.
+    """Removes the files of a tree that the trees below have identically, and hides the files that only those have.
 
     `below` has the other trees, topmost first.
     """
@@ -118,36 +118,36 @@ def _subtract(here: str, below: Sequence[str], stay: Collection[str] = ()) -> bo
     about = os.stat(here)
     own = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(here)}
     theirs = _merged(below)
-    left = False
+    has_entries = False
     for name, mine in own.items():
         path = f"{here}/{name}"
         if not stat.S_ISDIR(mine.st_mode):
             if name in theirs and _is_same(path, mine, theirs[name]):
                 os.unlink(path)
             else:
-                left = True
+                has_entries = True
         elif directories := _directories(below, name):
             same = _is_same(path, mine, directories[0]) and name not in stay
             if _subtract(path, directories) or not same:
-                left = True
+                has_entries = True
             else:
                 os.rmdir(path)
         else:
-            left = True
+            has_entries = True
     for name in theirs.keys() - own.keys():
         os.mknod(f"{here}/{name}", stat.S_IFCHR, os.makedev(0, 0))
-        left = True
+        has_entries = True
     os.utime(here, ns=(about.st_atime_ns, about.st_mtime_ns))
-    return left
+    return has_entries
 
 
 def _merged(directories: Sequence[str]) -> dict[str, str]:
     """Returns the path of each entry in directories that lie on top of each other."""
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for directory in directories:
         for entry in os.scandir(directory):
-            found.setdefault(entry.name, entry.path)
-    return {name: path for name, path in found.items() if not _is_hidden(os.lstat(path))}
+            merged.setdefault(entry.name, entry.path)
+    return {name: path for name, path in merged.items() if not _is_hidden(os.lstat(path))}
 
 
 def _is_hidden(about: os.stat_result) -> bool:
@@ -156,14 +156,14 @@ def _is_hidden(about: os.stat_result) -> bool:
 
 def _directories(below: Sequence[str], name: str) -> list[str]:
     """Returns the directories of a name in trees that lie on top of each other."""
-    found = []
+    directories = []
     for directory in below:
         path = f"{directory}/{name}"
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 break
-            found.append(path)
-    return found
+            directories.append(path)
+    return directories
 
 
 def _is_same(path: str, mine: os.stat_result, other: str) -> bool:
@@ -190,7 +190,7 @@ def _attributes(path: str) -> Mapping[str, bytes]:
 
 
 def in_merged(trees: Sequence[Path], place: Path, command: Sequence[str]) -> list[str]:
-    """Returns the command line that runs `command` with trees joined at `place`, as a sandbox sees them.
+    """Returns the command line that runs `command` with trees joined at `place`, like in a sandbox.
 
     `trees` are given topmost first; `place` is an empty directory, and the mount is visible to the command only.
     """

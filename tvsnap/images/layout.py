@@ -184,7 +184,7 @@ def _new_directory(path: Path) -> Iterator[Layout]:
 
 
 def _fill(path: Path, temporary: Path) -> None:
-    """Moves an image into a directory, replacing an old one; the index comes last, since it makes the image valid."""
+    """Moves an image into a directory, replacing an old one; the index comes last, because it makes the image valid."""
     (path / INDEX_FILE).unlink(missing_ok=True)
     for old in [entry for entry in path.iterdir() if entry != temporary]:
         shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
@@ -234,7 +234,7 @@ class _Tar:
 def tar_header(name: str, size: int) -> bytes:
     member = tarfile.TarInfo(name)
     member.size = size
-    # The only format whose header is always one block; all tools read it.
+    # The only format with a header of always one block; all tools read it.
     return member.tobuf(tarfile.GNU_FORMAT)
 
 

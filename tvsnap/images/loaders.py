@@ -23,7 +23,7 @@ class Loaded:
     """The result of loading.
 
     Attributes:
-        contents: names of what the image contains, by kind: {"databases": ("shop", "stock")}.
+        contents: names of the image's contents, by kind: {"databases": ("shop", "stock")}.
         env: variables that sandboxes have besides those in the description.
     """
 
@@ -32,7 +32,7 @@ class Loaded:
 
 
 class ImageLoader(Protocol):
-    """Loads the data in an image's description, and what the environment needs, as the last step of each build."""
+    """Loads the data in an image's description, and the environment's own data, in the last step of each build."""
 
     @property
     def keys(self) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ class ImageLoader(Protocol):
         """
 
     def given(self, files: Sequence[tuple[str | None, Path]], dialect: str | None, data: Data) -> Data:
-        """Adds what the options `--database` and `--dialect` of `tvsnap image build` name.
+        """Adds the files of the options `--database` and `--dialect` of `tvsnap image build`.
 
         Args:
             files: existing files with their names, None if no name is given.
@@ -64,7 +64,7 @@ class ImageLoader(Protocol):
         """Returns the title of the step: "databases: shop"."""
 
     def signature(self, data: Data) -> Mapping[str, object]:
-        """Returns all that loading depends on, as JSON by names of its own; part of what tells if an image has changed.
+        """Returns everything that loading depends on, as JSON with names of its own; a change of it means a new image.
 
         Raises:
             OSError: a file cannot be read.
@@ -80,7 +80,7 @@ class ImageLoader(Protocol):
             root: the image's tree, with shifted owners. Use `tvsnap.images.rootfs` to write into it.
             work: an existing directory for temporary files.
             shell: runs a shell script inside.
-            note: gets lines about what was changed or left out.
+            note: gets lines about changes and omissions.
 
         Raises:
             BuildStepFailed: loading failed.
@@ -91,8 +91,8 @@ def loader(environment: str) -> ImageLoader | None:
     """Returns the loader for an environment's images; None if it has none."""
     if environment not in plugins.names("image loader"):
         return None
-    found: ImageLoader = plugins.find("image loader", environment)
-    return found
+    plugin: ImageLoader = plugins.find("image loader", environment)
+    return plugin
 
 
 def loaders() -> dict[str, ImageLoader]:

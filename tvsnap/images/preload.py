@@ -1,6 +1,6 @@
 """Makes every dynamically linked program of an image load our library, which fixes its clock and its randomness.
 
-This uses /etc/ld.so.preload, since an environment variable would be lost by `env -i`, `sudo` and services. Only glibc
+This uses /etc/ld.so.preload, because an environment variable would be lost by `env -i`, `sudo` and services. Only glibc
 reads that file.
 """
 
@@ -13,7 +13,7 @@ from tvsnap.images.errors import BuildStepFailed
 from tvsnap.images.rootfs import read_text, resolve_inside, write_file
 
 LIBRARY = "/run/tvsnap/fixed.so"
-"""Where backends install it (native/preload)."""
+"""The path at which backends install it (native/preload)."""
 PRELOAD = "/etc/ld.so.preload"
 _LOADERS = {"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}
 
@@ -33,7 +33,7 @@ def preload(root: Path) -> None:
 
 
 def without_preload(root: Path) -> None:
-    """Reverts `preload` in a tree (with shifted owners) from another image, since builds do not have the library."""
+    """Reverts `preload` in a tree (with shifted owners) from another image, because builds do not have the library."""
     others = _others(root)
     if LIBRARY not in read_text(root, PRELOAD).split():
         return

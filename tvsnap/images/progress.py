@@ -1,4 +1,4 @@
-"""How a build reports its progress."""
+"""The protocol for reports of a build's progress."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class BuildProgress(Protocol):
 
         Args:
             index: the step's number, from 1 on.
-            total: how many steps there are.
-            text: what the step does.
+            total: the number of steps.
+            text: the step's action.
         """
 
     def output(self, line: str) -> None:
@@ -28,11 +28,11 @@ class BuildProgress(Protocol):
         """Reports something in the image's description that a sandbox does not do.
 
         Args:
-            text: what it is, in one line.
+            text: its description, in one line.
         """
 
     def fraction(self, done: float | None) -> None:
-        """Reports how much of the step is done.
+        """Reports the progress of the step.
 
         Args:
             done: the fraction that is done, 0 to 1; None if it is unknown.

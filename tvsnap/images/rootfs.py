@@ -64,7 +64,7 @@ def _follow(root: Path, parts: list[str], path: str) -> Path:
         if part in ("", "."):
             continue
         if part == "..":
-            # As at the root of a file system, whose parent is itself.
+            # As in a file system, where the root's parent is the root itself.
             del here[-1:]
             continue
         here.append(part)
@@ -181,14 +181,14 @@ def account_ids(root: Path, account: str) -> tuple[int, int]:
     BuildStepFailed if there is no such name, or if the number is beyond `UID_COUNT`.
     """
     user, _, group = account.partition(":")
-    # Root exists even in a tree without these files. Of a name and a number, the first entry that has either counts.
+    # Root exists even in a tree without these files. The first entry that has the text as a name or a number counts.
     users = [*_database(root, "etc/passwd", 4), ["root", "x", "0", "0"]]
     groups = [*_database(root, "etc/group", 3), ["root", "x", "0"]]
     entry = next((fields for fields in users if user in (fields[0], fields[2])), None)
     uid = _account_id(entry[2] if entry else user, "user", users)
     if group:
-        its = next((fields[2] for fields in groups if group in (fields[0], fields[2])), group)
-        gid = _account_id(its, "group", groups)
+        group_id = next((fields[2] for fields in groups if group in (fields[0], fields[2])), group)
+        gid = _account_id(group_id, "group", groups)
     else:
         gid = _account_id(entry[3], "group", groups) if entry else 0
     return uid, gid
@@ -201,9 +201,9 @@ def _database(root: Path, path: str, columns: int) -> Iterator[list[str]]:
             yield fields
 
 
-def _account_id(text: str, kind: str, known: list[list[str]]) -> int:
+def _account_id(text: str, kind: str, entries: list[list[str]]) -> int:
     if not text.isascii() or not text.isdigit():
-        names = dict.fromkeys(fields[0] for fields in known)
+        names = dict.fromkeys(fields[0] for fields in entries)
         raise BuildStepFailed(f'failed: the image has no {kind} "{text}"; it has: {", ".join(names)}')
     if int(text) >= UID_COUNT:
         raise BuildStepFailed(f"failed: {kind} {text} is beyond {UID_COUNT - 1}, the last one there is inside")
@@ -215,13 +215,13 @@ def shift_owners(root: Path) -> None:
 
     Raises BuildStepFailed if a file's owner is beyond `UID_COUNT`.
     """
-    # Owners do not tell which files were shifted already, so files with several links are remembered.
-    seen: set[tuple[int, int]] = set()
+    # Owners do not show whether a file was shifted already, so files with several links are remembered.
+    inodes: set[tuple[int, int]] = set()
     for path, info in walk(root):
         if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
-            if (info.st_dev, info.st_ino) in seen:
+            if (info.st_dev, info.st_ino) in inodes:
                 continue
-            seen.add((info.st_dev, info.st_ino))
+            inodes.add((info.st_dev, info.st_ino))
         for kind, number in (("user", info.st_uid), ("group", info.st_gid)):
             if number >= UID_COUNT:
                 raise BuildStepFailed(
@@ -248,7 +248,7 @@ def _drop_xattrs(path: str) -> None:
 
 
 def _shifted_capability(value: bytes) -> bytes:
-    """Returns a file capability that is valid in the user namespace whose root is `UID_BASE` (capabilities(7))."""
+    """Returns a file capability that is valid in the user namespace with the root `UID_BASE` (capabilities(7))."""
     revision = int.from_bytes(value[:4], "little") & _CAPABILITY_REVISION_MASK
     if revision == _CAPABILITY_REVISION_2 and len(value) == _CAPABILITY_V2.size:
         magic, *sets = _CAPABILITY_V2.unpack(value)
@@ -261,7 +261,7 @@ def _shifted_capability(value: bytes) -> bytes:
 
 
 def unshifted_capability(value: bytes) -> bytes:
-    """Returns a file capability that is valid without a user namespace; reverts what `shift_owners` does."""
+    """Returns a file capability that is valid without a user namespace; reverts `shift_owners`."""
     magic, *sets, _ = _CAPABILITY_V3.unpack(value)
     return _CAPABILITY_V2.pack(_CAPABILITY_REVISION_2 | magic & ~_CAPABILITY_REVISION_MASK, *sets)
 
@@ -305,7 +305,7 @@ class TreeSummary:
 def finish_tree(root: Path, hostname: str, fraction: Callable[[float | None], None], *, hosts: str = "") -> TreeSummary:
     """Finishes a tree with shifted owners, and hashes it; raises BuildStepFailed if a file has no owner inside.
 
-    Device nodes and sockets are removed, since the sandbox has its own devices. The contents of /run stay, as in a
+    Device nodes and sockets are removed, because the sandbox has its own devices. The contents of /run stay, as in a
     container, except tvsnap's own: servers expect the directories that their packages, or a step of the build, created
     there. The files with the names of the host and the network are replaced by those of a sandbox. The digest ignores
     modification times, which would differ between builds of the same packages.

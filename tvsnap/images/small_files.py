@@ -20,15 +20,15 @@ def read_small(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             number = errno.EISDIR if stat.S_ISDIR(os.fstat(stream.fileno()).st_mode) else errno.EINVAL
             raise OSError(number, "is no regular file", str(path))
-        found = stream.read(MOST + 1)
-    if len(found) > MOST:
+        content = stream.read(MOST + 1)
+    if len(content) > MOST:
         raise OSError(errno.EFBIG, f"holds more than {MOST >> 20} MiB", str(path))
-    return found
+    return content
 
 
 def read_small_text(path: Path, errors: str = "strict") -> str:
     """Returns a file's UTF-8 text with newlines as the only line ends.
 
-    Raises OSError as `read_small` does, and UnicodeDecodeError unless `errors` says otherwise.
+    Raises OSError as `read_small` does, and UnicodeDecodeError unless `errors` prevents it.
     """
     return read_small(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")

@@ -1,28 +1,13 @@
-"""The images of a data directory: finds, lists, builds and removes them.
-
-Layout of `home/images`:
-
-    <digest>/             an image: rootfs/, image.json, build.log; immutable
-    names/<name>          the digest of the image that has this name now
-    recipes/<recipe>      the digest of the result of building this recipe
-    layers/<id>/          a tree that several images share: of a container image that Dockerfiles start from
-    .build-<recipe>/      a build in progress; its builder holds the lock on the file `lock` in it
-    .removed-<digest>-*   an image that is being deleted; one that others depend on stays, with a file `removed` in it
-
-Everything appears and disappears by a rename, so a crash at any moment leaves complete images, and leftovers whose
-owner can be recognised as dead.
-"""
+"""The images of a data directory: finds, lists, builds and removes them; `directory` has the layout."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
-import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tvsnap.images.build.base_image import make_base
-from tvsnap.images.build.builder import Base, build_tree, recipe_of
+from tvsnap.images.build.builder import Base, BuiltTree, build_tree, recipe_of
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.container_tool import container_tool
 from tvsnap.images.build.derived import BuiltBase
@@ -51,18 +36,16 @@ from tvsnap.images.descriptions.spec import (
     check_name,
     name_from,
 )
+from tvsnap.images.directory import DIGEST, ImageDirectory
 from tvsnap.images.errors import ImageNotFound, ImageSpecError
-from tvsnap.images.layers import Below, SharedTrees
+from tvsnap.images.layers import Below
 from tvsnap.images.progress import BuildProgress, Silent
 from tvsnap.images.rootfs import remove_tree, shift_owners, summarise
-from tvsnap.model.errors import MachineLacks, TvsnapError, UsageError
+from tvsnap.model.errors import MachineLacks, UsageError
 from tvsnap.model.images import BUILD_LOG, FORMAT, MANIFEST, ROOTFS, Image, Manifest, shared_tree
 from tvsnap.model.network import NO_NETWORK
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _PREFIX = re.compile(r"[0-9a-f]{4,64}")
-_YOUNG = 60.0
-"""Seconds; a younger reference that seems broken may be one that another process is creating now."""
 
 
 class ImageStore:
@@ -71,14 +54,11 @@ class ImageStore:
     def __init__(self, home: Path) -> None:
         """
         Args:
-            home: the data directory, as `Cache.home` says.
+            home: the data directory; see `Cache.home`.
         """
         self._home = home
-        self._images = home / "images"
+        self._directory = ImageDirectory(home / "images")
         self.packages = home / "cache"
-        self._names = self._images / "names"
-        self._recipes = self._images / "recipes"
-        self._shared = SharedTrees(self._images)
 
     def get(self, name: str) -> Image:
         """Returns an image.
@@ -89,35 +69,35 @@ class ImageStore:
         Raises:
             ImageNotFound: there is no such image, or several.
         """
-        digest = self._read_reference(self._names / name) if self._is_named(name) else None
+        digest = self._directory.digest_of(name) if self._directory.is_named(name) else None
         if digest is not None:
-            return Manifest.read(self._images / digest).image(self._images / digest, name)
-        names = {digest: known for known, digest in sorted(self._named().items(), reverse=True)}
-        matches = [digest for digest in self._digests() if digest.startswith(name)] if _PREFIX.fullmatch(name) else []
+            return self._directory.image(digest, name)
+        digests = self._directory.digests() if _PREFIX.fullmatch(name) else ()
+        matches = [digest for digest in digests if digest.startswith(name)]
         if len(matches) > 1:
             raise ImageNotFound(f'"{name}" fits several images: {", ".join(digest[:16] for digest in matches)}')
         if not matches:
-            have = ", ".join(sorted(self._named()))
+            have = ", ".join(sorted(self._directory.named()))
             if name in shipped_images():
                 way = f"; build it: tvsnap image build {name}"
             else:
                 way = "" if have else "; build one: tvsnap image build terminal"
             raise ImageNotFound(f'image "{name}" not found; have: {have or "none"}{way} (tvsnap image ls)')
-        directory = self._images / matches[0]
-        return Manifest.read(directory).image(directory, names.get(matches[0], ""))
+        names = {digest: one for one, digest in sorted(self._directory.named().items(), reverse=True)}
+        return self._directory.image(matches[0], names.get(matches[0], ""))
 
     def list(self) -> builtins.list[Image]:
         """Returns all images, sorted by name.
 
         An image with several names is included once for each. Those without a name come last.
         """
-        named = self._named()
+        named = self._directory.named()
         entries = sorted(named.items())
-        entries += [("", digest) for digest in self._digests() if digest not in named.values()]
-        return [Manifest.read(self._images / digest).image(self._images / digest, name) for name, digest in entries]
+        entries += [("", digest) for digest in self._directory.digests() if digest not in named.values()]
+        return [self._directory.image(digest, name) for name, digest in entries]
 
     def manifest(self, image: Image) -> Manifest:
-        """Returns what is recorded about an image besides `Image`: its source, notes of the build, its contents.
+        """Returns an image's full record: its source, notes of the build, its contents.
 
         Args:
             image: the image.
@@ -138,13 +118,9 @@ class ImageStore:
             ImageNotFound: there is no such image, or several.
         """
         image = self.get(name)
-        named = self._named()
-        doomed = [name] if name in named else [known for known, digest in named.items() if digest == image.digest]
-        for known in doomed:
-            (self._names / known).unlink(missing_ok=True)
-        if image.digest not in self._named().values():
-            self._shared.mark(image.digest, removed=True)
-            self._free_trees()
+        named = self._directory.named()
+        names = [name] if name in named else [one for one, digest in named.items() if digest == image.digest]
+        self._directory.remove(image.digest, names)
         return image
 
     def build(
@@ -179,7 +155,7 @@ class ImageStore:
             from_dockerfile: whether to build from the Dockerfile of a task that names an image as well.
             docker_image: an image of a Docker registry to start from, in place of a Dockerfile; the folder may then
                 describe nothing.
-            task_user: False for the user of what it starts from, although the folder names another.
+            task_user: False for the user of its base, although the folder names another.
 
         Returns:
             The image.
@@ -190,26 +166,14 @@ class ImageStore:
             ImageBuildError: a step failed; nothing of the build remains.
             MachineLacks: this machine lacks something that is needed.
         """
-        if isinstance(source, str):
-            source = find_source(source)
-        if isinstance(source, ImageSpec):
-            spec = source
-        elif docker_image is not None and source.is_dir() and not describes_image(source):
-            spec = ImageSpec(source, name_from(source), "terminal", DockerImageBase(docker_image))
-        else:
-            spec = load_source(source, allow)
+        spec = _spec_of(source, docker_image, allow)
         name = spec.name if name is None else check_name(name)
-        if from_dockerfile:
-            spec = _from_dockerfile(spec)
-        elif docker_image is not None and isinstance(spec.base, DockerfileBase):
-            spec = replace(spec, base=DockerImageBase(docker_image))
-        if not task_user:
-            spec = replace(spec, user=None)
+        spec = _with_choices(spec, from_dockerfile, docker_image, task_user)
         self.sweep()
         try:
             return self._get_built(spec, (name,), progress or Silent(), force, keep_layers)
         finally:
-            self._free_trees()
+            self._directory.free_trees()
 
     def _get_built(
         self,
@@ -228,13 +192,13 @@ class ImageStore:
             check_complete(spec)
             services = self._services(spec, name, progress, force, layers)
             recipe = recipe_of(spec, origin, services)
-            digest = None if force else self._built(recipe)
+            digest = None if force else self._directory.built(recipe)
             if digest is None:
                 digest = self._build(spec, origin, name, recipe, progress, force, services)
             else:
-                for note in Manifest.read(self._images / digest).notes:
+                for note in self._directory.manifest(digest).notes:
                     progress.note(note)
-        self._write_reference(self._names / name, digest)
+        self._directory.name(digest, name)
         return self.get(name)
 
     def _services(
@@ -242,9 +206,9 @@ class ImageStore:
     ) -> tuple[BuiltService, ...]:
         """Builds the other services of an image, each as a separate image."""
         built = []
-        for its, settings in spec.services:
-            known = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
-            image = self._get_built(its, (known,), progress, force, layers)
+        for service_spec, settings in spec.services:
+            service_name = f"{name}.{settings.name}".lower()[:LONGEST_NAME]
+            image = self._get_built(service_spec, (service_name,), progress, force, layers)
             built.append(BuiltService(settings, image, self.manifest(image).program))
         return tuple(built)
 
@@ -273,77 +237,77 @@ class ImageStore:
             way = " <- ".join((base, *reversed(names[names.index(base) :])))
             raise ImageSpecError(f"image {names[-1]} cannot start from itself ({way}): give it another name")
         shipped = shipped_images().get(base)
-        there = self._read_reference(self._names / base)
+        there = self._directory.digest_of(base)
         # A user's own image of that name takes precedence, and stays as it is.
-        if shipped and (there is None or Manifest.read(self._images / there).source == str(shipped)):
+        if shipped and (there is None or self._directory.manifest(there).source == str(shipped)):
             return self._get_built(load_source(shipped), (*names, base), progress)
         try:
             return self.get(base)
         except ImageNotFound as error:
             raise ImageSpecError(f"image {names[-1]}: what it starts from is not there: {error}") from None
 
-    def adopt(self, digest: str, said: Mapping[str, Any], fill: Callable[[str, Path], str], name: str = "") -> Image:
+    def adopt(
+        self, digest: str, description: Mapping[str, Any], fill: Callable[[str, Path], str], name: str = ""
+    ) -> Image:
         """Makes an image from one of another data directory, unless it is here.
 
         Args:
             digest: the image's digest.
-            said: its image.json.
+            description: its image.json.
             fill: makes the files of a tree, the image's own or one below it, in an empty directory, given the tree's
                 id; returns the tree's digest.
-            name: what it is called from then on, unless another image is called so; empty for no name.
+            name: its new name, unless another image has it; empty for no name.
 
         Raises:
             TvsnapError: it is of another version of tvsnap, or makes no sense, or part of it cannot be had.
         """
         _need_root()
-        if not _DIGEST.fullmatch(digest):
+        if not DIGEST.fullmatch(digest):
             raise ImageSpecError(f"an image from elsewhere has the digest {digest[:80]!r}, which is none")
-        self._names.mkdir(parents=True, exist_ok=True)
-        self._recipes.mkdir(exist_ok=True)
-        directory = self._images / f".build-{digest[:32]}"
-        with self._shared.lock(alone=False), locked(directory, wait=True):
-            if not (self._images / digest).is_dir() or self._shared.is_removed(digest):
+        self._directory.create()
+        directory = self._directory.path / f".build-{digest[:32]}"
+        with self._directory.shared.lock(alone=False), locked(directory, wait=True):
+            if not self._directory.has(digest):
                 try:
                     empty(directory)
                     result = directory / "image"
                     result.mkdir()
-                    (result / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+                    (result / MANIFEST).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
                     manifest = Manifest.read(result)
                     if manifest.digest != digest:
-                        raise ImageSpecError(f"what is called image {digest[:12]} elsewhere is {manifest.digest[:12]}")
+                        raise ImageSpecError(f"image {digest[:12]} from elsewhere is really {manifest.digest[:12]}")
                     for id in manifest.layers:
                         self._adopt_below(id, directory / "below", fill)
                     (result / ROOTFS).mkdir()
                     fill(digest, result / ROOTFS)
                     (result / BUILD_LOG).write_text("pulled from an object store\n", encoding="utf-8")
-                    os.sync()
-                    self._put_in_place(result, digest)
+                    self._directory.take(result, digest)
                 finally:
                     empty(directory)
-        if name and not self._is_named(check_name(name)):
-            self._write_reference(self._names / name, digest)
+        if name and not self._directory.is_named(check_name(name)):
+            self._directory.name(digest, name)
         return self.get(digest)
 
     def _adopt_below(self, id: str, directory: Path, fill: Callable[[str, Path], str]) -> None:
         """Makes a tree that images share, unless it is here; a tree that is an image was made before."""
-        if shared_tree(self._images, id).is_dir():
+        if shared_tree(self._directory.path, id).is_dir():
             return
-        if _DIGEST.fullmatch(id) is None:
+        if DIGEST.fullmatch(id) is None:
             raise ImageSpecError(f"an image from elsewhere has a tree {id[:80]!r}")
         (directory / ROOTFS).mkdir(parents=True)
-        self._shared.keep(id, directory, fill(id, directory / ROOTFS))
+        self._directory.shared.keep(id, directory, fill(id, directory / ROOTFS))
 
     def trees(self, image: Image) -> dict[str, tuple[Path, str]]:
-        """Returns the trees of an image by id, its own first, each with the digest of what is shared ("" for its own).
+        """Returns the trees of an image by id, its own first, each with the digest of its shared tree ("" for its own).
 
         Args:
             image: the image.
         """
-        found = {image.digest: (image.rootfs, "")}
+        trees = {image.digest: (image.rootfs, "")}
         for id in self.manifest(image).layers:
-            below = self._shared.find(id)
-            found[id] = (shared_tree(self._images, id), below.digest if below else "")
-        return found
+            below = self._directory.shared.find(id)
+            trees[id] = (shared_tree(self._directory.path, id), below.digest if below else "")
+        return trees
 
     def make_base(
         self,
@@ -369,7 +333,7 @@ class ImageStore:
             progress: an object that receives reports of the build.
 
         Returns:
-            Where the image is now, in words.
+            The place of the image, in words.
 
         Raises:
             UsageError: `reference` cannot be a name, or an image of that name exists.
@@ -383,7 +347,7 @@ class ImageStore:
         with container_tool(self._home, into) as tool:
             if not force and tool.image_id(reference) is not None:
                 raise UsageError(f"{tool.place} has an image {reference} already; --force replaces it")
-            directory = self._images / f".build-base-{hashlib.sha256(reference.encode()).hexdigest()[:16]}"
+            directory = self._directory.path / f".build-base-{hashlib.sha256(reference.encode()).hexdigest()[:16]}"
             with locked(directory, wait=True):
                 try:
                     empty(directory)
@@ -401,23 +365,9 @@ class ImageStore:
     def sweep(self) -> None:
         """Removes the leftovers of builds and removals that were interrupted.
 
-        What cannot be removed yet, because programs of a killed build are still ending in it, is removed next time.
+        Leftovers in which programs of a killed build are still ending are removed the next time.
         """
-        for path in self._entries(".removed-"):
-            with contextlib.suppress(OSError):
-                remove_tree(path)
-        for path in self._entries(".build-"):
-            with contextlib.suppress(OSError), locked(path, wait=False) as mine:
-                if mine:
-                    empty(path)
-        self._free_trees()
-        for folder in (self._names, self._recipes):
-            for reference in tuple(folder.iterdir()) if folder.is_dir() else ():
-                # Leftovers of a crash: a reference under a temporary name, or to an image that is gone.
-                with contextlib.suppress(FileNotFoundError):
-                    young = time.time() - reference.stat().st_mtime < _YOUNG
-                    if not young and (reference.name.startswith(".") or self._read_reference(reference) is None):
-                        reference.unlink()
+        self._directory.sweep()
 
     def _build(
         self,
@@ -430,15 +380,14 @@ class ImageStore:
         services: Sequence[BuiltService],
     ) -> str:
         _need_root()
-        self._names.mkdir(parents=True, exist_ok=True)
-        self._recipes.mkdir(exist_ok=True)
-        directory = self._images / f".build-{recipe[:32]}"
+        self._directory.create()
+        directory = self._directory.path / f".build-{recipe[:32]}"
         with locked(directory, wait=False) as mine:
             if not mine:
                 progress.output("another process builds this image: waiting for it")
-        with self._shared.lock(alone=False), locked(directory, wait=True):
+        with self._directory.shared.lock(alone=False), locked(directory, wait=True):
             # The previous holder of the lock may have built it.
-            if not force and (there := self._built(recipe)):
+            if not force and (there := self._directory.built(recipe)):
                 return there
             started = time.time()
             work, result = directory / "work", directory / "image"
@@ -449,37 +398,9 @@ class ImageStore:
                 below = self._below(origin, directory / "below", progress)
                 log = result / BUILD_LOG
                 tree = build_tree(spec, origin, work, result / ROOTFS, log, self.packages, progress, below, services)
-                Manifest(
-                    format=FORMAT,
-                    name=name,
-                    digest=tree.digest,
-                    recipe=recipe,
-                    environment=spec.environment,
-                    env=tree.env,
-                    workdir=tree.workdir,
-                    user=tree.user,
-                    hostname=spec.hostname,
-                    size=tree.size,
-                    created=time.time(),
-                    source=str(spec.folder),
-                    build_seconds=round(time.time() - started, 3),
-                    limits=spec.limits,
-                    timeouts=spec.timeouts,
-                    no_new_privileges=tree.no_new_privileges,
-                    clock=spec.clock,
-                    random_seed=spec.random_seed,
-                    network=str(spec.network or NO_NETWORK),
-                    task=spec.task.said(),
-                    layers=below.ids,
-                    notes=tree.notes,
-                    contents=dict(tree.contents),
-                    services=tree.services,
-                    program=tree.program,
-                ).write(result)
-                # So that no image is incomplete after a power failure following the rename.
-                os.sync()
-                self._put_in_place(result, tree.digest)
-                self._write_reference(self._recipes / recipe, tree.digest)
+                _manifest(spec, name, recipe, tree, below, started).write(result)
+                self._directory.take(result, tree.digest)
+                self._directory.note_built(tree.digest, recipe)
                 return tree.digest
             finally:
                 empty(directory)
@@ -487,80 +408,38 @@ class ImageStore:
     def _below(self, origin: Base | None, directory: Path, progress: BuildProgress) -> Below:
         """Returns the trees that an image shares; those of a container image are made the first time."""
         if isinstance(origin, BuiltBase):
-            return self._shared.under(origin.image, self.manifest(origin.image).layers)
+            return self._directory.shared.under(origin.image, self.manifest(origin.image).layers)
         if not isinstance(origin, ContainerBase) or not (id := origin.below()):
             return Below()
-        if not (found := self._shared.find(id)):
+        if not (layers := self._directory.shared.find(id)):
             root = directory / ROOTFS
             root.mkdir(parents=True)
             root.chmod(0o755)
             origin.unpack_below(root, progress.fraction)
             shift_owners(root)
-            self._shared.keep(id, directory, summarise(root, progress.fraction).digest)
-            found = self._shared.find(id)
-        return found or Below()
+            self._directory.shared.keep(id, directory, summarise(root, progress.fraction).digest)
+            layers = self._directory.shared.find(id)
+        return layers or Below()
 
-    def _free_trees(self) -> None:
-        """Removes what no image needs: shared trees, and removed images that others depended on."""
-        with self._shared.lock(alone=True) as alone:
-            if not alone:  # a build in progress may be about to need one
-                return
-            try:
-                needed = {id for digest in self._digests() for id in Manifest.read(self._images / digest).layers}
-            except TvsnapError:  # a damaged image does not tell what it needs
-                return
-            for digest in self._digests(removed=True):
-                if digest not in needed:
-                    path = self._images / f".removed-{digest}-{secrets.token_hex(4)}"
-                    (self._images / digest).rename(path)
-                    remove_tree(path)
-            self._shared.free(needed)
 
-    def _put_in_place(self, result: Path, digest: str) -> None:
-        try:
-            result.rename(self._images / digest)
-        except OSError as error:
-            # If the same image exists, it stays, since live sandboxes may use it.
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            self._shared.mark(digest, removed=False)
+def _spec_of(source: Path | str | ImageSpec, docker_image: str | None, allow: Sequence[Path]) -> ImageSpec:
+    """Reads the description of an image; see `ImageStore.build`."""
+    if isinstance(source, str):
+        source = find_source(source)
+    if isinstance(source, ImageSpec):
+        return source
+    if docker_image is not None and source.is_dir() and not describes_image(source):
+        return ImageSpec(source, name_from(source), "terminal", DockerImageBase(docker_image))
+    return load_source(source, allow)
 
-    def _built(self, recipe: str) -> str | None:
-        return self._read_reference(self._recipes / recipe)
 
-    def _named(self) -> dict[str, str]:
-        """Returns every name and its digest, without names whose image is gone."""
-        paths = self._names.iterdir() if self._names.is_dir() else ()
-        found = {path.name: self._read_reference(path) for path in paths if not path.name.startswith(".")}
-        return {name: digest for name, digest in found.items() if digest is not None}
-
-    def _is_named(self, name: str) -> bool:
-        """Whether a name belongs to an image, or did until that was removed."""
-        return self._names.is_dir() and not name.startswith(".") and name in os.listdir(self._names)
-
-    def _digests(self, *, removed: bool = False) -> tuple[str, ...]:
-        """Returns the digests of all images; if `removed`, of removed ones that others still depend on."""
-        digests = sorted(path.name for path in self._entries("") if _DIGEST.fullmatch(path.name))
-        return tuple(digest for digest in digests if self._shared.is_removed(digest) == removed)
-
-    def _entries(self, prefix: str) -> tuple[Path, ...]:
-        if not self._images.is_dir():
-            return ()
-        return tuple(path for path in self._images.iterdir() if path.name.startswith(prefix))
-
-    def _read_reference(self, path: Path) -> str | None:
-        try:
-            digest = path.read_text(encoding="ascii").strip()
-        except (FileNotFoundError, UnicodeDecodeError):
-            return None
-        there = _DIGEST.fullmatch(digest) and (self._images / digest).is_dir() and not self._shared.is_removed(digest)
-        return digest if there else None
-
-    def _write_reference(self, path: Path, digest: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-        temporary.write_text(digest + "\n", encoding="ascii")
-        temporary.replace(path)
+def _with_choices(spec: ImageSpec, from_dockerfile: bool, docker_image: str | None, task_user: bool) -> ImageSpec:
+    """Applies the choices of a build to a description; see `ImageStore.build`."""
+    if from_dockerfile:
+        spec = _from_dockerfile(spec)
+    elif docker_image is not None and isinstance(spec.base, DockerfileBase):
+        spec = replace(spec, base=DockerImageBase(docker_image))
+    return spec if task_user else replace(spec, user=None)
 
 
 def _from_dockerfile(spec: ImageSpec) -> ImageSpec:
@@ -572,8 +451,39 @@ def _from_dockerfile(spec: ImageSpec) -> ImageSpec:
 
 
 def _other_way(spec: ImageSpec) -> str:
-    """Returns a command that builds the image if what it starts from is unavailable; "" if there is none."""
+    """Returns a command that builds the image if its base is unavailable; "" if there is none."""
     return f"tvsnap image build {shlex.quote(str(spec.folder))} --from-dockerfile" if spec.own_dockerfile else ""
+
+
+def _manifest(spec: ImageSpec, name: str, recipe: str, tree: BuiltTree, below: Below, started: float) -> Manifest:
+    """Returns the manifest of an image; `started` is the time at which its build began, seconds since 1970."""
+    return Manifest(
+        format=FORMAT,
+        name=name,
+        digest=tree.digest,
+        recipe=recipe,
+        environment=spec.environment,
+        env=tree.env,
+        workdir=tree.workdir,
+        user=tree.user,
+        hostname=spec.hostname,
+        size=tree.size,
+        created=time.time(),
+        source=str(spec.folder),
+        build_seconds=round(time.time() - started, 3),
+        limits=spec.limits,
+        timeouts=spec.timeouts,
+        no_new_privileges=tree.no_new_privileges,
+        clock=spec.clock,
+        random_seed=spec.random_seed,
+        network=str(spec.network or NO_NETWORK),
+        task=spec.task.said(),
+        layers=below.ids,
+        notes=tree.notes,
+        contents=dict(tree.contents),
+        services=tree.services,
+        program=tree.program,
+    )
 
 
 def _need_root() -> None:

@@ -1,4 +1,4 @@
-"""Checks of arguments: each error names the argument, says what it must be, and what it was instead."""
+"""Checks of arguments: each error names the argument, the values that it may have, and its value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = 2**63 - 1
 """The largest whole number that the graph and the system can store."""
 
 LONGEST_OUTCOME = 500
-"""Characters of the words that say how a rollout ended."""
+"""Characters of a rollout's outcome at most."""
 
 _STATE = re.compile("[0-9a-f]{64}")
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def check_type(value: object, kind: type[T], what: str) -> T:
 def check_provides(value: T, method: str, what: str) -> T:
     """Returns `value`, or raises UsageError if it lacks a method of the protocol that it should implement.
 
-    `what` is the argument's name, and what it must be.
+    `what`: the argument's name and its required kind, in words.
     """
     if not callable(getattr(value, method, None)):
         raise UsageError(f"{what}, with a method {method}(); not {value!r}")
@@ -137,7 +137,7 @@ def check_outcome(outcome: object) -> str | None:
 
 
 def outcome_of(error: BaseException | None) -> str | None:
-    """Returns in words how an exception ended a rollout; None if there is none."""
+    """Returns the outcome of a rollout that an exception ended, in words; None if there is none."""
     if error is None:
         return None
     words = " ".join(str(error).replace("\0", " ").split())

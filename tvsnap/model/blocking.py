@@ -1,4 +1,4 @@
-"""Work that is written once, as a coroutine, for those that wait in threads and for those that await."""
+"""Coroutines that also serve callers which block: they await nothing that is not finished at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Returns what a coroutine returns that awaits only what is finished at once, as whatever it asks blocks.
+    """Returns the result of a coroutine that never has to wait, because all that it calls blocks.
 
     Args:
         work: the coroutine.

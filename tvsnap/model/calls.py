@@ -14,9 +14,9 @@ from tvsnap.model.errors import UsageError
 
 Source = Literal["hit", "coalesced", "executed"]
 DEFAULT_TIMEOUT = 30.0
-"""Seconds that a rollout's call may take where its caller says nothing."""
+"""Seconds that a rollout's call may take by default."""
 MAIN_ARGUMENTS = ("command", "query", "code", "what", "path", "keys", "sql")
-"""The argument that says what a call does, in tools that have one."""
+"""Names of the argument that describes a call, in tools that have one."""
 TEXT, JSON, PNG, STDERR = "text/plain", "application/json", "image/png", "text/x-stderr"
 """Media types of parts of a result."""
 
@@ -39,9 +39,9 @@ def _odd_key(value: object, levels: int = 50) -> object | None:
     """Returns a key that is no string, if there is one in the outer levels of a value that is not JSON."""
     within: Iterable[object] = ()
     if levels and isinstance(value, Mapping):
-        found: object = next((key for key in value if not isinstance(key, str)), None)
-        if found is not None:
-            return found
+        odd: object = next((key for key in value if not isinstance(key, str)), None)
+        if odd is not None:
+            return odd
         within = value.values()
     elif levels and isinstance(value, (list, tuple)):
         within = value
@@ -64,7 +64,7 @@ class ToolCall:
 
     Attributes:
         name: the tool's name, for example `bash`.
-        arguments: what the tool is called with; plain JSON.
+        arguments: its arguments as plain JSON.
     """
 
     name: str
@@ -83,7 +83,7 @@ class ToolCall:
         texts = (self.arguments.get(name) for name in MAIN_ARGUMENTS)
         text = next((text for text in texts if isinstance(text, str)), canonical_json(self.arguments))
         text = " ".join(text.split())
-        # Quoted by JSON, as the text comes from an agent: a message must not control somebody's terminal.
+        # Quoted by JSON, because the text comes from an agent: a message must not control somebody's terminal.
         return f"{self.name} {json.dumps(text if len(text) <= 60 else text[:57] + '...', ensure_ascii=False)}"
 
     @cached_property
@@ -104,7 +104,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of what a tool call returned.
+    """One part of the result of a tool call.
 
     Attributes:
         media_type: its type, such as `text/plain`, `application/json` or `image/png`.
@@ -153,21 +153,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool call returned, and how long that took.
+    """The result of a tool call, and its duration.
 
     Attributes:
-        parts: what the agent sees, in order.
+        parts: the parts that the agent sees, in order.
         exit_code: the command's exit status; None if it has none (a file tool, a command that timed out).
         duration: seconds that the call took when it was executed; the same in every later hit.
         timed_out: the call was ended by its timeout.
         blocked: it timed out while merely waiting (no processor time used), so it always would.
         truncated: the output was longer than the limit and was cut in the middle.
         source: `hit` (from the graph), `coalesced` (from another rollout that was executing the call), `executed`.
-        cost: what executing the call cost beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
-        strain: why the load of the machine may have influenced it, see `tvsnap.engine.execution.strain`; None if
-            nothing suggests that.
-        processor_s: seconds of processor time that its sandbox used meanwhile when it was executed; None if that is not
-            known.
+        cost: the cost of executing the call beyond time, by unit, as {"usd": 0.002}; see `Tool.cost`.
+        strain: the reason why the load of the machine may have influenced it, see `tvsnap.engine.execution.strain`;
+            None if nothing suggests that.
+        processor_s: seconds of processor time that its sandbox used during its execution; None if that is not known.
     """
 
     parts: tuple[Part, ...]
@@ -222,7 +221,7 @@ class ToolResult:
         return tuple(part for part in self.parts if isinstance(part.data, bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the agent sees as plain JSON: `output`, `stderr` if separate, `parts` if there are others."""
+        """Returns it for the agent as plain JSON: `output`, `stderr` if separate, `parts` if there are others."""
         apart = {} if self.stderr is None else {"stderr": self.stderr}
         if not self.attachments:
             return {"output": self.output, **apart}
@@ -238,9 +237,9 @@ class ToolResult:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what an agent sees, 64 hexadecimal digits: equal where `same_value` holds."""
-        seen = (str(self.exit_code), str(self.timed_out), str(self.truncated))
-        return digest("result", *seen, *(text for part in self.parts for text in part.as_json().values()))
+        """A hash of the values that an agent sees, 64 hexadecimal digits: equal if `same_value` holds."""
+        facts = (str(self.exit_code), str(self.timed_out), str(self.truncated))
+        return digest("result", *facts, *(text for part in self.parts for text in part.as_json().values()))
 
     def same_value(self, other: ToolResult) -> bool:
         """Returns whether an agent would see the same: parts, exit status, and whether it timed out or was cut.
@@ -281,14 +280,14 @@ def stateless_root(environment: str, version: str, salt: str) -> str:
 def next_state(parent: str, call: ToolCall, *, timeout: float | None = None, identity: str = "") -> str:
     """Returns the hash that names the state to which `call` leads from `parent`.
 
-    Two executions of a call that leave different things behind lead to different states, so one name never stands for
-    two contents.
+    Two executions of a call with different aftermaths lead to different states, so one name never stands for two
+    contents.
 
     Args:
-        parent: the state the call was made in.
+        parent: the state in which the call was made.
         call: the call.
-        timeout: seconds; given only where the call ended by it, as a blocked call does.
-        identity: distinguishes executions: the digest of what this one left behind (`Sandbox.digest`), or, where there
-            is none, a random text; empty where every execution leaves the same behind.
+        timeout: seconds; given only if the call ended by it, as a blocked call does.
+        identity: distinguishes executions: the digest of the sandbox after this one (`Sandbox.digest`), or a random
+            text if there is none; empty if every execution leaves the same behind.
     """
     return digest("state", parent, call.key, "" if timeout is None else repr(float(timeout)), identity)

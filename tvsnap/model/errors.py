@@ -47,7 +47,8 @@ class NoRoom(InfrastructureError):
 class SandboxDied(InfrastructureError):
     """The sandbox ended or stopped answering while it was in use.
 
-    The message says why, as far as this machine tells: for want of memory, and by whose limit, or from outside.
+    The message gives the reason as far as this machine knows it: a lack of memory, and by whose limit, or an event
+    outside.
     """
 
 
@@ -56,7 +57,7 @@ class SandboxRefused(InfrastructureError):
 
 
 class DependencyFailed(InfrastructureError):
-    """Something outside of the sandbox that a tool asks, such as a model, failed; an environment's tools raise this.
+    """A service outside of the sandbox that a tool needs, such as a model, failed; an environment's tools raise this.
 
     The rollout keeps its sandbox if the tool is read-only.
     """
@@ -81,8 +82,8 @@ class CheckpointFailed(InfrastructureError):
 class StateLost(InfrastructureError):
     """A state can no longer be reached: it has no snapshot any more, and making its calls again does not lead to it.
 
-    A rollout that stands there cannot go on and has to be started again: another state could contradict what it has
-    seen.
+    A rollout that stands there cannot go on and has to be started again: another state could contradict the results
+    that it has seen.
     """
 
 

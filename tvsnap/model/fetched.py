@@ -9,11 +9,11 @@ from tvsnap.model.calls import ToolResult
 
 
 class Fetched(ABC):
-    """What a `get` call has fetched. Its methods block, for as long as a disk or a server does.
+    """The file or folder that a `get` call has fetched. Its methods block for as long as a disk or a server does.
 
     Attributes:
         result: the result of the call.
-        digest: of what was fetched; None if nothing was.
+        digest: that of the content; None if nothing was fetched.
         kind: `file` or `directory`; None if nothing was fetched.
     """
 
@@ -39,7 +39,7 @@ class Fetched(ABC):
             destination: the path of the file or folder to write.
 
         Returns:
-            What was left out, each a path in the folder with the reason.
+            The entries that were left out, each a path in the folder with the reason.
 
         Raises:
             OSError: nothing was fetched, or it cannot be written.

@@ -15,20 +15,20 @@ from tvsnap.model.calls import Part, Source, ToolResult, digest
 from tvsnap.model.errors import GradingFailed, UsageError
 
 TIMEOUT = 60.0
-"""Seconds that a verifier may take, unless it says something else."""
+"""Seconds that a verifier may take by default."""
 _SHOWN = 500  # characters of a log in an error
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What a verifier says of a state.
+    """The grade that a verifier gives to a state.
 
     Attributes:
         reward: the reward; by default the mean of `tests`.
         tests: the results of the tests by name: 1.0 for passed, 0.0 for failed, or something in between.
-        log: what the verifier printed beyond its results.
+        log: the verifier's output beyond its results.
         duration: seconds that it took when it was executed.
-        source: `executed`; `hit` where the state had been graded before, `coalesced` where another rollout was at it.
+        source: `executed`; `hit` if the state had been graded before, `coalesced` if another rollout was grading it.
     """
 
     reward: float
@@ -44,7 +44,7 @@ class Grade:
         Args:
             value: a grade; a number, which is the reward; the results of tests by name, each a number or a truth value,
                 of which the reward is the mean; or both, as `{"reward": 0.5, "tests": {"builds": true}}`.
-            log: what the verifier printed, unless the value is a grade.
+            log: the verifier's output, unless the value is a grade.
 
         Raises:
             GradingFailed: the value is none of these.
@@ -70,11 +70,11 @@ class Grade:
         Args:
             result: the result.
         """
-        said = json.loads(result.parts[0].data)
-        return cls(said["reward"], said["tests"], str(result.parts[1].data), result.duration, result.source)
+        values = json.loads(result.parts[0].data)
+        return cls(values["reward"], values["tests"], str(result.parts[1].data), result.duration, result.source)
 
     def as_result(self) -> ToolResult:
-        """Returns it as the result of a call, in which form it is recorded."""
+        """Returns it as the result of a call, the form in which it is recorded."""
         return ToolResult((self.verdict, Part.text(self.log)), 0, self.duration, source=self.source)
 
     @property
@@ -85,18 +85,17 @@ class Grade:
 
 @dataclass(frozen=True)
 class Verifier:
-    """Finds out what the state of a sandbox is worth. It runs in a fork, so that nothing that it does there stays.
+    """Grades the state of a sandbox. It runs in a fork, which is ended afterwards.
 
     Attributes:
-        check: a command for a fresh shell (`bash -c`). Its exit status is 0, whatever it thinks of the state, and the
-            last line of its standard output is JSON: a number, the reward; the results of tests by name, of which the
-            reward is the mean (`{"builds": true, "speed": 0.5}`); or both (`{"reward": 0.5, "tests": {...}}`). Or a
-            function that is given the sandbox and returns one of these; it works in this process only, not through a
-            server.
+        check: a command for a fresh shell (`bash -c`). Its exit status is 0 even for a bad state, and the last line of
+            its standard output is JSON: a number, the reward; the results of tests by name, of which the reward is the
+            mean (`{"builds": true, "speed": 0.5}`); or both (`{"reward": 0.5, "tests": {...}}`). Or a function that
+            takes the sandbox and returns one of these; it works in this process only, not through a server.
         files: the contents of files that are written before a command runs, by absolute path.
         timeout: seconds that a command may take.
         user: the user that runs a command and owns its files; by default root, from whom no agent can hide anything.
-        version: of a function, which has no other mark of what it does: a text that is changed when the function is.
+        version: that of a function: a text that is changed whenever the function is.
     """
 
     check: str | Callable[[Any], object]
@@ -162,20 +161,20 @@ def read_grade(output: str, errors: str, exit_code: int | None) -> Grade:
         GradingFailed: it did not end with status 0, or its last line is no grade.
     """
     log, _, last = output.rstrip("\n").rpartition("\n")
-    said = f"; it printed: {(output + errors)[-_SHOWN:]!r}"
+    printed = f"; it printed: {(output + errors)[-_SHOWN:]!r}"
     if exit_code is None:
         reason = "did not end in time (Verifier(timeout=...)), so that there is no grade"
-        raise GradingFailed(f"the verifier {reason}{said}")
+        raise GradingFailed(f"the verifier {reason}{printed}")
     if exit_code != 0:
         raise GradingFailed(
             f"the verifier ended with status {exit_code}, so that there is no grade: it has to end with 0, also where "
-            f"the reward is 0{said}"
+            f"the reward is 0{printed}"
         )
     try:
         value = json.loads(last)
     except ValueError:
         raise GradingFailed(
-            'the verifier\'s last line is not JSON, such as 0.5 or {"reward": 0.5}, so that there is no grade' + said
+            'the verifier\'s last line is not JSON, such as 0.5 or {"reward": 0.5}, so that there is no grade' + printed
         ) from None
     return Grade.of(value, (f"{log}\n" if log else "") + errors)
 

@@ -16,7 +16,7 @@ UID_BASE = 0x70000000
 """The user and group on the host that are root inside: far above the ids that systems assign."""
 
 UID_COUNT = 65536
-"""How many users and groups there are inside, from 0 up."""
+"""The number of users and groups inside, from 0 up."""
 
 CAPABILITY_XATTR = "security.capability"
 MANIFEST = "image.json"
@@ -30,11 +30,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """The limits of an image's sandboxes, where the caller gives none; None where the image does not specify one.
+    """The limits of an image's sandboxes, if the caller gives none; None if the image does not specify one.
 
     Attributes:
         memory: bytes.
-        processes: how many processes and threads at once.
+        processes: processes and threads at once.
         cpus: processor time, as a number of processors.
         disk: bytes that files may take beyond the image.
     """
@@ -51,7 +51,7 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a task's harness should let things run, in seconds; None where the task does not specify it.
+    """The timeouts of a task for its harness, in seconds; None if the task does not specify one.
 
     Attributes:
         agent: one rollout.
@@ -76,7 +76,7 @@ def has_nothing_to_gain(user: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A root filesystem to start sandboxes from, and how to start them.
+    """A root filesystem for sandboxes, and the settings with which they start.
 
     Attributes:
         name: the name by which it was found; "" if it has none, because a newer build took the name over.
@@ -87,17 +87,17 @@ class Image:
             Owners are shifted by `UID_BASE`.
         env: the environment variables of every process.
         workdir: the absolute path, inside, at which shells start.
-        user: the user that shells run as, by name or number inside; ":group" may follow.
+        user: the user of shells, by name or number inside; ":group" may follow.
         size: bytes on disk.
-        created: when it was built, in seconds since the epoch.
+        created: the time at which it was built, in seconds since the epoch.
         hostname: the host name of its sandboxes.
-        limits: what its sandboxes may use, where the caller of the cache gives no limits.
+        limits: the limits of its sandboxes, if the caller of the cache gives none.
         timeouts: seconds for agent and verifier, for the program that runs its task; tvsnap only passes them on.
         no_new_privileges: whether programs never give more rights than their caller has, despite set-user-id bits.
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
-        network: what its sandboxes may reach outside, where the caller of the cache does not specify it.
-        task: how to run agent, verifier and solution of the task that it was built from, for the program that runs it.
+        network: the network policy of its sandboxes, if the caller of the cache gives none.
+        task: settings of agent, verifier and solution of its task, for the program that runs these.
         below: directories with files that it shares, topmost first; see `layers`.
         services: programs beside the main one, each with a root directory of its own.
     """
@@ -129,9 +129,9 @@ class Image:
 
 
 def shared_tree(images: Path, id: str) -> Path:
-    """Returns the directory of a shared tree, which is that of an image, by its digest, or one that is no image."""
-    kept = images / LAYERS / id / ROOTFS
-    return kept if kept.is_dir() else images / id / ROOTFS
+    """Returns the directory of a shared tree: that of an image with this digest, or one that is no image."""
+    tree = images / LAYERS / id / ROOTFS
+    return tree if tree.is_dir() else images / id / ROOTFS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ class Manifest:
         task: see `Image`; only what is specified.
         recipe: hash of the build's instructions, by which an unchanged image is found without building it.
         source: the folder with its description.
-        build_seconds: how long the build took.
+        build_seconds: the time that the build took.
         notes: the parts of its description that a sandbox does not implement, a line each.
-        contents: names of what was loaded into it, by their kind, such as databases.
+        contents: names of loaded data, by their kind, such as databases.
         layers: the ids of the trees below its own, topmost first; see `shared_tree`.
-        program: what it would run as a container.
+        program: the program that it would run as a container.
     """
 
     format: int
@@ -204,17 +204,17 @@ class Manifest:
             missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}, "layers": ()}
             missing |= {"services": Services().to_json(), "program": asdict(Program())}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
-            known = {field.name: (missing | values)[field.name] for field in fields(cls)}
-            known["limits"] = ImageLimits(**known["limits"])
-            known["timeouts"] = Timeouts(**known["timeouts"])
-            known["notes"] = tuple(known["notes"])
-            known["contents"] = {of: tuple(names) for of, names in known["contents"].items()}
-            known["layers"] = tuple(known["layers"])
-            known["services"] = Services.from_json(known["services"])
-            known["program"] = Program.from_json(known["program"])
-            Network.parse(known["network"])
-            Task.of(known["task"])
-            return cls(**known)
+            attributes = {field.name: (missing | values)[field.name] for field in fields(cls)}
+            attributes["limits"] = ImageLimits(**attributes["limits"])
+            attributes["timeouts"] = Timeouts(**attributes["timeouts"])
+            attributes["notes"] = tuple(attributes["notes"])
+            attributes["contents"] = {of: tuple(names) for of, names in attributes["contents"].items()}
+            attributes["layers"] = tuple(attributes["layers"])
+            attributes["services"] = Services.from_json(attributes["services"])
+            attributes["program"] = Program.from_json(attributes["program"])
+            Network.parse(attributes["network"])
+            Task.of(attributes["task"])
+            return cls(**attributes)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise TvsnapError(
                 f"image {directory.name[:12]} is damaged ({MANIFEST}: {error!r}); remove the directory {directory} "

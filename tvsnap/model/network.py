@@ -1,4 +1,4 @@
-"""What a sandbox may reach outside itself."""
+"""Network policies: the hosts that a sandbox may reach."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_ADDRESS = "198.18.0.2"
 OWN_ADDRESS_6 = "2001:2::2"
 """The same for IPv6: of 2001:2::/48, which is reserved for network tests, too (RFC 5180)."""
 RELAY_ADDRESS = "198.18.0.1"
-"""Where names are looked up inside, and the only address at which the relay's sockets are visible."""
+"""The address at which names are looked up inside, and the only one at which the relay's sockets are visible."""
 _CERTIFICATE_VARIABLES = (
     "SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO", "UV_NATIVE_TLS",
@@ -47,13 +47,13 @@ def certificate_variables(path: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a sandbox requested from the network since the last report.
+    """A sandbox's requests to the network since the last report.
 
     Attributes:
         asked: `name:port` for a connection, and the bare name for a look-up, each once, in order of appearance.
         refused: those of them that its policy does not allow.
-        open: how many connections and look-ups are active now.
-        stirred: there were such activities since the last report, whether they have ended or not.
+        open: the number of connections and look-ups that are active now.
+        stirred: there were connections or look-ups since the last report, whether they have ended or not.
     """
 
     asked: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a sandbox may reach beyond its own loopback; never an address of the host or of a private network.
+    """The hosts that a sandbox may reach beyond its own loopback; never one of the host or of a private network.
 
     Attributes:
         public: all other addresses may be reached.
@@ -79,7 +79,7 @@ class Network:
 
     @classmethod
     def of(cls, said: NetworkLike) -> Network:
-        """Returns the policy that a text or a list stands for.
+        """Returns the policy for a text or a list.
 
         Args:
             said: "none", "public", or the hosts that may be reached; None for none.
@@ -115,7 +115,7 @@ class Network:
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """Returns the policy with a text that `str` returned.
+        """Returns the policy from a result of `str`.
 
         Args:
             text: the text.
@@ -123,7 +123,7 @@ class Network:
         return cls.of(text if text in ("none", "public") else text.split(","))
 
     def allows(self, host: str) -> bool:
-        """Returns whether a host may be reached, as far as its name decides that.
+        """Returns whether the policy allows a host by its name.
 
         Args:
             host: its name in lower case, or the address that was requested.
@@ -134,7 +134,7 @@ class Network:
 
 
 def lacks_network(output: str) -> bool:
-    """Returns whether the output of a call looks as if it had needed a network and found none."""
+    """Returns whether the output of a call suggests that it needed a network and found none."""
     return _UNREACHED.search(output) is not None
 
 
@@ -158,14 +158,14 @@ def is_private_name(name: str) -> bool:
 def is_within_reach(address: str, own: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
     """Returns whether a policy may allow an address: it is neither the host's nor one of a private network.
 
-    `own` are the host's own addresses, and the networks that it is in.
+    `own`: the host's own addresses and networks.
     """
-    its = ipaddress.ip_address(address)
-    if isinstance(its, ipaddress.IPv6Address) and its.ipv4_mapped is not None:
-        its = its.ipv4_mapped
-    if its.is_loopback or its.is_link_local or its.is_multicast or its.is_unspecified:
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
         return False
-    return not any(its in network for network in (*NOT_PUBLIC, *own) if network.version == its.version)
+    return not any(parsed in network for network in (*NOT_PUBLIC, *own) if network.version == parsed.version)
 
 
 NOT_PUBLIC = [
@@ -179,5 +179,5 @@ NOT_PUBLIC = [
 ]  # fmt: skip
 """Private, local and special addresses (the registries of RFC 6890), and those that map to IPv4 addresses.
 
-Addresses reserved for documentation are not among them, as they lead nowhere.
+Addresses reserved for documentation are not among them, because they lead nowhere.
 """

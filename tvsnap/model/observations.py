@@ -1,4 +1,4 @@
-"""What is observed of a sandbox: outcomes of commands, fingerprints, processes, changed files, snapshots."""
+"""Observations of a sandbox: outcomes of commands, fingerprints, processes, changed files, snapshots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """What a snapshot contains.
+    """The contents of a snapshot.
 
     Attributes:
         files: the files that differ from the image; always true.
@@ -29,7 +29,7 @@ class Outcome:
 
     Attributes:
         output: raw bytes of standard output and standard error, in the order in which they were written.
-        exit_code: the exit status; 128 and the signal's number where a signal ended the command; None if it timed out
+        exit_code: the exit status; 128 plus the signal's number if a signal ended the command; None if it timed out
             or was not run.
         duration: seconds, as measured inside the sandbox.
         timed_out: it was ended by its timeout. Its processes are gone, and the sandbox lives on.
@@ -96,21 +96,20 @@ class Observation:
         shell: of the persistent shell's variables, functions, options, cwd, ...
         data: of the files that only a service writes.
         service: the service's own fingerprint of its state.
-        serving: how many processes belong to the service; not compared.
-        alone: only the idle shell and the service live; False where that is not known. Not compared.
-        active: why something may change by itself, without any call: `process 18 (make) is running`; None if nothing
-            can. Not compared.
+        serving: the number of processes of the service; not compared.
+        alone: only the idle shell and the service live; False if that is not known. Not compared.
+        active: the reason why something may change by itself, without any call: `process 18 (make) is running`; None
+            if nothing can. Not compared.
         quiet_s: seconds from the observation on during which nothing changes by itself: infinite if `active` is None, 0
             if something runs, in between if everything active waits for a known time. Not compared.
         hidden: commands of the shell that may change something that the shell does not report, see `shell_words`. Not
             compared.
-        chance: since it was last observed, the service did something that depended, or may have depended, on chance,
-            the clock or the like, without the calls' words showing it (a column's default, a trigger, a view): if the
-            call changed nothing, its value must not be shared, and if it did, a replay does not lead to what it left
-            behind. Not compared.
-        reproducible: since it was last observed, the service executed one call that changed something, and this call is
-            known to depend only on the state it was made in: made again there, it leaves the same behind. False where
-            that is not known. Not compared.
+        chance: since the last observation, the service may have depended on chance, the clock or the like without a
+            sign of it in the calls' text (a column's default, a trigger, a view): if the call changed nothing, its
+            value must not be shared, and if it did, a replay does not lead to the same state. Not compared.
+        reproducible: since the last observation, the service executed one call that changed something, and this call is
+            known to depend only on its state: made again there, it leaves the same behind. False if that is not known.
+            Not compared.
     """
 
     files: str
@@ -148,7 +147,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """How one path differs from the image.
+    """The difference of one path from the image.
 
     Attributes:
         kind: `file`, `directory`, `symlink`, `fifo`, `socket`, or `deleted`.
@@ -176,13 +175,13 @@ class FolderEntry:
 
     Attributes:
         name: the name; bytes that are not UTF-8 are lone surrogates, as `os.fsdecode` makes them.
-        kind: what it is.
+        kind: its type.
         mode: its permission bits.
         uid: the user that owns it, as seen inside.
         gid: the group that owns it, as seen inside.
         size: its size in bytes.
         mtime_ns: its modification time in nanoseconds since the epoch.
-        target: where a symbolic link leads; None for other kinds, and where that cannot be read.
+        target: the target of a symbolic link; None for other kinds, and if it cannot be read.
     """
 
     name: str
@@ -197,11 +196,11 @@ class FolderEntry:
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """What is in one folder.
+    """The entries of one folder.
 
     Attributes:
-        entries: what is in it, by name.
-        cut: whether there is more; which names are told then is chance.
+        entries: the entries by name.
+        cut: whether there are more; the choice of entries is random then.
     """
 
     entries: tuple[FolderEntry, ...]
@@ -214,11 +213,11 @@ class SnapshotInfo:
 
     Attributes:
         id: the backend's name for it.
-        captures: what it contains.
+        captures: its contents.
         size: bytes on disk.
-        duration: how long it took to take it, in seconds.
-        frozen: how long the sandbox was stopped meanwhile, in seconds.
-        processes: the command lines of what ran in the sandbox, except its PID 1 and its idle shell.
+        duration: seconds that it took to take it.
+        frozen: seconds for which the sandbox was stopped meanwhile.
+        processes: the command lines of processes in the sandbox, except its PID 1 and its idle shell.
     """
 
     id: str
@@ -231,7 +230,7 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class TerminalBytes:
-    """What was written to a sandbox's terminal.
+    """The output of a sandbox's terminal.
 
     Attributes:
         data: all of it; only the last part if it was much.
@@ -246,12 +245,12 @@ class TerminalBytes:
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What dead processes had left behind, and was deleted.
+    """The numbers of remains of dead processes that were deleted.
 
     Attributes:
-        sandboxes: how many sandboxes.
-        snapshots: how many unfinished snapshots.
-        temporary: how many other files and directories.
+        sandboxes: sandboxes.
+        snapshots: unfinished snapshots.
+        temporary: other files and directories.
     """
 
     sandboxes: int = 0

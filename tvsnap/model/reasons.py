@@ -1,4 +1,4 @@
-"""Why calls are executed in place of being answered: the kinds by which statistics count them."""
+"""Reasons why calls are executed and not answered: the kinds by which statistics count them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Kind = Literal["new", "private", "unkept", "differing", "unshared", "timeout", "
 
 
 class Why(NamedTuple):
-    """Why one call was not answered.
+    """The reason why one call was not answered.
 
     Attributes:
-        kind: the kind that statistics count it by.
+        kind: the kind by which statistics count it.
         words: the reason in words, for people.
     """
 
@@ -24,8 +24,8 @@ class Reason(NamedTuple):
     """A kind of reasons, for people.
 
     Attributes:
-        words: says of several calls why they were executed.
-        advice: how more of them could be answered.
+        words: the reason why several calls were executed, in words.
+        advice: a way to have more of them answered.
     """
 
     words: str
@@ -74,10 +74,10 @@ COUNTED = "reason."
 
 
 def of_counters(counters: Mapping[str, float]) -> dict[Kind, int]:
-    """Returns how many calls were executed for each kind of reason, without kinds of none.
+    """Returns the number of executed calls for each kind of reason, without kinds of none.
 
     Args:
         counters: sums by name, some of which begin with `COUNTED`.
     """
-    found = {kind: int(counters.get(f"{COUNTED}{kind}", 0)) for kind in REASONS}
-    return {kind: count for kind, count in found.items() if count}
+    counts = {kind: int(counters.get(f"{COUNTED}{kind}", 0)) for kind in REASONS}
+    return {kind: count for kind, count in counts.items() if count}

@@ -24,7 +24,7 @@ class _Asked:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Commands that are made together, in the order in which they were asked for."""
+    """Commands that are made together, in the order of their requests."""
 
     kind: tuple[asyncio.AbstractEventLoop, str | None, float | None]
     asked: list[_Asked] = field(default_factory=list)
@@ -32,11 +32,11 @@ class _Group:
 
 
 class SameTurn:
-    """Puts commands together which an event loop's tasks ask for in one turn of the loop.
+    """Puts commands together that an event loop's tasks request in one turn of the loop.
 
-    Only these belong together in every run: whether a command still finds an earlier one under way depends on how
-    long that took, and with the cache it takes no time. Commands of different users, or with different timeouts, stay
-    apart, as one call has one of each.
+    Only these belong together in every run: whether an earlier command still runs when the next one is requested
+    depends on its duration, and with the cache it takes no time. Commands of different users, or with different
+    timeouts, stay apart, because one call has one of each.
     """
 
     def __init__(self, call: Callable[[str, Mapping[str, Any], float | None], Awaitable[ToolResult]]) -> None:
@@ -48,14 +48,14 @@ class SameTurn:
         self._open: _Group | None = None
 
     async def exec(self, arguments: Mapping[str, Any], timeout: float | None) -> ToolResult:
-        """Returns what a command came to, which ran beside those that were asked for in the same turn.
+        """Returns the result of a command, which ran beside those that were requested in the same turn.
 
-        A command that is by itself is a call of `exec`. If the awaiting task is cancelled, its command is ended if no
-        other one was made with it; else it runs on, so that the others are whole.
+        A single command is a call of `exec`. If the awaiting task is cancelled, its command is ended if no other one
+        was made with it; else it runs on, so that the call remains whole.
 
         Args:
             arguments: arguments of the tool `exec`: `command`, `cwd`, `env`, `user` and `separate`.
-            timeout: seconds; None for as long as it takes.
+            timeout: seconds; None for no limit.
 
         Raises:
             UsageError, StateLost, InfrastructureError: see `Rollout.call`.
@@ -83,48 +83,48 @@ class SameTurn:
         if group.asked:
             group.task = group.kind[0].create_task(self._make(group.asked, group.kind[2]))
 
-    async def _make(self, asked: Sequence[_Asked], timeout: float | None) -> None:
+    async def _make(self, requests: Sequence[_Asked], timeout: float | None) -> None:
         """Makes the calls, and gives the answers."""
         try:
-            if len(asked) > 1:
+            if len(requests) > 1:
                 try:
-                    result = await self._call("exec_all", _together(asked), timeout)
+                    result = await self._call("exec_all", _together(requests), timeout)
                 except UsageError:
-                    pass  # one has wrong arguments, say: whose that are shows where each is made by itself
+                    pass  # one may have wrong arguments: each is made by itself, so that only that one fails
                 else:
-                    for one, its in zip(asked, results_of(result), strict=True):
+                    for one, answer in zip(requests, results_of(result), strict=True):
                         if not one.answer.done():
-                            one.answer.set_result(its)
-            for one in asked:
+                            one.answer.set_result(answer)
+            for one in requests:
                 if one.answer.done():
                     continue
                 try:
-                    its = await self._call("exec", one.arguments, timeout)
+                    answer = await self._call("exec", one.arguments, timeout)
                 except UsageError as error:
                     _fail([one], error)
                 else:
                     if not one.answer.done():
-                        one.answer.set_result(its)
+                        one.answer.set_result(answer)
         except asyncio.CancelledError:
-            for one in asked:
+            for one in requests:
                 one.answer.cancel()
             raise
         except Exception as error:
-            _fail(asked, error)
+            _fail(requests, error)
 
 
-def _fail(asked: Sequence[_Asked], error: Exception) -> None:
-    for one in asked:
+def _fail(requests: Sequence[_Asked], error: Exception) -> None:
+    for one in requests:
         if not one.answer.done():
             one.answer.set_exception(error)
 
 
-def _together(asked: Sequence[_Asked]) -> Mapping[str, Any]:
+def _together(requests: Sequence[_Asked]) -> Mapping[str, Any]:
     commands = []
-    for one in asked:
+    for one in requests:
         own = {name: value for name, value in one.arguments.items() if name != "user" and value is not None}
         commands.append(Command(**own))
-    return exec_all_arguments(commands, asked[0].arguments.get("user"))
+    return exec_all_arguments(commands, requests[0].arguments.get("user"))
 
 
 class RunsSideBySide(AwaitedRolloutMethods):
@@ -144,24 +144,24 @@ class RunsSideBySide(AwaitedRolloutMethods):
     ) -> ToolResult:
         """Runs a command in a fresh shell, side by side with those that are awaited at the same time.
 
-        Commands that are asked for in one turn of the event loop, as by `asyncio.gather`, are one call of `exec_all`
-        where they have the same user and the same timeout, in the order in which they were asked for. That call is
-        recorded and answered as a whole. A command that is by itself is a call of `exec`.
+        Commands that are requested in one turn of the event loop, as by `asyncio.gather`, are one call of `exec_all` if
+        they have the same user and the same timeout, in the order of the requests. That call is recorded and answered
+        as a whole. A single command is a call of `exec`.
 
         If the awaiting task is cancelled, so is the call, unless other commands belong to it: then the command runs
         on, and the rollout's next call comes after it.
 
         Args:
             command: the command.
-            timeout: seconds that it may take where it is executed; None for as long as it takes. Where one of several
-                is not through by then, what the others have left running ends with it.
-            cwd: where it starts; by default the image's working directory.
+            timeout: seconds that its execution may take; None for no limit. If one of several has not ended by then,
+                all processes that the others have left running end with it.
+            cwd: the directory in which it starts; by default the image's working directory.
             env: environment variables in addition to the image's.
             user: the user that runs it; by default the image's.
             separate: keep standard error apart from the output.
 
         Returns:
-            What it came to. Its `duration`, in seconds, is that of the whole call.
+            Its result. Its `duration`, in seconds, is that of the whole call.
 
         Raises:
             UsageError, StateLost, InfrastructureError: see `AsyncRollout.call`.
@@ -169,5 +169,5 @@ class RunsSideBySide(AwaitedRolloutMethods):
         if self._same_turn is None:
             self._same_turn = SameTurn(self.call)
         chosen: dict[str, Any] = {"cwd": cwd, "env": dict(env or {}), "user": user, "separate": separate}
-        given = {name: value for name, value in chosen.items() if value}
-        return await self._same_turn.exec({"command": command, **given}, timeout)
+        options = {name: value for name, value in chosen.items() if value}
+        return await self._same_turn.exec({"command": command, **options}, timeout)

@@ -1,4 +1,4 @@
-"""What is asked of sandboxes, in this process and at a server alike."""
+"""The methods of sandboxes, in this process and at a server alike."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tvsnap.model.observations import Command, FileChange, FolderListing, Outcom
 
 
 class SandboxMethods(Protocol):
-    """What `Sandbox` and `RemoteSandbox` have in common."""
+    """The methods that `Sandbox` and `RemoteSandbox` have in common."""
 
     def run(self, command: str, *, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         """Runs a command in the persistent shell.
 
         Args:
-            command: the command as one would type it; it may have several lines.
+            command: the command, in one or several lines.
             timeout: seconds, after which its processes are ended; by default those of `Rollout.call`.
 
         Returns:
@@ -96,11 +96,11 @@ class SandboxMethods(Protocol):
         """
 
     def list_folder(self, path: str, *, limit: int = 10_000) -> FolderListing:
-        """Returns what is in one folder, regardless of permissions inside. No program of the image is used for it.
+        """Returns the entries of one folder, regardless of permissions inside. No program of the image is used for it.
 
         Args:
             path: the folder, or a link to it; a relative path starts at the shell's working directory.
-            limit: the most entries, from 1 to 1,000,000; fewer come where names and targets of links exceed 16 MiB.
+            limit: the most entries, from 1 to 1,000,000; fewer come if names and targets of links exceed 16 MiB.
 
         Returns:
             The entries by name, and whether there are more.
@@ -145,11 +145,11 @@ class SandboxMethods(Protocol):
         """Returns the differences from the image, by absolute path."""
 
     def digest(self) -> str | None:
-        """Returns a digest of all that the sandbox holds except times; None if part of it cannot be compared.
+        """Returns a digest of the sandbox's contents except times; None if part of them cannot be compared.
 
-        Two sandboxes of one image with equal digests (not None) hold the same: files by path, type, mode, owner, link
-        target, extended attributes and content; the shell by its report on itself and by its open files. State that
-        cannot be inspected, such as the memory of processes beyond PID 1 and the idle shell, makes it None. It does not
-        depend on the backend, on when or how often a history was executed, or on whether the sandbox was forked. See
-        `tvsnap.sandboxes.looks.digest`.
+        Two sandboxes of one image with equal digests (not None) have the same contents: files by path, type, mode,
+        owner, link target, extended attributes and content; the shell by its report on itself and by its open files.
+        State that cannot be inspected, such as the memory of processes beyond PID 1 and the idle shell, makes it None.
+        It does not depend on the backend, on the time or number of executions of a history, or on whether the sandbox
+        was forked. See `tvsnap.sandboxes.looks.digest`.
         """

@@ -14,13 +14,13 @@ Condition = Literal["service_started", "service_healthy", "service_completed_suc
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """How to find out that a service works. It is done while a fresh sandbox is being prepared, and never again.
+    """A check whether a service works. It is made while a fresh sandbox is being prepared, and never again.
 
     Attributes:
         test: a command and its arguments; if it succeeds, the service works.
         interval: seconds between two checks.
         timeout: seconds that a check may take.
-        retries: how many checks in a row may fail.
+        retries: checks in a row that may fail.
         start_period: seconds after the service's start during which failures do not count.
     """
 
@@ -33,12 +33,12 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The main program of the container image that an image was made from.
+    """The main program of the container image from which an image was made.
 
     Attributes:
         entrypoint, command: the words of ENTRYPOINT and CMD.
         health: its HEALTHCHECK.
-        ports: that it exposes.
+        ports: the ports that it exposes.
     """
 
     entrypoint: tuple[str, ...] = ()
@@ -47,9 +47,11 @@ class Program:
     ports: tuple[int, ...] = ()
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Program:
-        """Raises KeyError, TypeError, ValueError or AttributeError if `said` is not a program in JSON."""
-        return cls(tuple(said["entrypoint"]), tuple(said["command"]), _health(said["health"]), tuple(said["ports"]))
+    def from_json(cls, values: Mapping[str, Any]) -> Program:
+        """Raises KeyError, TypeError, ValueError or AttributeError if `values` are not a program in JSON."""
+        return cls(
+            tuple(values["entrypoint"]), tuple(values["command"]), _health(values["health"]), tuple(values["ports"])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,10 @@ class ImageService:
         name: its name in the image's description, by which other services reach it.
         command: the program and its arguments.
         env: all of its environment variables, except HOME and USER.
-        workdir: the directory where it starts.
+        workdir: the directory in which it starts.
         user: the user that runs it, by name or number in its own tree.
         after: services that must have reached a condition before it is started.
-        health: how to find out that it works; None if that is not specified.
+        health: the check whether it works; None if there is none.
         ports: the ports on which it listens, according to its description.
         is_main: whether it is the program of the main service, whose files are the image's own.
     """
@@ -85,7 +87,7 @@ class ImageService:
 
     @property
     def log(self) -> str:
-        """The path, inside, of the file with what it prints."""
+        """The path, inside, of the file with its output."""
         return f"{PLACE}/{self.name}.log"
 
     @property
@@ -102,7 +104,7 @@ class Services:
         main: the name of the main one.
         others: in an order in which they can be started.
         binds: directories that are mounted at other places, as (source, target): those that services share.
-        program: what the main one runs beside the shell; None if that would only keep its container alive.
+        program: the main one's program beside the shell; None if that would only keep its container alive.
     """
 
     main: str = "main"
@@ -127,7 +129,7 @@ class Services:
         """Returns a service; None for the main one, or if there is none of that name.
 
         Args:
-            name: of the service.
+            name: that of the service.
         """
         return next((service for service in self.others if service.name == name), None)
 
@@ -154,10 +156,10 @@ class Services:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Services:
-        """Returns the services that `to_json` described.
+        """Returns the services from a result of `to_json`.
 
         Args:
-            said: what it returned.
+            said: the result.
 
         Raises:
             KeyError, TypeError, ValueError, AttributeError: it is something else.
@@ -170,13 +172,13 @@ class Services:
         )
 
 
-def _service(said: Mapping[str, Any]) -> ImageService:
-    its = {"command": tuple(said["command"]), "health": _health(said["health"]), "ports": tuple(said["ports"])}
-    return ImageService(**{**said, **its})
+def _service(values: Mapping[str, Any]) -> ImageService:
+    parsed = {"command": tuple(values["command"]), "health": _health(values["health"]), "ports": tuple(values["ports"])}
+    return ImageService(**{**values, **parsed})
 
 
-def _health(said: Mapping[str, Any] | None) -> HealthCheck | None:
-    return None if said is None else HealthCheck(**{**said, "test": tuple(said["test"])})
+def _health(values: Mapping[str, Any] | None) -> HealthCheck | None:
+    return None if values is None else HealthCheck(**{**values, "test": tuple(values["test"])})
 
 
 def start_order(services: Iterable[ImageService]) -> tuple[ImageService, ...]:

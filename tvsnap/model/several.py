@@ -14,7 +14,7 @@ B = TypeVar("B", bound=AbstractAsyncContextManager[Any, Any], covariant=True)
 
 
 class Several(Sequence[T]):
-    """A sequence of what it is given."""
+    """A sequence of given items."""
 
     def __init__(self, items: Sequence[T]) -> None:
         self._items = tuple(items)
@@ -36,7 +36,7 @@ class Forks(Several[T]):
     """Sandboxes or rollouts that stood in one state when they were made; each goes on independently from there.
 
     It is a sequence of them. They live until `close`, until the end of a `with` block, or until the cache is closed; a
-    rollout may also be closed by itself. What is done in sandboxes is not recorded; what rollouts do is.
+    rollout may also be closed by itself. Calls of rollouts are recorded; work in sandboxes is not.
     """
 
     def __init__(self, items: Sequence[T], end: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class AsyncForks(Several[T]):
 
 
 class Awaited(Generic[B]):
-    """What is being made and is then a block of `async with`: it may be awaited first, or be entered at once."""
+    """A block of `async with` that is being made: it may be awaited first, or be entered at once."""
 
     def __init__(self, making: Coroutine[Any, Any, B]) -> None:
         self._making = making

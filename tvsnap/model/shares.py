@@ -1,4 +1,4 @@
-"""How several owners share what one cache uses: each has a part that the others cannot take from it."""
+"""The shares of several owners in one cache: each has a part that the others cannot take from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvsnap.model.arguments import check_whole
 from tvsnap.model.errors import UsageError
 
 OTHERS = ""
-"""The owner of what belongs to none of those that are named; its weight is 1."""
+"""The owner of all rollouts that belong to no named owner; its weight is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,10 @@ class Share:
 
     Attributes:
         owner: its name.
-        salts: what the salts of the roots of its rollouts begin with.
+        salts: the prefix of the salts of its rollouts' roots.
         weight: its part is this, divided by the weights of all owners.
-        disk: how many bytes of the budget for snapshots are its part; None for what its weight makes of the bytes that
-            no owner has in this way.
+        disk: bytes of the budget for snapshots that are its part; None for a part by weight of the bytes that no owner
+            has in this way.
 
     Raises:
         UsageError: a number is out of its range.
@@ -39,20 +39,20 @@ class Share:
 
 
 class Shares:
-    """The parts of several owners, and of all that belongs to none of them (`OTHERS`). It does not change."""
+    """The parts of several owners, and of all others (`OTHERS`). It does not change."""
 
     def __init__(self, shares: Iterable[Share] = ()) -> None:
         self._shares = tuple(shares)
 
     def __bool__(self) -> bool:
-        """Whether anything is shared: without any share, nothing belongs to anybody."""
+        """Returns whether there are any shares."""
         return bool(self._shares)
 
     def owner(self, salt: str) -> str:
-        """Returns whose the rollouts below a root are.
+        """Returns the owner of the rollouts below a root.
 
         Args:
-            salt: of the root.
+            salt: that of the root.
         """
         return next((share.owner for share in self._shares if salt.startswith(share.salts)), OTHERS)
 
@@ -69,13 +69,13 @@ class Shares:
         return {**named, **{owner: rest * weight // sum(weights.values()) for owner, weight in weights.items()}}
 
     def check(self, size: int | None) -> None:
-        """Checks that the parts that are given in bytes are parts of a budget for snapshots.
+        """Checks that the parts given in bytes fit into a budget for snapshots.
 
         Args:
             size: the budget's bytes; None if it has no limit.
 
         Raises:
-            UsageError: they are more than that, or there is no limit.
+            UsageError: they exceed it, or there is no limit.
         """
         named = [share for share in self._shares if share.disk is not None]
         total = sum(share.disk or 0 for share in named)

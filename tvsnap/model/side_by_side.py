@@ -18,14 +18,14 @@ def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> M
     """Returns the arguments of a call of `exec_all`, without those that have their default values."""
     if isinstance(commands, str):
         raise UsageError(f"commands must be a list of commands, not the text {commands[:60]!r}: put it into a list")
-    told = []
+    descriptions = []
     for place, each in enumerate(commands):
         one = Command(each) if isinstance(each, str) else each
         if not isinstance(one, Command):
             raise UsageError(f"commands[{place}] must be a text or a tvsnap.Command, not {each!r}")
         facts = {"command": one.command, "cwd": one.cwd, "env": dict(one.env), "separate": one.separate}
-        told.append({name: value for name, value in facts.items() if value or name == "command"})
-    return {"commands": told, **({"user": user} if user is not None else {})}
+        descriptions.append({name: value for name, value in facts.items() if value or name == "command"})
+    return {"commands": descriptions, **({"user": user} if user is not None else {})}
 
 
 def results_of(result: ToolResult) -> list[ToolResult]:
@@ -34,11 +34,11 @@ def results_of(result: ToolResult) -> list[ToolResult]:
         raise UsageError(
             f"what an environment's own tool exec_all returned is no list of results: {result.output[:60]!r}"
         )
-    found = []
-    for told in json.loads(result.output):
-        parts: tuple[Part, ...] = (Part.text(told["output"]),)
-        if "stderr" in told:
-            parts += (Part(STDERR, told["stderr"]),)
-        flags = {name: told.get(name, False) for name in ("timed_out", "blocked", "truncated")}
-        found.append(ToolResult(parts, told["exit_code"], result.duration, **flags, source=result.source))
-    return found
+    results = []
+    for values in json.loads(result.output):
+        parts: tuple[Part, ...] = (Part.text(values["output"]),)
+        if "stderr" in values:
+            parts += (Part(STDERR, values["stderr"]),)
+        flags = {name: values.get(name, False) for name in ("timed_out", "blocked", "truncated")}
+        results.append(ToolResult(parts, values["exit_code"], result.duration, **flags, source=result.source))
+    return results

@@ -1,4 +1,4 @@
-"""What a cache has done, for reports."""
+"""Statistics of a cache, for reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvsnap.model.reasons import Kind
 
 Latency = Literal["hit", "coalesced", "executed", "fork", "start", "checkpoint"]
 Way = Literal["parked", "ready", "forked", "started", "replayed"]
-"""How a sandbox in a state was acquired."""
+"""The ways in which a sandbox in a state is acquired."""
 WAYS: tuple[Way, ...] = ("parked", "ready", "forked", "started", "replayed")
 LATENCIES: tuple[Latency, ...] = ("hit", "coalesced", "executed", "fork", "start", "checkpoint")
 DEEPEST = 99  # later calls of a rollout are counted with this one
@@ -23,14 +23,14 @@ SAVED = "saved_cost."
 
 @dataclass(frozen=True)
 class Stats(Displayed):
-    """What one cache, in one process, has done since it was opened. Times are in seconds.
+    """Statistics of one cache, in one process, since it was opened. Times are in seconds.
 
     Attributes:
         rollouts: rollouts begun.
         hits: calls answered from the graph.
         coalesced: calls answered by waiting for another rollout that was executing the same.
         executed: calls executed.
-        reasons: how many of these were executed for which reason, by its kind; see `tvsnap.model.reasons`.
+        reasons: the numbers of these by the kind of the reason; see `tvsnap.model.reasons`.
         prefix_hits: executed calls for which there was a parked or ready sandbox, or a snapshot, of exactly their
             state.
         arrivals: executed calls that needed another sandbox than the rollout's own, by how it was obtained: `parked`,
@@ -51,24 +51,24 @@ class Stats(Displayed):
         checkpoint_time_s: time spent on checkpoints, which are taken while the caller thinks.
         prefork_time_s: time spent on forks and starts ahead of time, for which nobody waited.
         aside_time_s: time spent on sandboxes outside of rollouts (`Cache.materialise`, `Cache.fork`, audits, and
-            what people look at): that of their forks, starts, replays and checkpoints, which is in no time above.
+            people's): that of their forks, starts, replays and checkpoints, which is in no time above.
         audited: answers of the graph that were audited: made again in the background. Their forks, starts and replays
             are included in the other numbers, and their time in `aside_time_s`.
         audit_differences: recorded calls that turned out to return something else.
         evicted: snapshots that were deleted to make room for others.
-        evicted_bytes: what these took on disk, in bytes.
+        evicted_bytes: bytes that these took on disk.
         snapshots_refused: snapshots that were not taken for lack of room.
         sandboxes: sandboxes alive now.
         parked: live sandboxes that are parked.
         ready: live sandboxes that were made ahead of time and not used yet.
-        budget: (used, limit or None) by what `Budget` limits: `disk` and `snapshots` of all processes, `memory` and
-            `sandboxes` of this one; the memory of sandboxes is measured between calls, and not at all without such a
-            limit.
-        trouble: why no snapshots are being taken at present; None if they are.
+        budget: (used, limit or None) by the attributes of `Budget`: `disk` and `snapshots` of all processes, `memory`
+            and `sandboxes` of this one; the memory of sandboxes is measured between calls, and not at all without such
+            a limit.
+        trouble: the reason why no snapshots are being taken at present; None if they are.
         latency_s: the latest durations by kind (`hit`, `coalesced`, `executed`, `fork`, `start`, `checkpoint`); of
             calls as their callers saw them.
         by_depth: (calls, calls answered) by the call's place in its rollout, from 1 on.
-        saved_cost: what the answered calls had cost beyond time when they were executed, by unit, as {"usd": 0.25}.
+        saved_cost: the cost beyond time of the executions of answered calls, by unit, as {"usd": 0.25}.
         totals: counters of all processes that ever used this data directory, named as the attributes here; written when
             a rollout ends.
     """
@@ -133,15 +133,15 @@ class Stats(Displayed):
         return self.answered_s - spent
 
     def __add__(self, other: Stats) -> Stats:
-        """Returns what two caches have done that share nothing, as those of two hosts."""
+        """Returns the sum for two caches that share nothing, such as those of two hosts."""
         both = {one.name: _sum(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
         return Stats(**{**both, "trouble": self.trouble or other.trouble})
 
     def since(self, earlier: Stats) -> Stats:
-        """Returns what was done since an earlier moment, of which it lacks single latencies and figures by depth.
+        """Returns the difference from an earlier moment, without single latencies and figures by depth.
 
         Args:
-            earlier: what had been done by then.
+            earlier: the statistics at that moment.
         """
         less: dict[str, Any] = {"latency_s": {}, "by_depth": {}}
         for one in fields(self):
@@ -158,7 +158,7 @@ class Stats(Displayed):
 def _sum(one: Any, other: Any) -> Any:
     """Returns the sum of figures of `Stats`, member by member.
 
-    Samples are put together; where one has no limit, both together have none.
+    Samples are put together; if one has no limit, both together have none.
     """
     if isinstance(one, Mapping):
         both = {name: _sum(one[name], other[name]) for name in one.keys() & other.keys()}

@@ -1,4 +1,4 @@
-"""How a task is to be run and graded, for its harness: tvsnap only passes this on."""
+"""Settings of a task for its harness: tvsnap only passes them on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TaskPhase:
-    """How one part of a trial is to be run: the agent, the verifier or the reference solution.
+    """The settings of one part of a trial: the agent, the verifier or the reference solution.
 
     Attributes:
-        user: the user that it runs as, by name or number inside; None for the image's.
+        user: its user, by name or number inside; None for the image's.
         env: environment variables in addition to the image's. A value such as `${NAME}` or `${NAME:-default}` stands
             for a variable of the harness's own environment; tvsnap does not replace it.
-        network: what it may reach, as a text that `Network.parse` reads; None for the image's setting.
-        timeout: seconds; None where the task does not specify it.
+        network: its network policy, as a text for `Network.parse`; None for the image's.
+        timeout: seconds; None if the task does not specify it.
     """
 
     user: str | None = None
@@ -30,9 +30,9 @@ class TaskStep:
     """One of several steps of a task, which follow each other in the same sandbox, each graded by itself.
 
     Attributes:
-        name: of the step, and of its folder below `steps/` of the task.
-        agent: how the agent is to be run in it.
-        verifier: how its tests are to be run.
+        name: that of the step, and of its folder below `steps/` of the task.
+        agent: the settings of the agent in it.
+        verifier: the settings of its tests.
     """
 
     name: str
@@ -42,12 +42,12 @@ class TaskStep:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How the parts of a task are to be run, beyond its image.
+    """The settings of the parts of a task, beyond its image.
 
     Attributes:
-        agent: how its agent is to be run; its user and its timeout are those of the image.
-        verifier: how its tests are to be run; their timeout is that of the image.
-        solution: how its reference solution is to be run.
+        agent: the settings of its agent, whose user and timeout are those of the image.
+        verifier: the settings of its tests, whose timeout is that of the image.
+        solution: the settings of its reference solution.
         steps: the steps of a task that has several, in their order; else none.
     """
 
@@ -57,16 +57,16 @@ class Task:
     steps: tuple[TaskStep, ...] = ()
 
     def said(self) -> dict[str, Any]:
-        """Returns what is specified as plain JSON; empty if nothing is."""
-        said: dict[str, Any] = _said(asdict(self))
-        return said
+        """Returns the specified settings as plain JSON; empty if there are none."""
+        values: dict[str, Any] = _said(asdict(self))
+        return values
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Task:
-        """Returns the task that `said` described.
+        """Returns the task from a result of the method `said`.
 
         Args:
-            said: what it returned.
+            said: the result.
         """
         phases = {name: TaskPhase(**said[name]) for name in ("agent", "verifier", "solution") if name in said}
         steps = tuple(

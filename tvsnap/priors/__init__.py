@@ -1,33 +1,25 @@
-"""A cache of what a language model proposes to do, and posterior sampling with it (`pip install 'tvsnap[priors]'`).
+"""A cache of what a language model proposes to do, and posterior sampling with it (`tvsnap[priors]`)."""
 
-It rests on what `tvsnap` exports. Exact keys need no further package; the nearest-neighbour search needs numpy.
-"""
-
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tvsnap.priors.agent import Discrete, QLearner, RolloutSummary
-    from tvsnap.priors.cache import Prior, PriorCache
-    from tvsnap.priors.distributions import js, kl, smooth
-    from tvsnap.priors.embedding import Embedder, WordLlamaEmbedder
-    from tvsnap.priors.sampling import Cooling, posterior, sample
-    from tvsnap.priors.store import PriorStats
-    from tvsnap.priors.tuning import Bounds, Tuner, Weights, Window
-
-# Imported when first used, as `tvsnap` itself does it.
-_NAMES = {
-    "tvsnap.priors.agent": "Discrete RolloutSummary QLearner",
-    "tvsnap.priors.cache": "Prior PriorCache",
-    "tvsnap.priors.distributions": "js kl smooth",
-    "tvsnap.priors.embedding": "Embedder WordLlamaEmbedder",
-    "tvsnap.priors.sampling": "Cooling posterior sample",
-    "tvsnap.priors.store": "PriorStats",
-    "tvsnap.priors.tuning": "Bounds Tuner Weights Window",
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+from tvsnap.plugins.priors import (
+    Bounds,
+    Cooling,
+    Discrete,
+    Embedder,
+    Prior,
+    PriorCache,
+    PriorStats,
+    QLearner,
+    RolloutSummary,
+    Tuner,
+    Weights,
+    Window,
+    WordLlamaEmbedder,
+    js,
+    kl,
+    posterior,
+    sample,
+    smooth,
+)
 
 __all__ = [
     "Bounds",
@@ -49,9 +41,3 @@ __all__ = [
     "sample",
     "smooth",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -48,8 +48,8 @@ def open_backend(name: str, home: Path, owner: str, network: NetworkSettings | N
     """
     factory = FACTORIES.get(name) or plugins.find("backend", name, FACTORIES)
     takes_network = "network" in inspect.signature(factory).parameters
-    made = factory(home, owner, network=network) if takes_network else factory(home, owner)
-    return check_provides(made, "fork", f"what {name} makes must be a tvsnap.Backend")
+    backend = factory(home, owner, network=network) if takes_network else factory(home, owner)
+    return check_provides(backend, "fork", f"what {name} makes must be a tvsnap.Backend")
 
 
 def checks(home: Path) -> list[Check]:
@@ -58,13 +58,13 @@ def checks(home: Path) -> list[Check]:
     The class or function that an entry point names may have an attribute `checks`: a function that is called with the
     data directory and returns a `Check` for each thing that the backend needs.
     """
-    found: list[Check] = []
+    results: list[Check] = []
     for name in plugins.names("backend"):
         try:
             look = getattr(plugins.find("backend", name), "checks", None)
         except UsageError as error:  # noqa: PERF203
             cost, remedy = f"no --backend {name}", "install the package that brings it anew"
-            found.append(Check(f"backend {name}", False, False, str(error), cost, remedy))
+            results.append(Check(f"backend {name}", False, False, str(error), cost, remedy))
         else:
-            found += look(home) if look is not None else ()
-    return found
+            results += look(home) if look is not None else ()
+    return results

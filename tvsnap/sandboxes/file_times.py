@@ -1,8 +1,8 @@
 """The modification times of the files that a call has changed: they are part of the state that the call led to.
 
-Where a call is executed once more and leaves the same behind, its files have other times: later ones, or ones that it
-set relative to the present (`touch -d '1 hour ago'`). Programs depend on these: `make` builds what is older than its
-source, Python recompiles what changed in another second, `find -newermt` finds recent files. So the files are then
+If a call is executed once more and leaves the same behind, its files have other times: later ones, or ones that it
+set relative to the present (`touch -d '1 hour ago'`). Programs depend on these: `make` builds files older than their
+source, Python recompiles files changed in another second, `find -newermt` finds recent files. So the files are then
 given the times of the first execution, which answers have shown. Times of change (ctime) cannot be set.
 """
 
@@ -34,7 +34,7 @@ def file_time() -> int:
 
 @contextlib.contextmanager
 def failures_told() -> Iterator[None]:
-    """Turns errors while times are read or set into InfrastructureError: not all files could be inspected."""
+    """Turns errors while times are read or set into InfrastructureError, because not all files could be inspected."""
     try:
         yield
     except (allowance.NotSeen, OSError) as error:
@@ -67,14 +67,14 @@ def set_again(root: int, times: Mapping[str, int]) -> None:
 
     Args:
         root: a descriptor of the sandbox's root directory, of its mounted overlay.
-        times: what `changed_since` returned for another sandbox that holds the same.
+        times: the result of `changed_since` for another sandbox with the same files.
     """
     for path, mtime_ns in times.items():
         folder, name = os.path.split(path)
         with (
             contextlib.suppress(OSError),
-            closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as found,
+            closing(paths.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)) as descriptor,
         ):
-            about = os.stat(name or ".", dir_fd=found, follow_symlinks=False)
+            about = os.stat(name or ".", dir_fd=descriptor, follow_symlinks=False)
             if about.st_mtime_ns != mtime_ns:
-                os.utime(name or ".", ns=(about.st_atime_ns, mtime_ns), dir_fd=found, follow_symlinks=False)
+                os.utime(name or ".", ns=(about.st_atime_ns, mtime_ns), dir_fd=descriptor, follow_symlinks=False)

@@ -1,7 +1,7 @@
 """A sandbox's fixed clock and random seed: a file with parameters for the library that its programs load.
 
 The library is in native/preload. The host writes the file before any process of the sandbox runs, and again for each
-fork; what a sandbox puts there itself is never read.
+fork; it never reads a file that a sandbox has put there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Clock:
         """Returns the clock's state for a snapshot taken now."""
         now = time.time_ns()
         real, shown = self.spans[-1]
-        # If this machine's clock was set back meanwhile, the sandbox's clock stands still.
+        # If this machine's clock was set back meanwhile, the sandbox's clock stops.
         return StoppedClock(self.spans, max(now, real), shown + max(now - real, 0))
 
 

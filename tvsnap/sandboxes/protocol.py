@@ -56,7 +56,7 @@ class Sandbox(SandboxMethods, Protocol):
         its owner and mode, while files and links in it are replaced. Missing parent directories are created.
 
         New files get a time that depends only on their content, between the years 2000 and 2019. Files that replace
-        others get the current time, as programs that compare times expect.
+        others get the current time, because programs compare times.
 
         Args:
             source: a path, the contents of a file as bytes, or items (`tvsnap.host.trees.TreeItem`).
@@ -69,7 +69,7 @@ class Sandbox(SandboxMethods, Protocol):
         Raises:
             UsageError: the source cannot be read or has other things than files, folders and links, or there is no such
                 user.
-            OSError: with the errno inside (EACCES, EISDIR, ENOSPC, ...), or ETIMEDOUT. What was written before stays.
+            OSError: with the errno inside (EACCES, EISDIR, ENOSPC, ...), or ETIMEDOUT. Files written before stay.
         """
 
     def get(
@@ -94,7 +94,7 @@ class Sandbox(SandboxMethods, Protocol):
             timeout: seconds; None for no limit.
 
         Returns:
-            What was left out, each a path in the folder with the reason: links that lead out of it, devices, sockets.
+            The omitted files, each a path in the folder with the reason: links that lead out of it, devices, sockets.
 
         Raises:
             OSError: with the errno inside (ENOENT, EFBIG beyond `limit`, ESTALE if a file became shorter meanwhile,
@@ -113,9 +113,9 @@ class Sandbox(SandboxMethods, Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Ends what another thread is running or executing in the sandbox now, as its timeout would.
+        """Ends the command that another thread is running or executing in the sandbox now, like its timeout.
 
-        If nothing is, or it has not begun yet, there is no effect. Any thread may call this at any time.
+        If there is none, or it has not begun yet, there is no effect. Any thread may call this at any time.
         """
         ...
 
@@ -124,7 +124,7 @@ class Sandbox(SandboxMethods, Protocol):
         ...
 
     def uninterrupted(self) -> AbstractContextManager[None]:
-        """Returns a context manager; `interrupt` does not end what is run or executed in its block.
+        """Returns a context manager; `interrupt` does not end commands that are run or executed in its block.
 
         It is for work that has to be done whatever happens to the call, such as restarting a service.
         """
@@ -141,7 +141,7 @@ class Sandbox(SandboxMethods, Protocol):
     def observe(self, service: Service = NO_SERVICE) -> Observation:
         """Returns fingerprints of files, processes and shell at this moment.
 
-        This takes time in proportion to what differs from the image, not to the size of the image.
+        This takes time in proportion to the differences from the image, not to the size of the image.
 
         Args:
             service: the processes and files of a service, which are reported separately in `Observation.serving` and
@@ -151,10 +151,10 @@ class Sandbox(SandboxMethods, Protocol):
     def settle(self, *, changed: bool) -> None:
         """Tells the sandbox whether the last call changed the state, before a snapshot or the next call.
 
-        The process ids of a call start from a number that depends on how many calls have changed the state. So they are
-        the same in each execution of a history, even if calls in between were answered without execution, and in forks,
-        since a snapshot holds the count. This takes no time. If it is never called, the process ids of all calls start
-        from the same number.
+        The process ids of a call start from a number that depends on the count of calls that have changed the state.
+        So they are the same in each execution of a history, even if calls in between were answered without execution,
+        and in forks, because a snapshot holds the count. This takes no time. If it is never called, the process ids of
+        all calls start from the same number.
 
         Args:
             changed: whether the last call changed the state.
@@ -178,20 +178,20 @@ class Sandbox(SandboxMethods, Protocol):
         ...
 
     def set_file_times(self, times: Mapping[str, int]) -> None:
-        """Sets the modification times of files, so that what a call has written is as old as when it was recorded.
+        """Sets the modification times of files, so that the files of a call are as old as when it was recorded.
 
         It is called only while nothing but the idle shell lives in the sandbox. Files that are gone, or whose times
         cannot be set, are skipped.
 
         Args:
-            times: what `file_times` returned for a sandbox with the same digest.
+            times: the result of `file_times` for a sandbox with the same digest.
 
         Raises:
             InfrastructureError: the files could not be inspected, or the sandbox failed.
         """
 
     def note(self) -> None:
-        """Records PID 1 and the persistent shell, as seen from outside the sandbox, for `go_back`.
+        """Records PID 1 and the persistent shell from outside the sandbox, for `go_back`.
 
         It takes no time if they were recorded since the state last changed.
         """
@@ -207,11 +207,11 @@ class Sandbox(SandboxMethods, Protocol):
             that changed the state.
 
         Raises:
-            SandboxDied: the sandbox was ended, since it must not go on.
+            SandboxDied: the sandbox was ended because it must not go on.
         """
 
     def machine_fault(self, said: str) -> str | None:
-        """Returns a fault of this machine, such as a full disk, that may have affected what was seen in the sandbox.
+        """Returns a fault of this machine, such as a full disk, that may have affected the sandbox's results.
 
         It is called before and after each call, and is fast.
 
@@ -222,12 +222,12 @@ class Sandbox(SandboxMethods, Protocol):
             The fault in words, since the last time this was called; None if there was none.
 
         Raises:
-            SandboxDied: the sandbox's files are damaged, and nothing that was seen in it counts.
-            InfrastructureError: this machine certainly caused what was seen.
+            SandboxDied: the sandbox's files are damaged, and no result in it counts.
+            InfrastructureError: this machine certainly caused the result.
         """
 
     def load(self) -> Load:
-        """Returns what has delayed the sandbox's processes so far; zeros if that is unknown. It is fast."""
+        """Returns the delays of the sandbox's processes so far; zeros if these are unknown. It is fast."""
         ...
 
     def lend(self, variables: Mapping[str, str]) -> None:
@@ -238,7 +238,7 @@ class Sandbox(SandboxMethods, Protocol):
         """
 
     def traffic(self) -> Traffic:
-        """Returns what was asked of the network since the last call; nothing if `Image.network` is none."""
+        """Returns the requests to the network since the last call; none if `Image.network` is none."""
         ...
 
     def checkpoint(self) -> SnapshotInfo:
@@ -256,9 +256,9 @@ class Sandbox(SandboxMethods, Protocol):
     def archive(self) -> AbstractContextManager[IO[bytes]]:
         """Returns a context manager with the sandbox's files as a tar stream (pax), for any tar or `docker import`.
 
-        The sandbox is frozen in the block. Owners are as seen inside. Left out are what tvsnap provides, which is the
-        contents of /proc, /sys and /dev, and tvsnap's own directory; and files named `.wh.*`, by which the layers of
-        container images mark deletions (OCI image specification 1.0, layer.md).
+        The sandbox is frozen in the block. Owners are those inside. The stream lacks the contents of /proc, /sys and
+        /dev, tvsnap's own directory, and files named `.wh.*`, by which the layers of container images mark deletions
+        (OCI image specification 1.0, layer.md).
 
         Raises:
             InfrastructureError: the files could not be read completely; raised at the end of the block at the latest.
@@ -296,10 +296,10 @@ class Backend(Protocol):
 
     @property
     def platform(self) -> str:
-        """The machine as commands see it: its architecture, such as `x86_64`, and what is unusual about it.
+        """The machine as commands see it: its architecture, such as `x86_64`, and anything unusual about it.
 
-        It is part of a root's name. Backends whose sandboxes look the same to commands return the same text, so that
-        states recorded with one can be used by the other.
+        It is part of a root's name. If the sandboxes of two backends look the same to commands, both return the same
+        text, so that states recorded with one can be used by the other.
         """
 
     @property
@@ -311,7 +311,7 @@ class Backend(Protocol):
 
         Args:
             image: its image.
-            limits: what it may use.
+            limits: its limits.
 
         Raises:
             InfrastructureError: it does not start.
@@ -323,7 +323,7 @@ class Backend(Protocol):
         Args:
             snapshot: the snapshot's id.
             image: the image of the snapshot's sandbox.
-            limits: what the new sandbox may use.
+            limits: the limits of the new sandbox.
 
         Raises:
             SnapshotUnusable: the snapshot is known to be missing or damaged, or is of another version of tvsnap.
@@ -342,13 +342,13 @@ class Backend(Protocol):
         """
 
     def reap(self) -> ReapReport:
-        """Removes what dead processes left behind in this data directory, and returns how much that was."""
+        """Removes the remains of dead processes in this data directory, and returns their numbers."""
 
     def reclaim(self) -> int:
-        """Returns the space of what was deleted to the disk. This may take a minute.
+        """Returns the space of deleted files to the disk. This may take a minute.
 
         Returns:
-            the bytes by which the backend's files became smaller; 0 where what is deleted leaves the disk at once.
+            The bytes by which the backend's files became smaller; 0 if deleted files leave the disk at once.
         """
 
     def disk_usage(self) -> Mapping[str, int]:
@@ -381,7 +381,7 @@ class Exchanging(Protocol):
     """A backend whose snapshots can be taken to another data directory, or to another machine."""
 
     def requirements(self, snapshot: str) -> Mapping[str, Any]:
-        """Returns what a snapshot needs of the machine that it is used on, as plain JSON; see `unfit`.
+        """Returns a snapshot's requirements of the machine that it is used on, as plain JSON; see `unfit`.
 
         Args:
             snapshot: the snapshot's id.
@@ -391,14 +391,14 @@ class Exchanging(Protocol):
         """
 
     def unfit(self, requirements: Mapping[str, Any]) -> str | None:
-        """Returns why a snapshot cannot be used here, in words; None if it can.
+        """Returns the reason, in words, for which a snapshot cannot be used here; None if it can.
 
         Args:
-            requirements: what `requirements` returned there.
+            requirements: the result of `requirements` there.
         """
 
     def trees(self, snapshot: str) -> tuple[Mapping[str, Any], Mapping[str, Path]]:
-        """Returns what a snapshot is, as plain JSON, and the directories with its files, by name.
+        """Returns a snapshot's description, as plain JSON, and the directories with its files, by name.
 
         Args:
             snapshot: the snapshot's id.
@@ -408,21 +408,21 @@ class Exchanging(Protocol):
         """
 
     def adopt(self, said: Mapping[str, Any], fill: Callable[[str, Path], None]) -> SnapshotInfo:
-        """Makes a snapshot from what `trees` returned.
+        """Makes a snapshot from the results of `trees`.
 
         Args:
-            said: what it is.
+            said: the description.
             fill: makes the files of the directory of a name in an empty one.
 
         Raises:
-            SnapshotUnusable: what was filled in is not what it was there.
+            SnapshotUnusable: the files differ from those of `trees`.
             InfrastructureError: it cannot be written.
         """
 
 
 @runtime_checkable
 class Occupying(Protocol):
-    """A backend that knows what its files really take: snapshots of one line share most of their files and pages."""
+    """A backend that knows the space of its files: snapshots of one line share most of their files and pages."""
 
     def occupied(self) -> int | None:
         """Returns the bytes that all snapshots and sandboxes take on the disk together; None if that is not known."""

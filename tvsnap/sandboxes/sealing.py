@@ -27,17 +27,17 @@ _CHUNK = 1 << 20
 _SMALL = 16384
 _LONGEST_REASON = 300
 _NAMES = 256
-"""After so many, the time limit is checked."""
+"""Names between two checks of the time limit."""
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors of writing that do not end by themselves after a moment."""
 _DAMAGED = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.ESTALE}
-"""Among these, EIO is what a file system reports for contents whose checksum does not match."""
+"""Errors of damaged files; a file system reports EIO if a checksum does not match."""
 
 Stamp = tuple[int, int, int, int, int]
 """Inode, size, modification and change time (ns), and number of names of a file: changes whenever its contents do.
 
-A plain tuple, since a fork takes and compares dozens.
+A plain tuple, because a fork takes and compares dozens.
 """
 
 
@@ -90,7 +90,7 @@ def checksum(path: str | Path, directory: int | None = None) -> tuple[int, int]:
         while chunk:
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
-            # A short read is at the end of the file, since nobody writes to it.
+            # A short read is at the end of the file, because nobody writes to it.
             chunk = os.read(file, _CHUNK) if size >= _SMALL else b""
     return size, crc
 

@@ -57,22 +57,22 @@ class ShellReports:
         """Returns `Observation.shell` and `Observation.hidden` for the report `dump`; None for no report."""
         if dump is None:
             return secrets.token_hex(), frozenset()
-        told = self.come_to(shell_fingerprint, dump)
-        return f"{told} {info.inner} {info.kernel}", self.come_to(shell_hidden, dump)
+        fingerprint = self.come_to(shell_fingerprint, dump)
+        return f"{fingerprint} {info.inner} {info.kernel}", self.come_to(shell_hidden, dump)
 
-    def come_to(self, read: Callable[[bytes], V], dump: bytes) -> V:
-        """Returns `read(dump)`, possibly cached; `read` must ignore values that are not part of the state."""
+    def come_to(self, reader: Callable[[bytes], V], dump: bytes) -> V:
+        """Returns `reader(dump)`, possibly cached; `reader` must ignore values that are not part of the state."""
         if len(dump) > _MOST_KEPT:
             self._dump = self._last = None
-            return read(dump)
+            return reader(dump)
         last = self._last
         if last is None or (dump is not self._dump and not last.pieces.are_of(dump)):
             last = next((one for one in tuple(_recent) if one.pieces.are_of(dump)), None) or _keep(dump)
         self._dump, self._last = dump, last
-        if read not in last.results:
-            last.results[read] = read(dump)
-        found: V = last.results[read]
-        return found
+        if reader not in last.results:
+            last.results[reader] = reader(dump)
+        result: V = last.results[reader]
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ _recent: deque[_Read] = deque(maxlen=16)
 
 
 def _keep(dump: bytes) -> _Read:
-    found = _Read(_Pieces.of(dump), {})
+    entry = _Read(_Pieces.of(dump), {})
     if len(dump) <= _MOST_SHARED:
-        _recent.appendleft(found)
-    return found
+        _recent.appendleft(entry)
+    return entry
 
 
 def shell_fingerprint(dump: bytes) -> str:
-    """Returns a hash of the shell's state as reported, without what changes by itself."""
+    """Returns a hash of the shell's state as reported, without the parts that change by themselves."""
     variables, _, rest = dump.partition(b"\1")
     hasher = hashlib.sha256(without_clock(rest))
     for name, text in declared(variables):

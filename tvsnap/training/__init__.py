@@ -1,13 +1,3 @@
-"""Training of agents through tvsnap (`pip install 'tvsnap[train]'`): tasks, rollouts of a model, and LOOP.
+"""Training of agents through tvsnap (`tvsnap[train]`): tasks, rollouts of a model, and LOOP."""
 
-It rests on what `tvsnap` exports. `tvsnap.training.tasks` needs nothing else; the rest needs PyTorch.
-
-Importing it asks MKL for sums whose order does not depend on where numbers lie in memory (`MKL_CBWR`), unless the
-environment says something of this: what is drawn from a model must not depend on what else is generated.
-"""
-
-from __future__ import annotations
-
-from tvsnap.training import arithmetic
-
-arithmetic.ask_for_one_order()
+import tvsnap.plugins.training  # noqa: F401  # it asks for sums in one order, before anything is computed

@@ -1,17 +1,19 @@
-"""Videos: an environment whose tools look at long videos, and the models that these tools ask."""
+"""Videos: an environment whose tools look at long videos, and the models that these tools ask (`tvsnap[video]`)."""
 
-from tvsnap.video.endpoint import Endpoint, EndpointEmbedder
-from tvsnap.video.environment import VideoEnvironment
-from tvsnap.video.local import Captioner, Clip
-from tvsnap.video.models import (
+from tvsnap.plugins.video import (
     Answer,
+    Captioner,
+    Clip,
     Embedder,
+    Endpoint,
+    EndpointEmbedder,
     InSandbox,
     Model,
     Models,
     PictureEmbedder,
     Prompt,
     Vectors,
+    VideoEnvironment,
     WordLlama,
 )
 

@@ -18,7 +18,7 @@ from inspect_ai.util._sandbox.local import LocalSandboxEnvironment
 
 import tvsnap
 from tvsnap.images import ImageNotFound
-from tvsnap.integrations.inspect_ai import TvsnapSandboxConfig, TvsnapSandboxEnvironment
+from tvsnap.plugins.harnesses.inspect_ai import TvsnapSandboxConfig, TvsnapSandboxEnvironment
 
 COMMANDS = ["cat /root/given", "echo $(($(cat /root/given) + 1)) > /root/answer", "sleep 60", "cat /root/answer /no"]
 SAMPLES = 8

@@ -29,7 +29,7 @@ from swerex.runtime.abstract import (
 )
 
 import tvsnap
-from tvsnap.integrations.swe_rex import TvsnapDeployment, TvsnapDeploymentConfig
+from tvsnap.plugins.harnesses.swe_rex import TvsnapDeployment, TvsnapDeploymentConfig
 
 EDIT = """cat > /srv/repo/add.py <<'EOF'
 def add(a, b):
@@ -337,7 +337,7 @@ def test_a_program_that_stops_nothing_leaves_nothing(home: str, salt: str) -> No
     script = f"""
 import asyncio, os
 from swerex.runtime.abstract import Command
-from tvsnap.integrations.swe_rex import TvsnapDeployment
+from tvsnap.plugins.harnesses.swe_rex import TvsnapDeployment
 def begin():
     deployment = TvsnapDeployment(image="terminal", home={home!r}, salt={salt!r})
     asyncio.run(deployment.start())

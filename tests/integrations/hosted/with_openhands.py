@@ -19,7 +19,7 @@ from openhands.sdk.workspace import LocalWorkspace
 from openhands.sdk.workspace.base import BaseWorkspace
 
 import tvsnap
-from tvsnap.integrations.openhands import TvsnapWorkspace
+from tvsnap.plugins.harnesses.openhands import TvsnapWorkspace
 
 COMMANDS = [
     "mkdir -p /srv/repo && cd /srv/repo && X=kept",
@@ -173,7 +173,7 @@ def test_a_program_that_closes_nothing_leaves_nothing(place: dict[str, str], sal
         pytest.skip("what is left is looked for in a data directory")
     script = f"""
 import os
-from tvsnap.integrations.openhands import TvsnapWorkspace
+from tvsnap.plugins.harnesses.openhands import TvsnapWorkspace
 dropped = TvsnapWorkspace(image="terminal", salt={salt!r}, home={home!r})
 dropped.execute_command("echo dropped")
 dropped = None

@@ -17,8 +17,8 @@ from minisweagent.models.test_models import DeterministicModel, make_output
 from swerex.runtime.abstract import BashAction, Command, CreateBashSessionRequest, ReadFileRequest, UploadRequest
 
 import tvsnap
-from tvsnap.integrations.inspect_ai import TvsnapSandboxConfig
-from tvsnap.integrations.swe_rex import TvsnapDeployment, TvsnapDeploymentConfig
+from tvsnap.plugins.harnesses.inspect_ai import TvsnapSandboxConfig
+from tvsnap.plugins.harnesses.swe_rex import TvsnapDeployment, TvsnapDeploymentConfig
 
 NAME = "tvsnap.integrations.mini_swe_agent.TvsnapEnvironment"
 COMMANDS = [

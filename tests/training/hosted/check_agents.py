@@ -17,10 +17,10 @@ import torch
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.training.agents import Agents, Played, Stragglers, command_in
-from tvsnap.training.generation import ModelGenerator
-from tvsnap.training.loop import Learner, variant
-from tvsnap.training.tasks import tasks
+from tvsnap.plugins.training.agents import Agents, Played, Stragglers, command_in
+from tvsnap.plugins.training.generation import ModelGenerator
+from tvsnap.plugins.training.loop import Learner, variant
+from tvsnap.plugins.training.tasks import tasks
 
 
 class Scripted:

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from tvsnap import UsageError
-from tvsnap.priors import PriorCache
-from tvsnap.priors.sac import PriorSAC
-from tvsnap.priors.symbolic import Fading, SymbolicAction, SymbolicPrior
-from tvsnap.priors.symbols import ARRAYS, Pair, Symbols
+from tvsnap.plugins.priors import PriorCache
+from tvsnap.plugins.priors.sac import PriorSAC
+from tvsnap.plugins.priors.symbolic import Fading, SymbolicAction, SymbolicPrior
+from tvsnap.plugins.priors.symbols import ARRAYS, Pair, Symbols
 
 ACTIONS = {"left": SymbolicAction((-0.7,)), "right": SymbolicAction((0.7,))}
 
@@ -217,7 +217,7 @@ def test_a_saved_learner_acts_without_its_prior(prior: SymbolicPrior, tmp_path: 
 def test_cql_learns_from_recorded_data_with_the_prior(prior: SymbolicPrior) -> None:
     import d3rlpy
 
-    from tvsnap.priors.cql import add_prior
+    from tvsnap.plugins.priors.cql import add_prior
 
     generator = numpy.random.default_rng(0)
     observations = generator.uniform(-1, 1, (400, 2)).astype(numpy.float32)

@@ -13,11 +13,11 @@ import pytest
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.training.agents import Call, Played
-from tvsnap.training.experiment import main, options_of
-from tvsnap.training.reports import differences
-from tvsnap.training.stateless import StatelessCache, errors
-from tvsnap.training.tasks import tasks
+from tvsnap.plugins.training.agents import Call, Played
+from tvsnap.plugins.training.experiment import main, options_of
+from tvsnap.plugins.training.reports import differences
+from tvsnap.plugins.training.stateless import StatelessCache, errors
+from tvsnap.plugins.training.tasks import tasks
 
 
 def test_a_stateless_cache_is_wrong(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ import torch
 
 import tvsnap
 from tvsnap import UsageError
-from tvsnap.training.agents import Agents
-from tvsnap.training.experiment import main
-from tvsnap.training.generation import ModelGenerator, ServerGenerator
-from tvsnap.training.tasks import tasks
+from tvsnap.plugins.training.agents import Agents
+from tvsnap.plugins.training.experiment import main
+from tvsnap.plugins.training.generation import ModelGenerator, ServerGenerator
+from tvsnap.plugins.training.tasks import tasks
 
 
 class Peer(ThreadingHTTPServer):

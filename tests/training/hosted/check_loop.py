@@ -12,7 +12,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tvsnap import UsageError
-from tvsnap.training.loop import (
+from tvsnap.plugins.training.loop import (
     VARIANTS,
     Learner,
     Settings,

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from tvsnap.training.agents import Agents
-from tvsnap.training.generation import ModelGenerator
-from tvsnap.training.loop import Learner, Settings
-from tvsnap.training.policy import policy, tokenizer_of, with_mistakes
-from tvsnap.training.tasks import tasks
+from tvsnap.plugins.training.agents import Agents
+from tvsnap.plugins.training.generation import ModelGenerator
+from tvsnap.plugins.training.loop import Learner, Settings
+from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
+from tvsnap.plugins.training.tasks import tasks
 
 KINDS = ["tune", "report", "repair"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import tvsnap
-from tvsnap.integrations.attempts import Setting, as_row
-from tvsnap.training.tasks import Task, tasks
+from tvsnap.plugins.harnesses.attempts import Setting, as_row
+from tvsnap.plugins.training.tasks import Task, tasks
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/trainers.md"
 
@@ -103,7 +103,7 @@ class TestOpenEnv:
         from openenv.core.env_server.http_server import create_fastapi_app
         from starlette.testclient import TestClient
 
-        from tvsnap.integrations.openenv import TerminalAction, TerminalObservation, environment_factory
+        from tvsnap.plugins.harnesses.openenv import TerminalAction, TerminalObservation, environment_factory
 
         make = environment_factory(**place, task=row["tvsnap"])
         app = create_fastapi_app(make, TerminalAction, TerminalObservation)
@@ -126,7 +126,7 @@ class TestOpenEnv:
         assert (first[-1]["reward"], first[-1]["done"]) == (1.0, True)
 
     def test_nobody_tries_on_after_the_reward(self, row: dict[str, Any], place: dict[str, str]) -> None:
-        from tvsnap.integrations.openenv import TerminalAction, environment_factory
+        from tvsnap.plugins.harnesses.openenv import TerminalAction, environment_factory
 
         environment = environment_factory(**place, task=row["tvsnap"])()
         environment.reset()
@@ -144,7 +144,7 @@ class TestTinker:
         from tinker_cookbook.sandbox import SandboxInterface
         from tinker_cookbook.tool_use import ToolInput
 
-        from tvsnap.integrations.tinker import sandbox_factory
+        from tvsnap.plugins.harnesses.tinker import sandbox_factory
 
         folder = tmp_path / f"task-{uuid.uuid4().hex[:8]}" / "environment"
         folder.mkdir(parents=True)
@@ -214,7 +214,7 @@ class TestTinker:
         assert rewards == [0.0, 1.0]
 
     def test_files(self, place: dict[str, str]) -> None:
-        from tvsnap.integrations.tinker import sandbox_factory
+        from tvsnap.plugins.harnesses.tinker import sandbox_factory
 
         async def attempt() -> None:
             sandbox = await sandbox_factory(**place)("terminal", 60)  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ class TestVerl:
         from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
         from verl.workers.rollout.replica import TokenOutput
 
-        from tvsnap.integrations.verl import BashTool, TvsnapToolAgentLoop
+        from tvsnap.plugins.harnesses.verl import BashTool, TvsnapToolAgentLoop
 
         shown: list[str] = []
 
@@ -307,7 +307,7 @@ class TestVerl:
         from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
         from verl.tools.tool_registry import initialize_tools_from_config
 
-        from tvsnap.integrations.verl import BashTool
+        from tvsnap.plugins.harnesses.verl import BashTool
 
         text = GUIDE.read_text()
         (tools,) = re.findall(r"```yaml\n# tools.yaml\n(.*?)```", text, re.DOTALL)
@@ -342,7 +342,7 @@ class TestTRL:
         from trl import GRPOConfig, GRPOTrainer
         from trl.chat_template_utils import qwen3_instruct_2507_chat_template
 
-        from tvsnap.integrations.trl import environment_factory
+        from tvsnap.plugins.harnesses.trl import environment_factory
 
         special = ["<|im_end|>", "<|im_start|>"]
         characters = [*special, *(chr(code) for code in range(32, 127)), "\n"]

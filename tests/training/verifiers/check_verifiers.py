@@ -19,15 +19,15 @@ from mcp import Client
 from verifiers.v1.mcp.launch import serve
 
 import tvsnap
-from tvsnap.integrations.attempts import as_row
-from tvsnap.integrations.verifiers import (
+from tvsnap.plugins.harnesses.attempts import as_row
+from tvsnap.plugins.harnesses.verifiers import (
     TerminalConfig,
     TerminalData,
     TerminalState,
     TerminalTask,
     TerminalTasksetConfig,
 )
-from tvsnap.training.tasks import tasks
+from tvsnap.plugins.training.tasks import tasks
 
 (TASK,) = tasks("train", 1, seed=7, kinds=["count"])
 CONFIG = TerminalConfig(settings={"home": os.environ["TVSNAP_HOME"], "policy": "eager"})

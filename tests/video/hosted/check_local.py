@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from tvsnap import InfrastructureError, UsageError
-from tvsnap.video import Captioner, Clip, Prompt
+from tvsnap.plugins.video import Captioner, Clip, Prompt
 
 TIME = 120.0
 SIZE = {"shortest_edge": 16}

@@ -16,7 +16,7 @@ from tvsnap.engine.meter import Meter
 from tvsnap.graph import Graph
 from tvsnap.model.arguments import check_number
 
-BACKLOG = 1000  # answers that wait for their audit; more are passed over
+BACKLOG = 1000  # answers that wait for their audit at most; further ones are not audited
 REMEMBERED = 100_000  # calls audited by this process, which are not audited again
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Auditor:
     """Makes calls again that were answered from the graph, one at a time. Thread-safe."""
 
     def __init__(self, share: float, graph: Graph, reexecute: Reexecute, meter: Meter) -> None:
-        """Audits a `share` of the answers, 0 to 1, each call once; raises UsageError if it is no such number."""
+        """Audits a `share` of the answers, 0 to 1, each call once; raises UsageError for any other number."""
         check_number(share, "audit", 0, 1)
         self._share = share
         self._meter = meter
@@ -63,10 +63,10 @@ class Auditor:
             return self._changed.wait_for(lambda: self._closed or not (self._waiting or self._busy), timeout)
 
     def report(self) -> CheckReport:
-        """Returns what the audits found so far; `interrupted` if some still wait."""
+        """Returns the results of the audits so far; `interrupted` if some still wait."""
         with self._lock:
-            left = bool(self._waiting) or self._busy
-        return self._checker.report(interrupted=left)
+            unfinished = bool(self._waiting) or self._busy
+        return self._checker.report(interrupted=unfinished)
 
     def close(self) -> None:
         """Begins no more audits. One that is running ends with its sandbox; see `join`."""
@@ -98,12 +98,12 @@ class Auditor:
                     self._busy = False
                     self._changed.notify_all()
 
-    def _differed(self, found: Difference) -> None:
+    def _differed(self, difference: Difference) -> None:
         self._meter.add(audit_differences=1)
         _log.warning(
             "an audit found an answer that cannot be relied on, given %d times until now: %s in state %s %s",
-            found.edge.hits,
-            found.edge.call.brief,
-            found.edge.state[:12],
-            found.words,
+            difference.edge.hits,
+            difference.edge.call.brief,
+            difference.edge.state[:12],
+            difference.words,
         )

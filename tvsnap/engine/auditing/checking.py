@@ -22,8 +22,8 @@ class Difference:
     """A recorded call that gave a different result when it was made again."""
 
     edge: Edge  # the call as recorded
-    seen: ToolResult  # what it returned now
-    words: str  # how that differs
+    seen: ToolResult  # its result now
+    words: str  # the difference, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class CheckReport:
 
     Attributes:
         checked: how many recorded calls were made again.
-        same: how many of them returned what was recorded and, where that can be compared, left the same behind.
+        same: how many of them returned the recorded result and, if that can be compared, left the same behind.
         differences: calls that returned something else, or that left something else behind although they were known to
             be reproducible; also those that were only replayed on the way to a state.
         by_chance: calls that returned the same but left something else behind, and were not known to be reproducible:
             their states are reached by their snapshots alone, and their answers remain valid.
         failures: calls that could not be made again, each with the reason: their state could not be rebuilt, or their
             sandbox failed.
-        interrupted: it was stopped before its end.
+        interrupted: the check was stopped before its end.
     """
 
     checked: int
@@ -50,12 +50,12 @@ class CheckReport:
     by_chance: tuple[Edge, ...] = ()
 
     def __add__(self, other: CheckReport) -> CheckReport:
-        """Returns both together; of a call that differs in both, what the first says."""
-        known = {found.edge.id for found in self.differences}
+        """Returns both together; for a call that differs in both, the difference of the first."""
+        ids = {difference.edge.id for difference in self.differences}
         return CheckReport(
             self.checked + other.checked,
             self.same + other.same,
-            self.differences + tuple(found for found in other.differences if found.edge.id not in known),
+            self.differences + tuple(difference for difference in other.differences if difference.edge.id not in ids),
             self.failures + other.failures,
             self.interrupted or other.interrupted,
             self.by_chance + other.by_chance,
@@ -69,9 +69,9 @@ NOTHING_CHECKED = CheckReport(0, 0, (), ())
 class Checker:
     """Makes recorded calls again, and collects the results. Thread-safe."""
 
-    graph: Graph  # where the calls are recorded
+    graph: Graph  # the graph that has the calls
     reexecute: Reexecute
-    by: str  # who checks, for the reasons that are kept in the graph: `a verification`
+    by: str  # the name of the check in the reasons that the graph keeps: `a verification`
     # Mark calls that differ nondeterministic in the graph, so that they answer nothing from then on. Those that differ
     # in a replay on the way to a state are marked in any case: they were relied on.
     mark: bool = True
@@ -96,7 +96,7 @@ class Checker:
         except NotFound:
             return  # forgotten meanwhile
         try:
-            seen = self.reexecute(edge)
+            remade = self.reexecute(edge)
         except TvsnapError as error:
             if not self._stopped:
                 if isinstance(error, RebuildDiffered) and error.edge.proven:  # it was relied on
@@ -104,8 +104,8 @@ class Checker:
                 with self._lock:
                     self._failures[id] = (edge, str(error))
             return
-        words = seen.difference(edge)
-        by_chance = bool(words) and not edge.proven and seen.result.same_value(edge.result)
+        words = remade.difference(edge)
+        by_chance = bool(words) and not edge.proven and remade.result.same_value(edge.result)
         with self._lock:
             self._checked += 1
             self._same += not words
@@ -116,7 +116,7 @@ class Checker:
         if words:
             if self.mark:
                 self.graph.mark_nondeterministic(edge, f"{self.by} {words}")
-            self._add(Difference(edge, seen.result, words))
+            self._add(Difference(edge, remade.result, words))
         elif edge.changed and edge.digest and edge.comparable and not edge.proven and far_apart(edge, time.time()):
             self.graph.prove(edge)
 
@@ -132,8 +132,8 @@ class Checker:
                 tuple(self._by_chance[id] for id in sorted(self._by_chance)),
             )
 
-    def _add(self, found: Difference) -> None:
+    def _add(self, difference: Difference) -> None:
         with self._lock:
-            known = self._differences.setdefault(found.edge.id, found)
-        if known is found:
-            self.on_difference(found)
+            first = self._differences.setdefault(difference.edge.id, difference)
+        if first is difference:
+            self.on_difference(difference)

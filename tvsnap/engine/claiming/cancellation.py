@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from tvsnap.model.errors import CallCancelled, InfrastructureError
 from tvsnap.sandboxes.protocol import Sandbox
 
-_AGAIN = 0.1  # seconds: an interrupt that is sent before a command has begun has no effect, so it is repeated
+_AGAIN = 0.1  # seconds between two interrupts: one that is sent before a command has begun has no effect
 
 
 class Cancellation:
-    """Whether one call is to end, and the sandbox that must be interrupted then. Thread-safe."""
+    """The request to end one call, and the sandbox that must be interrupted for it. Thread-safe."""
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
@@ -24,7 +24,7 @@ class Cancellation:
 
     @property
     def superseded(self) -> bool:
-        """Whether the call need not be executed, as another execution of it answers it."""
+        """Whether the call need not be executed, because another execution of it answers it."""
         return self._superseded.is_set()
 
     @property
@@ -44,7 +44,7 @@ class Cancellation:
         self._interrupt_until(executed)
 
     def pause(self, seconds: float) -> None:
-        """Waits for so many seconds; raises CallCancelled as soon as the call is to end."""
+        """Waits for some seconds; raises CallCancelled as soon as the call is to end."""
         self._wanted.wait(seconds)
         self.check()
 
@@ -73,5 +73,5 @@ class Cancellation:
             over.wait(_AGAIN)
 
     def end(self) -> None:
-        """Notes that the call has ended, however it ended."""
+        """Notes that the call has ended, with or without a result."""
         self._over.set()

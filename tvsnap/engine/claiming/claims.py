@@ -1,8 +1,8 @@
 """Calls that are being executed: of all rollouts that miss the same call in the same state, one executes it.
 
 The others wait for its result: within this process on an event in memory, in other processes, and on other hosts that
-share a graph, by polling the graph, which stores a lease of the call. `tvsnap.engine.claiming.patience` defines for how
-long; then they execute the call, too.
+share a graph, by polling the graph, which stores a lease of the call. `tvsnap.engine.claiming.patience` limits the
+wait; after it they execute the call, too.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ LAST_POLL = 0.050
 BACKOFF = 1.5
 LAST_LOOK = 0.1  # seconds between two checks whether the waiting call was cancelled
 GRACE = 1.0  # seconds beyond its own timeout that a call waits for another one that this process executes
-REMOTE_GRACE = 10.0  # the same for another process, where it is not known when the execution began
+REMOTE_GRACE = 10.0  # the same for another process, because it is not known when that execution began
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A call as one rollout wants it.
+    """A call, with the conditions under which one rollout makes it.
 
     Attributes:
-        state: where it is to be made.
+        state: the state in which it is to be made.
         backend: the backend whose snapshots keep the states that answers lead to.
         waited, quiet_s: see `Graph.lookup`.
         look: looks the call up in the graph for this rollout, and holds the state that an answer leads to.
-        patience: how long it may wait for others.
+        patience: the limit of its wait for others.
         task: the task of the rollout.
     """
 
@@ -65,9 +65,8 @@ class Claim:
         elsewhere: another process executes it already.
         contested: another rollout of this process began to execute the call at the same time.
         unshareable: the result of the call answers nobody.
-        began, ended: when its execution began and ended, by time.monotonic(); None until then. While the claim waits
-        for
-            another process, `began` is when that one began.
+        began, ended: the times at which its execution began and ended, by time.monotonic(); None until then. While the
+            claim waits for another process, `began` is the time at which that one began.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -113,17 +112,17 @@ class Claim:
         while not self.released:
             cancellation.check()
             with self._changed:
-                left = wanted.patience.left(self.began, self.ended)
+                wait_s = wanted.patience.left(self.began, self.ended)
                 if self.began is not None:  # much longer than its own timeout is of no use
-                    left = min(left, self.began + wanted.timeout + GRACE - time.monotonic())
-                if left <= 0:
+                    wait_s = min(wait_s, self.began + wanted.timeout + GRACE - time.monotonic())
+                if wait_s <= 0:
                     return self.released
                 if not self.released:
-                    self._changed.wait(min(left, LAST_LOOK))
+                    self._changed.wait(min(wait_s, LAST_LOOK))
         return True
 
     def wait_released(self, seconds: float) -> bool:
-        """Waits until it is released, for at most so many seconds; returns whether it was."""
+        """Waits until it is released, for at most `seconds`; returns whether it was."""
         with self._changed:
             return self._changed.wait_for(lambda: self._released, seconds)
 
@@ -138,7 +137,7 @@ class Claims:
     """All calls that this process executes. Thread-safe."""
 
     def __init__(self, graph: Graph, owner: str, is_alive: Callable[[str], bool]) -> None:
-        """`owner` is the id of this process's `Owner`; `is_alive` tells by an id whether that owner is alive."""
+        """`owner` is the id of this process's `Owner`; `is_alive` returns whether the owner with an id is alive."""
         self._graph = graph
         self._owner = owner
         self._is_alive = is_alive
@@ -152,9 +151,9 @@ class Claims:
         """Waits for the result of a rollout that executes a call already, or else gets the right to execute it.
 
         Returns:
-            The recorded answer, or the claim, which must be given back with `release`. Where waiting is of no use (the
-            result cannot be shared, or it takes too long), that is a claim besides the other one. None where the result
-            of the call is shared with nobody.
+            The recorded answer, or the claim, which must be given back with `release`. If waiting is of no use (the
+            result cannot be shared, or it takes too long), this is a claim beside the other one. None if the result of
+            the call is shared with nobody.
 
         Raises:
             TvsnapError: the graph failed.
@@ -230,10 +229,10 @@ class Claims:
         ended = time.monotonic()
         with self._lock:
             first = self._concluding.setdefault(claim.key, claim)
-        if first is claim:  # another process may have executed it, too, which it takes some time to find out
+        if first is claim:  # another process may have executed it, too; the graph is asked only when it is recorded
             return claim.wanted.look() if claim.contested or duration > patience.FREE else None
-        left = claim.wanted.patience.left_after(ended, duration)
-        return claim.wanted.look() if first.wait_released(max(0.0, left)) else None
+        wait_s = claim.wanted.patience.left_after(ended, duration)
+        return claim.wanted.look() if first.wait_released(max(0.0, wait_s)) else None
 
     def release(self, claim: Claim, *, unshareable: bool = False) -> None:
         """Gives a claim and its lease back, and wakes all who wait for it; safe to repeat.
@@ -285,7 +284,7 @@ class Claims:
         pause = FIRST_POLL
         while True:
             try:
-                found = self._graph.claim(
+                answer = self._graph.claim(
                     wanted.state,
                     wanted.call,
                     wanted.timeout,
@@ -298,25 +297,25 @@ class Claims:
                 )
             except InfrastructureError:
                 return claim  # the disk is full: the result of the call will not be recorded either
-            if found is None:
+            if answer is None:
                 return None
-            if isinstance(found, Edge):  # recorded since the caller looked
+            if isinstance(answer, Edge):  # recorded since the caller looked
                 edge = wanted.look()
                 if edge is not None:
                     return edge
-            elif found.owner == self._owner:
+            elif answer.owner == self._owner:
                 claim.leased, claim.began = True, None
                 return claim
             else:
-                claim.began = _monotonic(found)
+                claim.began = _monotonic(answer)
             while True:
                 self._check_open()
                 cancellation.check()
-                left = wanted.patience.left(claim.began)
-                if left <= 0 or time.monotonic() > deadline:
+                wait_s = wanted.patience.left(claim.began)
+                if wait_s <= 0 or time.monotonic() > deadline:
                     claim.elsewhere = True
                     return claim
-                time.sleep(min(pause, left))
+                time.sleep(min(pause, wait_s))
                 pause = min(pause * BACKOFF, LAST_POLL)
                 holder = self._graph.holder(*claim.key)
                 edge = wanted.look()

@@ -21,7 +21,7 @@ class Hedge:
     """
 
     def __init__(self, claims: Claims, claim: Claim, keeps: Callable[[Edge], bool], cancellation: Cancellation) -> None:
-        """`keeps` tells whether the rollout can do without its sandbox once an edge has answered the call."""
+        """`keeps` returns whether the rollout can do without its sandbox once an edge has answered the call."""
         self._claims = claims
         self._claim = claim
         self._keeps = keeps

@@ -1,4 +1,4 @@
-"""What is done once the caller has the result: find out where the call led, record it, and maybe take a snapshot."""
+"""Concludes a call once its caller has the result: observes the sandbox, records the call, maybe takes a snapshot."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tvsnap.host import load
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.observations import Observation
 
-LONG = 0.1  # seconds of a call that changed nothing, from which on its result is worth keeping the state for
-THINKING = 0.05  # seconds between two calls of a rollout, from which on its agent thinks in between
+LONG = 0.1  # seconds: the result of a call that changed nothing and took longer is worth keeping the state for
+THINKING = 0.05  # seconds: between two calls that are further apart, the agent thinks
 
 
 class Concluding(NamedTuple):
@@ -41,17 +41,17 @@ class Conclusions:
     """Concludes the calls of one rollout, in worker threads, while its caller thinks."""
 
     def __init__(self, services: Services, recipe: Recipe, recorder: Recorder, hold: Hold | None) -> None:
-        """`hold` tells other processes where the rollout stands; None if nothing is recorded."""
+        """`hold` shows other processes the rollout's state; None if nothing is recorded."""
         self._services = services
         self._recipe = recipe
         self._recorder = recorder
         self._hold = hold
 
     def begin(self, live: LiveSandbox, execution: Execution, step: StepRow | None, *, exposed: bool) -> Concluding:
-        """Has a worker find out where a call led, record it, and take a snapshot if the policy wants one.
+        """Has a worker observe the sandbox, record the call, and take a snapshot if the policy wants one.
 
-        The call is a step of the rollout. A sandbox that was given out (`exposed`) is not closed to make room for
-        others, and what is changed in it from now on is noticed.
+        The call is the `step` of the rollout. A sandbox that was given out (`exposed`) is not closed to make room for
+        others, and changes in it are noticed from now on.
 
         Raises:
             InfrastructureError: the cache is closed.
@@ -66,9 +66,9 @@ class Conclusions:
         return concluding
 
     def look_again(self, live: LiveSandbox, *, note: bool = True) -> bool:
-        """Observes a sandbox again after a snapshot, and notes how it is; returns whether it is alive.
+        """Observes a sandbox again after a snapshot, and notes its condition; returns whether it is alive.
 
-        Without `note`, the next call that needs that does it.
+        Without `note`, the next call that needs the note makes it.
         """
         try:
             live.look_again(self._recipe.environment.observe)
@@ -81,7 +81,7 @@ class Conclusions:
     def _conclude(
         self, concluding: Concluding, live: LiveSandbox, execution: Execution, step: StepRow | None, exposed: bool
     ) -> None:
-        """Does, in a worker, what `begin` describes."""
+        """Does the work of `begin`, in a worker."""
         outcome, freed = concluding
         usable = False
         try:
@@ -91,30 +91,30 @@ class Conclusions:
             looked = time.monotonic()
             observation = self._observe_after(live, execution)
             usable = observation is not None or _left_alone(execution)
-            left = Aftermath(unchanged=False)
+            aftermath = Aftermath(unchanged=False)
             if usable:
-                left = self._aftermath(live, execution, observation, looked - execution.ended)
-            position, edge = self._recorder.record(execution, left, step)
+                aftermath = self._aftermath(live, execution, observation, looked - execution.ended)
+            position, edge = self._recorder.record(execution, aftermath, step)
             changed = position.state != execution.at.state
             if changed:
                 live.state, live.since = position.state, execution.ended
             live.observation, live.disturbed = observation, False
             live.expendable = not changed and live.expendable
             shared = usable and not position.private
-            kept = shared and changed
-            if kept:
+            reachable = shared and changed
+            if reachable:
                 self._services.snapshotter.expect(position.state)
             if self._hold is not None:
                 self._hold.approach(position.state)
             outcome.set_result(position)
-            if kept and edge is not None and edge.times:
-                self._agree_on_times(live, left, edge)
-            if kept or (shared and execution.result.duration >= LONG):
+            if reachable and edge is not None and edge.times:
+                self._agree_on_times(live, aftermath, edge)
+            if reachable or (shared and execution.result.duration >= LONG):
                 usable = self._snapshot(live, position, exposed, 0.0 if changed else execution.result.duration)
             # Rollouts that wait for the call are answered only if the state that it led to is kept.
             self._release(execution)
-            # Many calls need none, and it takes longer than these: it is done now if the caller is not kept waiting, or
-            # if somebody else may change something.
+            # Many calls need no note, and a note takes longer than they do: it is made now if the caller need not wait
+            # for it, or if somebody else may change something.
             note = exposed or live.disturbed or load.is_idle() or self._services.snapshotter.pause_s > THINKING
             usable = usable and self.look_again(live, note=note)
         except BaseException as error:  # a mistake of ours: the next call raises it
@@ -129,17 +129,17 @@ class Conclusions:
                 self._services.pool.discard(live)
             freed.set_result(live if usable else None)
 
-    def _agree_on_times(self, live: LiveSandbox, left: Aftermath, edge: Edge) -> None:
+    def _agree_on_times(self, live: LiveSandbox, aftermath: Aftermath, edge: Edge) -> None:
         """Gives the files that a call has changed the times that its record has, if another execution was recorded.
 
-        Where that fails, the files keep their times, as in a run without the cache.
+        If that fails, the files keep their times, as in a run without the cache.
 
         Raises:
             InfrastructureError: the sandbox ended.
         """
         changed = True
         with contextlib.suppress(InfrastructureError):
-            changed = agree_on_times(live.sandbox, edge.times, left.times)
+            changed = agree_on_times(live.sandbox, edge.times, aftermath.times)
         if changed:
             live.observation = self._recipe.environment.observe(live.sandbox)
 
@@ -165,8 +165,8 @@ class Conclusions:
             return Aftermath(unchanged=True)
         if execution.before is None or after is None:
             return Aftermath(unchanged=False)
-        # What will happen by itself after a call, such as the end of a port's TIME_WAIT, is a change, even if all else
-        # is equal.
+        # An event that is still to come by itself after a call, such as the end of a port's TIME_WAIT, is a change,
+        # even if all else is equal.
         stirred = bool(after.active) and execution.at.quiet_s == math.inf
         unchanged = not stirred and self._recipe.environment.unchanged(execution.call, execution.before, after)
         if unchanged and live.sandbox.go_back():
@@ -175,10 +175,10 @@ class Conclusions:
         quiet_s = seconds + after.quiet_s if after.quiet_s else 0.0
         digest = times = None
         with contextlib.suppress(InfrastructureError):  # the next call raises it
-            found = live.sandbox.digest()
-            if found and execution.before.files != after.files and not self._recipe.environment.serves:
+            computed = live.sandbox.digest()
+            if computed and execution.before.files != after.files and not self._recipe.environment.serves:
                 times = live.sandbox.file_times(execution.began)
-            digest = found
+            digest = computed
         reproducible = after.reproducible and not after.chance
         return Aftermath(False, digest, times, quiet_s, after.active, after.chance, reproducible)
 

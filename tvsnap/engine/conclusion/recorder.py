@@ -1,4 +1,4 @@
-"""Records the results of calls, and decides where a rollout goes on: on the shared graph, or in a private branch."""
+"""Records the results of calls, and decides whether a rollout goes on in the shared graph or in a private branch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tvsnap.model.errors import TvsnapError
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What a call left behind.
+    """The traces that a call left behind.
 
     Attributes:
         unchanged: the state is the same as before.
-        digest: of the sandbox; None if there is none, or it is not needed.
+        digest: that of the sandbox; None if there is none, or it is not needed.
         times: the modification times of the files that the call changed, see `Sandbox.file_times`; None if it changed
             none, or if there is no digest.
         quiet_s: seconds after the call's end during which nothing changes by itself.
-        active: why something may change by itself; None if it may not.
+        active: the reason why something may change by itself; None if it may not.
         chance, reproducible: see `Observation`, of services.
     """
 
@@ -48,7 +48,7 @@ class Recorder:
     def __init__(self, graph: Graph, backend: str, task: str, *, timeouts: bool = False) -> None:
         """`backend` keeps the states by its snapshots.
 
-        `timeouts` also shares calls that timed out while they worked.
+        With `timeouts`, calls that timed out while they worked are shared, too.
         """
         self._graph = graph
         self._backend = backend
@@ -56,42 +56,43 @@ class Recorder:
         self._timeouts = timeouts
 
     def record(
-        self, execution: Execution, left: Aftermath, step: StepRow | None = None
+        self, execution: Execution, aftermath: Aftermath, step: StepRow | None = None
     ) -> tuple[Position, Edge | None]:
         """Records a call that was executed, a step of a rollout.
 
         If the graph cannot record it (its state was forgotten, the disk is full), it leads into a private branch.
 
         Returns:
-            Where it led, and the record that answers others, which may be an earlier one; None if none does.
+            The position that it led to, and the record that answers others, which may be an earlier one; None if none
+            does.
         """
         tool, at = execution.tool, execution.at
-        if left.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
-            left = replace(left, unchanged=False)
+        if aftermath.unchanged and not (tool.cacheable or tool.read_only or tool.on_host):
+            aftermath = replace(aftermath, unchanged=False)
         try:
-            reason = at.private or _unshareable(execution, left, timeouts=self._timeouts)
+            reason = at.private or _unshareable(execution, aftermath, timeouts=self._timeouts)
             reason = reason or self._ungraded(execution)
             if not reason:
-                position, reason, edge = self._share(execution, left, step)
+                position, reason, edge = self._share(execution, aftermath, step)
                 if position is not None:
                     return position, edge
-            return self._keep(execution, left, reason, step), None
+            return self._keep(execution, aftermath, reason, step), None
         except TvsnapError as error:
-            return self._unrecorded(execution, left, str(error), step), None
+            return self._unrecorded(execution, aftermath, str(error), step), None
 
     def answers_nobody(self, execution: Execution) -> bool:
-        """Returns whether a call's result is sure not to be shared, whatever the call left behind."""
+        """Returns whether a call's result is sure not to be shared, independently of its aftermath."""
         return _unshareable(execution, Aftermath(unchanged=False), timeouts=self._timeouts) is not None
 
-    def branch_off(self, execution: Execution, left: Aftermath, reason: str, step: StepRow | None) -> Position:
-        """Records a call that led into a private branch, or further along one; returns where it led.
+    def branch_off(self, execution: Execution, aftermath: Aftermath, reason: str, step: StepRow | None) -> Position:
+        """Records a call that led into a private branch, or further along one; returns the new position.
 
-        `reason` says why its result is not shared.
+        `reason`: why its result is not shared.
         """
         try:
-            return self._keep(execution, left, reason, step)
+            return self._keep(execution, aftermath, reason, step)
         except TvsnapError as error:
-            return self._unrecorded(execution, left, str(error), step)
+            return self._unrecorded(execution, aftermath, str(error), step)
 
     def _ungraded(self, execution: Execution) -> str | None:
         """Returns why the grade that a call gave cannot be shared; None if it can, or if the call does not grade."""
@@ -104,22 +105,22 @@ class Recorder:
         return reason
 
     def _share(
-        self, execution: Execution, left: Aftermath, step: StepRow | None
+        self, execution: Execution, aftermath: Aftermath, step: StepRow | None
     ) -> tuple[Position | None, str | None, Edge]:
         """Records a call for all.
 
         Returns:
-            Where it led, or None and the reason why it cannot be shared after all; and the record that counts.
+            The new position, or None and the reason why the call cannot be shared; and the record that counts.
         """
         at, call, result = execution.at, execution.call, execution.result
         timeout = execution.timeout if result.timed_out else None
-        by_nature = execution.tool.reproducible or left.reproducible
-        identity = left.digest or ("" if by_nature else secrets.token_hex(16))
-        if left.times is not None:  # the result may tell them
+        by_nature = execution.tool.reproducible or aftermath.reproducible
+        identity = aftermath.digest or ("" if by_nature else secrets.token_hex(16))
+        if aftermath.times is not None:  # the result may show them
             identity = f"{identity} {result.fingerprint}"
         if execution.waited:
             identity = f"{identity} after {execution.waited!r} s"
-        after = at.state if left.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
+        after = at.state if aftermath.unchanged else next_state(at.state, call, timeout=timeout, identity=identity)
         edge = self._graph.record(
             NewEdge(
                 at.state,
@@ -128,22 +129,22 @@ class Recorder:
                 next_state=after,
                 task=self.task,
                 timeout=timeout,
-                digest=None if left.unchanged else left.digest,
-                times=left.times,
-                active=None if left.unchanged else left.active,
+                digest=None if aftermath.unchanged else aftermath.digest,
+                times=aftermath.times,
+                active=None if aftermath.unchanged else aftermath.active,
                 proven=by_nature and not execution.asked,
-                comparable=bool(left.digest) and not execution.asked,
+                comparable=bool(aftermath.digest) and not execution.asked,
                 asked=execution.asked,
                 grade=execution.grade,
                 waited=execution.waited,
                 on_host=execution.tool.on_host,
-                quiet_s=math.inf if left.unchanged else left.quiet_s,
+                quiet_s=math.inf if aftermath.unchanged else aftermath.quiet_s,
                 backend=self._backend,
                 ended=_wall_clock(execution.ended),
                 step=step,
             )
         )
-        if left.unchanged:
+        if aftermath.unchanged:
             if edge.deterministic and (edge.changed or edge.result.same_value(result)):
                 return replace(at, unshared=None), None, edge
             return None, edge.reason or "another rollout that made this call at the same time got another result", edge
@@ -154,14 +155,18 @@ class Recorder:
                 edge,
             )
         course = at.course_after(call)
-        return Position(after, at.depth + 1, quiet_s=left.quiet_s, since=execution.ended, course=course), None, edge
+        return (
+            Position(after, at.depth + 1, quiet_s=aftermath.quiet_s, since=execution.ended, course=course),
+            None,
+            edge,
+        )
 
-    def _keep(self, execution: Execution, left: Aftermath, reason: str | None, step: StepRow | None) -> Position:
-        """Records a call that is only shown to people; returns where it led."""
+    def _keep(self, execution: Execution, aftermath: Aftermath, reason: str | None, step: StepRow | None) -> Position:
+        """Records a call that is only shown to people; returns the new position."""
         at, call, result = execution.at, execution.call, execution.result
         if not at.recorded:
-            return self._unrecorded(execution, left, reason, step)
-        after = _private_state(at, left)
+            return self._unrecorded(execution, aftermath, reason, step)
+        after = _private_state(at, aftermath)
         new = NewEdge(
             at.state,
             call,
@@ -171,10 +176,10 @@ class Recorder:
             timeout=execution.timeout if result.timed_out else None,
             shared=False,
             reason=reason,
-            private=None if left.unchanged else reason,
-            digest=None if left.unchanged else left.digest,
-            active=None if left.unchanged else left.active,
-            quiet_s=math.inf if left.unchanged else left.quiet_s,
+            private=None if aftermath.unchanged else reason,
+            digest=None if aftermath.unchanged else aftermath.digest,
+            active=None if aftermath.unchanged else aftermath.active,
+            quiet_s=math.inf if aftermath.unchanged else aftermath.quiet_s,
             on_host=execution.tool.on_host,
             asked=execution.asked,
             grade=execution.grade,
@@ -185,15 +190,17 @@ class Recorder:
             self._graph.record_later(new)
         else:
             self._graph.record(new)
-        return _private_position(execution, left, after, reason, recorded=True)
+        return _private_position(execution, aftermath, after, reason, recorded=True)
 
-    def _unrecorded(self, execution: Execution, left: Aftermath, reason: str | None, step: StepRow | None) -> Position:
-        """Returns where a call led that is not in the graph; its step still is."""
+    def _unrecorded(
+        self, execution: Execution, aftermath: Aftermath, reason: str | None, step: StepRow | None
+    ) -> Position:
+        """Returns the position after a call that is not in the graph; its step still is."""
         if step is not None:
             self._graph.note_step(step._replace(call=execution.call.canonical))
         at = execution.at
         reason = at.private or f"could not be recorded: {reason}"
-        return _private_position(execution, left, _private_state(at, left), reason, recorded=False)
+        return _private_position(execution, aftermath, _private_state(at, aftermath), reason, recorded=False)
 
 
 def _wall_clock(moment: float) -> float:
@@ -201,12 +208,12 @@ def _wall_clock(moment: float) -> float:
     return time.time() - (time.monotonic() - moment)
 
 
-def _unshareable(execution: Execution, left: Aftermath, *, timeouts: bool) -> str | None:
+def _unshareable(execution: Execution, aftermath: Aftermath, *, timeouts: bool) -> str | None:
     """Returns why a call's result cannot be shared; None if it can."""
     tool, result = execution.tool, execution.result
     if not tool.cacheable:
         return f"the tool {tool.name} acts on what is not in the sandbox"
-    if tool.stochastic or (left.chance and left.unchanged):
+    if tool.stochastic or (aftermath.chance and aftermath.unchanged):
         return f"the value of the tool {tool.name} is left to chance"
     if execution.asked and execution.lasts == 0:
         return f"asked the network for {execution.asked[0]}"
@@ -220,16 +227,16 @@ def _unshareable(execution: Execution, left: Aftermath, *, timeouts: bool) -> st
 
 
 def _private_position(
-    execution: Execution, left: Aftermath, after: str, reason: str | None, *, recorded: bool
+    execution: Execution, aftermath: Aftermath, after: str, reason: str | None, *, recorded: bool
 ) -> Position:
-    """Returns where a call led whose result is not shared."""
+    """Returns the position after a call whose result is not shared."""
     at = execution.at
-    if left.unchanged:
+    if aftermath.unchanged:
         return replace(at, unshared=reason)
     course, private = at.course_after(execution.call), at.private or reason
-    return Position(after, at.depth + 1, private, recorded, reason, left.quiet_s, execution.ended, course)
+    return Position(after, at.depth + 1, private, recorded, reason, aftermath.quiet_s, execution.ended, course)
 
 
-def _private_state(at: Position, left: Aftermath) -> str:
+def _private_state(at: Position, aftermath: Aftermath) -> str:
     """Returns a name for a state that no other execution shares."""
-    return at.state if left.unchanged else secrets.token_hex(32)
+    return at.state if aftermath.unchanged else secrets.token_hex(32)

@@ -1,4 +1,4 @@
-"""What is known of a call after its execution."""
+"""The record of a call's execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvsnap.model.errors import DependencyFailed, UsageError
 from tvsnap.model.observations import Observation
 
 TOOL_ERRORS = (DependencyFailed, UsageError)
-"""What the code of a tool raises for reasons that do not lie in the sandbox."""
+"""The errors that the code of a tool raises for reasons that do not lie in the sandbox."""
 SHORTEST_WAIT = 1e-6  # seconds: 0 stands for a wait that does not count
 
 
@@ -22,20 +22,20 @@ class Execution:
     """A call that has just been executed.
 
     Attributes:
-        timeout: seconds that it was given.
-        at: where it was called.
-        before: how the sandbox looked before; None if that was not needed.
+        timeout: the seconds that it was allowed.
+        at: the position in which it was called.
+        before: the sandbox as observed before the call; None if that was not needed.
         claim: the right by which it was executed; None if nobody waits for the result.
-        trouble: why the result may be due to this machine and not to the call; None if it is not.
+        trouble: the reason why the result may be due to this machine and not to the call; None if there is none.
         age: seconds for which nothing had been done in the sandbox when the call began.
-        began: the `file_time` of when the call began, nanoseconds since the epoch; 0 where no sandbox executed it.
-        ended: when the call ended, by time.monotonic().
+        began: the `file_time` at the begin of the call, nanoseconds since the epoch; 0 if no sandbox executed it.
+        ended: the time at which the call ended, by time.monotonic().
         cancelled: its caller ended it early.
-        asked: what it requested from the network.
+        asked: its requests to the network.
         lasts: seconds for which a result that depends on the network answers others; None for ever.
-        grading: how it grades; None if it does not.
+        grading: the way in which it grades; None if it does not.
         grade: the grade that it gave.
-        held_up: how the load of the machine held it up; None if it did not.
+        held_up: the delay by the load of the machine, in words; None if there was none.
     """
 
     tool: Tool

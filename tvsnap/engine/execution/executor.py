@@ -26,17 +26,41 @@ from tvsnap.model.stats import Way
 from tvsnap.sandboxes.file_times import file_time
 
 Made = tuple[LiveSandbox, Execution, Way | None]
-"""A sandbox, a call that was executed in it, and how it was acquired; None if the rollout had it."""
+"""A sandbox, a call that was executed in it, and the way in which it was acquired; None if the rollout had it."""
 
 
 class Executor:
-    """Executes calls where a cursor stands, in the rollout's own sandbox. Used by one thread at a time."""
+    """Executes calls at the position of a cursor, in the rollout's own sandbox. Used by one thread at a time."""
 
-    def __init__(self, services: Services, recipe: Recipe, own: OwnSandbox, cursor: Cursor) -> None:
+    def __init__(self, services: Services, recipe: Recipe, own: OwnSandbox, cursor: Cursor, root: str) -> None:
+        """`root` is the state of fresh sandboxes."""
         self._services = services
         self._recipe = recipe
         self._own = own
         self._cursor = cursor
+        self._root = root
+
+    def is_able(self) -> bool:
+        """Returns whether the rollout has a sandbox, or there is room for one."""
+        return not self._own.absent or self._services.pool.has_room
+
+    def answers_by(self, edge: Edge) -> bool:
+        """Returns whether a call is to be answered by its record, an edge, and not to be executed.
+
+        It is executed if all of this holds: processors are short, the rollout has a sandbox or stands where it can
+        start one, the call is proven to lead to the same state each time, and executing it, and those that usually
+        follow, takes less than the fork that the answer would soon make necessary. A call that has written files and
+        printed something may have printed their times, so another execution might lead to another state.
+        """
+        if not (edge.changed and edge.proven) or (self._own.absent and self._cursor.at.state != self._root):
+            return True
+        fork_s, seconds = self._services.acquirer.fork_s, edge.result.duration
+        if seconds >= fork_s or not self._services.processors.short:
+            return True
+        graph = self._services.graph
+        if seconds + graph.seconds_ahead(edge.next_state, fork_s - seconds) >= fork_s:
+            return True
+        return bool(edge.result.output) and graph.file_times(edge) is not None
 
     def execute(
         self,
@@ -52,11 +76,11 @@ class Executor:
         Args:
             tool, call, timeout, cancellation: the call.
             claim: the right to execute it; None if nobody waits for the result.
-            grading: how it grades; None if it does not.
+            grading: the way in which it grades; None if it does not.
 
         Returns:
-            The sandbox, the executed call, and how the sandbox was acquired (None: the rollout had it); or the record
-            of the other execution. The rollout has no sandbox then.
+            The sandbox, the executed call, and the way in which the sandbox was acquired (None: the rollout had it); or
+            the record of the other execution. The rollout has no sandbox then.
 
         Raises:
             StateLost: the state cannot be reached.
@@ -70,7 +94,7 @@ class Executor:
         claim.wanted.patience.execute()
         hedge = Hedge(claims, claim, self._cursor.keeps, cancellation) if claim.beside else None
         try:
-            made = self._persist(attempt, call, cancellation)
+            outcome = self._persist(attempt, call, cancellation)
         except TvsnapError:
             edge = None if hedge is None else hedge.outlast()
             if edge is None:
@@ -82,10 +106,10 @@ class Executor:
         else:
             edge = None if hedge is None else hedge.end()
             if edge is None and not cancellation.wanted:
-                edge = claims.end(claim, made[1].result.duration)
+                edge = claims.end(claim, outcome[1].result.duration)
                 edge = edge if edge is not None and self._cursor.keeps(edge) else None
             if edge is None:
-                return made
+                return outcome
         self._own.drop()
         claims.release(claim)
         return edge
@@ -114,7 +138,7 @@ class Executor:
     ) -> Made:
         live, way = self._own.acquire(self._cursor.at)
         at, environment = self._cursor.at, self._recipe.environment
-        # Where something runs by itself, or may wake up, the outcome is compared with how the sandbox looked at first.
+        # If something runs by itself, or may wake up, the sandbox is compared with an observation from before the call.
         if live.observation is None and not (tool.read_only and live.alone and at.quiet_s == math.inf):
             live.observation = environment.observe(live.sandbox)
         self._cursor.make_up_time(live, cancellation.pause)
@@ -134,7 +158,7 @@ class Executor:
         result = replace(result, strain=strain, processor_s=load.used or None)
         trouble = live.sandbox.machine_fault(result.output) or trouble
         grade = None if grading is None else grading.read(live.sandbox, result)
-        asked = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
+        requests = live.sandbox.traffic().asked if self._recipe.image.network.attached else ()
         before, cancelled, lasts = live.observation, cancellation.wanted, self._cursor.lasts(tool)
         execution = Execution(
             tool,
@@ -149,7 +173,7 @@ class Executor:
             wrote_since,
             ended,
             cancelled,
-            asked,
+            requests,
             lasts,
             grading,
             grade,

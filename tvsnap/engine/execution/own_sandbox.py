@@ -18,7 +18,7 @@ class OwnSandbox:
     """The sandbox of one rollout, if it has one. Used by one thread at a time.
 
     Attributes:
-        exposed: it was given out by `Rollout.sandbox`, so that it is not known what is done in it.
+        exposed: it was given out by `Rollout.sandbox`, so that others may change it.
     """
 
     def __init__(self, services: Services, recipe: Recipe, root: str) -> None:
@@ -51,7 +51,7 @@ class OwnSandbox:
         self._live = live
 
     def free_later(self, freed: Future[LiveSandbox | None]) -> None:
-        """Leaves it to the thread that does the rest of a call.
+        """Leaves the sandbox to the thread that does the rest of a call.
 
         `freed` becomes the sandbox once nothing is left to be done in it, and None if it must not be used any more.
         """
@@ -65,7 +65,7 @@ class OwnSandbox:
         return coming
 
     def make_ahead(self, at: Position, coming: Future[LiveSandbox | None]) -> None:
-        """Makes one before a call needs it, and prepares it as it would be after another call.
+        """Makes a sandbox before a call needs it, and prepares it as it would be after another call.
 
         `coming` comes from `await_one`.
 
@@ -90,7 +90,7 @@ class OwnSandbox:
             coming.set_result(live)
 
     def standing_at(self, state: str) -> LiveSandbox | None:
-        """Returns it if it stands at a state, once the last call is completely done in it; otherwise gives it up."""
+        """Returns the sandbox if it stands at a state, once the last call is done in it; otherwise gives it up."""
         live = self._await_own()
         if live is not None and self._services.acquirer.take_back(live, state):
             return live
@@ -98,7 +98,7 @@ class OwnSandbox:
         return None
 
     def acquire(self, at: Position) -> tuple[LiveSandbox, Way | None]:
-        """Returns a sandbox in a state, and how it was acquired (None: the rollout had it).
+        """Returns a sandbox in a state, and the way in which it was acquired (None: the rollout had it).
 
         Raises:
             StateLost: the state cannot be reached.
@@ -118,22 +118,22 @@ class OwnSandbox:
         return live, acquired.way
 
     def leave(self, *, shared: bool) -> None:
-        """Gives it up once the last call is completely done in it: parks it for others if `shared`, or ends it."""
+        """Gives the sandbox up once the last call is done in it: parks it for others if `shared`, or ends it."""
         freed, self._freed = self._freed, None
         live, self._live = self._live, None
         shared = shared and not self.exposed
         self.exposed = False
         if freed is not None:
-            freed.add_done_callback(lambda done: self._give_away(done.result(), shared))
+            freed.add_done_callback(lambda future: self._give_away(future.result(), shared))
         else:
             self._give_away(live, shared)
 
     def spare(self, tool: Tool, at: Position) -> bool:
-        """Keeps it after a call that something outside of it has failed, if the call surely changed nothing.
+        """Keeps the sandbox after a call that failed for a reason outside of it, if the call surely changed nothing.
 
         Args:
             tool: the call's.
-            at: where the rollout stood.
+            at: the position of the rollout.
 
         Returns:
             Whether it is kept.
@@ -141,14 +141,16 @@ class OwnSandbox:
         live = self._live
         if live is None or not tool.read_only:
             return False
-        if not at.private and not (live.alone and at.quiet_s == math.inf):  # others may see what ran on meanwhile
+        if not at.private and not (
+            live.alone and at.quiet_s == math.inf
+        ):  # others may see the effects of programs that ran on meanwhile
             return False
         live.sandbox.settle(changed=False)
         self._services.pool.rest(live)
         return True
 
     def drop(self) -> None:
-        """Ends it."""
+        """Ends the sandbox."""
         live, self._live = self._live, None
         self.exposed = False
         if live is not None:

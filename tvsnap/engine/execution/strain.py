@@ -1,8 +1,8 @@
-"""Whether the load of the machine may have influenced the result of a call.
+"""Tells whether the load of the machine may have influenced the result of a call.
 
 A call that got less processor time, because of other work or of its own limits, may fail where it would not have failed
 on an idle machine: a test with a time limit, a verifier that waits for a server. Its result is recorded as usual, with
-a note (`ToolResult.strain`). The note is made where
+a note (`ToolResult.strain`). The note is made if
 
 - the call took `LONG` seconds or more, and for `THROTTLED` of that time its sandbox had used up its processor quota, or
   for `WAITED` of that time something waited for a processor;
@@ -32,9 +32,9 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def held_up(result: ToolResult, load: Load) -> str | None:
-    """Returns, in words, how the load of the machine held up a call; None if it did not.
+    """Returns, in words, the delay of a call by the load of the machine; None if there was none.
 
-    `load` is what delayed its sandbox during the call.
+    `load`: the delays of its sandbox during the call.
     """
     took = result.duration
     if result.blocked or (took < LONG and not result.timed_out):

@@ -1,8 +1,8 @@
 """The one sandbox of a rollout without the cache, in which every call is executed: for comparison.
 
-It is not observed, as nobody depends on its states: a rollout costs only its sandbox and its calls. So it is not known
-which calls changed something; the ids of processes, which depend on that with the cache, depend on the number of calls
-here. Where a comparison has to be exact to the process id (`Cache(same_ids=True)`), or where random numbers depend on
+It is not observed, because nobody depends on its states: a rollout costs only its sandbox and its calls. So it is not
+known which calls changed something; with the cache the ids of processes depend on that, here they depend on the number
+of calls. If a comparison has to be exact to the process id (`Cache(same_ids=True)`), or if random numbers depend on
 process ids because the image has a seed, the sandbox is observed after each call.
 """
 
@@ -27,10 +27,10 @@ from tvsnap.model.errors import InfrastructureError, UsageError
 
 
 class UncachedCalls:
-    """Executes calls in the sandbox, which is started at the first one that needs it. Used by one thread at a time."""
+    """Executes calls in the sandbox, which is started for the first one that needs it. Used by one thread at a time."""
 
     def __init__(self, services: Services, recipe: Recipe, root: str, cursor: Cursor, events: CallEvents) -> None:
-        """`root` is the state that the sandbox starts at."""
+        """`root` is the state of the fresh sandbox."""
         self._services = services
         self._recipe = recipe
         self._root = root
@@ -67,7 +67,8 @@ class UncachedCalls:
         """Executes a call, once `after` seconds have passed since the last one; nothing is looked up or recorded.
 
         Raises:
-            DependencyFailed, UsageError: what the tool asks failed; the sandbox lives on if the tool is read-only.
+            DependencyFailed, UsageError: a service that the tool needs failed; the sandbox lives on if the tool is
+                read-only.
             InfrastructureError: the sandbox failed, and has been ended.
             CallCancelled: the call was cancelled before it was executed.
         """
@@ -79,7 +80,7 @@ class UncachedCalls:
                 result = self._execute(live, tool, call, timeout)
         finally:
             cursor.end_call()
-        # It is not known what the call left behind: no other rollout has a state of that name.
+        # The call's aftermath is unknown: no other rollout has a state of that name.
         reached = next_state(cursor.at.state, call, identity=self._apart)
         cursor.at = Position(reached, cursor.at.depth + 1, recorded=False)
         self._events.executed(call, result, time.perf_counter() - began)
@@ -94,7 +95,7 @@ class UncachedCalls:
         """
         live, waited = self.live(), self._cursor.idle
         try:
-            fork = self._services.acquirer.fork_beside(live, self._recipe)
+            [fork] = self._services.acquirer.fork_beside(live, self._recipe)
         finally:
             live.look_again(self._recipe.environment.observe)
         fork.since = time.monotonic() - waited
@@ -111,7 +112,7 @@ class UncachedCalls:
             self._services.pool.discard(live)
 
     def _execute(self, live: LiveSandbox, tool: Tool, call: ToolCall, timeout: float) -> ToolResult:
-        """Executes a call; ends the sandbox where that fails, unless the call surely changed nothing."""
+        """Executes a call; ends the sandbox if that fails, unless the call surely changed nothing."""
         try:
             if self._looks and not self._recipe.environment.surely_changes(call, live.observation):
                 live.sandbox.note()

@@ -1,1 +1,1 @@
-"""Which states are kept by snapshots, and for how long."""
+"""Keeps states by snapshots, chooses them, and evicts the least useful ones."""

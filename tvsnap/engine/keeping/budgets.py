@@ -1,4 +1,4 @@
-"""The limits of a cache, and how its snapshots are kept within them: the least useful ones make room for better ones.
+"""Keeps the snapshots of a cache within its limits: the least useful ones make room for better ones.
 
 Several processes may use one data directory. The process that takes a snapshot evicts others, and a snapshot for which
 there is no room is never added to the graph, whatever other processes do at the same moment. A fork whose snapshot is
@@ -28,11 +28,11 @@ from tvsnap.model.shares import OTHERS, Shares
 from tvsnap.sandboxes.protocol import Backend, Occupying
 
 SPARE = 0.1  # this part of the room is freed at once, so that not every new snapshot needs a look at all others
-SERVICE_START = 1.0  # seconds: a root has a snapshot only where a service starts there, and that time is not recorded
-LEFT_FREE, MOST_LEFT = 10, 8192 * MIB  # one part of so many of a disk is no snapshot's, and at most so much
-MEASURED_EVERY = 5.0  # seconds between two looks at what snapshots really take
-LEAST_PART = 0.02  # of the sum of their sizes, that snapshots are taken to occupy
-REFUSING = 5.0  # seconds for which snapshots worth no more than a refused one are refused without a look at the others
+SERVICE_START = 1.0  # seconds that the start of a service is taken to last: only roots with services have snapshots
+LEFT_FREE, MOST_LEFT = 10, 8192 * MIB  # a tenth of a disk is left free of snapshots, but at most this many bytes
+MEASURED_EVERY = 5.0  # seconds between two measurements of the space that snapshots really take
+LEAST_PART = 0.02  # the least part of the sum of their sizes that snapshots are taken to occupy
+REFUSING = 5.0  # seconds after a refusal in which snapshots worth no more are refused without a look at the others
 
 
 def snapshot_limits(budget: Budget) -> SnapshotLimits:
@@ -41,9 +41,9 @@ def snapshot_limits(budget: Budget) -> SnapshotLimits:
 
 
 def part_taken(backend: Backend, sizes: int) -> float:
-    """Returns the part of the sum of the snapshots' sizes, in bytes, that all of them really take on the disk.
+    """Returns the part of the sum of the snapshots' `sizes`, in bytes, that all of them really take on the disk.
 
-    A size contains what a snapshot shares with others, and is that of data before compression.
+    A size includes data that a snapshot shares with others, and is that of data before compression.
     """
     occupied = backend.occupied() if isinstance(backend, Occupying) and sizes else None
     return 1.0 if occupied is None else min(1.0, max(occupied / sizes, LEAST_PART))
@@ -56,9 +56,9 @@ def taken(backend: Backend, graph: Graph) -> int:
 
 
 def fitted(budget: Budget, home: Path, used: int) -> Budget:
-    """Returns a budget with a limit for snapshots on the disk, half of what is free where it has none.
+    """Returns a budget with a limit for snapshots on the disk: half of the free space if it has none.
 
-    Snapshots that are there, of `used` bytes, count as free, so that the limit is the same each time.
+    Existing snapshots, of `used` bytes, count as free, so that the limit is the same each time.
     """
     return budget if budget.disk is not None else replace(budget, disk=(DiskSpace.on(home, home).free + used) // 2)
 
@@ -70,7 +70,7 @@ def free_and_reserve(budget: Budget, home: Path) -> tuple[int, int]:
 
 
 def shortage(budget: Budget, home: Path) -> str | None:
-    """Returns why the file system of a data directory has no room for snapshots; None if it has."""
+    """Returns the reason why the file system of a data directory has no room for snapshots; None if it has room."""
     free, reserve = free_and_reserve(budget, home)
     if free >= reserve:
         return None
@@ -97,22 +97,22 @@ class Ledger:
         return {way.snapshot.state: (_kept(way, used, self._shares.owner(way.salt)), way.snapshot) for way in ways}
 
     def owner(self, state: str) -> str:
-        """Returns whose a state is, of those who share the room."""
+        """Returns the owner of a state, of those who share the room."""
         if not self._shares:
             return OTHERS
         with contextlib.suppress(TvsnapError):  # forgotten
             return self._shares.owner(self._graph.root_of(state).salt)
         return OTHERS
 
-    def in_use(self, held: Iterable[str]) -> set[str]:
+    def in_use(self, states: Iterable[str]) -> set[str]:
         """Returns the states whose snapshots keep the states of rollouts: the nearest snapshots above these."""
-        found = set()
-        for state in held:
+        in_use = set()
+        for state in states:
             with contextlib.suppress(TvsnapError):  # forgotten
                 snapshot = self._graph.distance(state, self._backend).snapshot
                 if snapshot is not None:
-                    found.add(snapshot.state)
-        return found
+                    in_use.add(snapshot.state)
+        return in_use
 
     def evict(self, chosen: Iterable[Snapshot]) -> list[Snapshot]:
         """Deletes the rows of snapshots, except those that rollouts have come to depend on since they were read.
@@ -120,8 +120,8 @@ class Ledger:
         Returns:
             The snapshots whose files are to be deleted.
         """
-        with self._holds.evicting() as held:
-            used = self.in_use(held)
+        with self._holds.evicting() as states:
+            used = self.in_use(states)
             return self._graph.drop_snapshots(snapshot for snapshot in chosen if snapshot.state not in used)
 
 
@@ -169,9 +169,9 @@ class SnapshotBudget:
 
     @property
     def _room(self) -> SnapshotLimits:
-        """What snapshots may take by their sizes, of which each contains what it shares with others.
+        """The limit of the sum of the snapshots' sizes, each of which includes data shared with others.
 
-        That is as much more than the limit as all of them really take less than the sum of their sizes.
+        It exceeds the limit of the disk by the factor by which that sum exceeds the space that all of them really take.
         """
         if self._limits.size is None:
             return self._limits
@@ -185,13 +185,13 @@ class SnapshotBudget:
         count, size = self._graph.snapshot_usage(self._backend.name)
         if not self._room.holds(size, count):
             with self._lock:
-                known = self._ledger.read()
-                self._evict(known, self._chosen(_all(known), self._room, time.time()))
+                snapshots = self._ledger.read()
+                self._evict(snapshots, self._chosen(_all(snapshots), self._room, time.time()))
 
     def find_room(self, new: Kept) -> str | None:
         """Makes room for a snapshot by evicting others that are worth less; returns why there is no room, or None.
 
-        If `new` is pinned, others are evicted whatever they are worth.
+        If `new` is pinned, others are evicted even if they are worth more.
         """
         reason = shortage(self._budget, self._home) or self._find_room(new)
         if reason:
@@ -199,7 +199,7 @@ class SnapshotBudget:
         return reason
 
     def add(self, snapshot: Snapshot, new: Kept) -> bool:
-        """Adds a snapshot that was taken, if there is room now that its size is known; returns whether it was added.
+        """Adds a snapshot if there is room now that its size is known; returns whether it was added.
 
         If it was not, its files are to be deleted.
         """
@@ -228,20 +228,20 @@ class SnapshotBudget:
             bar, until = self._bars.get(new.owner, (0.0, 0.0))
             if not new.pinned and worth <= bar and time.monotonic() < until:
                 return self._refusal()
-            known = self._ledger.read()  # another thread or process may have made room meanwhile
-            known.pop(new.state, None)
-            there = _all(known)
-            if not new.pinned and new in self._chosen([*there, new], room, now, new.owner):
+            snapshots = self._ledger.read()  # another thread or process may have made room meanwhile
+            snapshots.pop(new.state, None)
+            present = _all(snapshots)
+            if not new.pinned and new in self._chosen([*present, new], room, now, new.owner):
                 self._bars[new.owner] = worth, time.monotonic() + REFUSING
                 return self._refusal()
-            if not room.holds(sum(kept.size for kept in there) + new.size, len(there) + 1):
+            if not room.holds(sum(each.size for each in present) + new.size, len(present) + 1):
                 newest = new._replace(pinned=True)
                 spared = room.part(1 - SPARE)
-                chosen = self._chosen([*there, newest], spared, now, new.owner)
-                self._evict(known, chosen)
-                gone = {kept.state for kept in chosen}
-                left = [kept for kept in there if kept.state not in gone]
-                if not room.holds(sum(kept.size for kept in left) + new.size, len(left) + 1):
+                chosen = self._chosen([*present, newest], spared, now, new.owner)
+                self._evict(snapshots, chosen)
+                gone = {each.state for each in chosen}
+                others = [each for each in present if each.state not in gone]
+                if not room.holds(sum(each.size for each in others) + new.size, len(others) + 1):
                     return (
                         f"the budget ({self._words}) is taken up by what was kept by hand, by what rollouts stand on "
                         f"{'and by what others have within their shares' if self._parts else ''}; raise it, forget "
@@ -249,8 +249,10 @@ class SnapshotBudget:
                     )
         return None
 
-    def _chosen(self, kept: Sequence[Kept], room: SnapshotLimits, now: float, asking: str | None = None) -> list[Kept]:
-        return choose_evicted(kept, room, now, self._parts, asking)
+    def _chosen(
+        self, snapshots: Sequence[Kept], room: SnapshotLimits, now: float, asking: str | None = None
+    ) -> list[Kept]:
+        return choose_evicted(snapshots, room, now, self._parts, asking)
 
     @property
     def _words(self) -> str:
@@ -265,9 +267,9 @@ class SnapshotBudget:
             "than a new one would; raise the budget for more"
         )
 
-    def _evict(self, known: Mapping[str, tuple[Kept, Snapshot]], chosen: Sequence[Kept]) -> None:
+    def _evict(self, snapshots: Mapping[str, tuple[Kept, Snapshot]], chosen: Sequence[Kept]) -> None:
         """Deletes snapshots: their rows now, their files in the background."""
-        dropped = self._ledger.evict(known[kept.state][1] for kept in chosen)
+        dropped = self._ledger.evict(snapshots[each.state][1] for each in chosen)
         self._meter.add(evicted=len(dropped), evicted_bytes=sum(snapshot.size for snapshot in dropped))
         for snapshot in dropped:
             self._deleter.submit(self._delete, snapshot)
@@ -284,5 +286,5 @@ class SnapshotBudget:
         return True
 
 
-def _all(known: dict[str, tuple[Kept, Snapshot]]) -> list[Kept]:
-    return [kept for kept, _ in known.values()]
+def _all(snapshots: dict[str, tuple[Kept, Snapshot]]) -> list[Kept]:
+    return [each for each, _ in snapshots.values()]

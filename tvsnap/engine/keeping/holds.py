@@ -98,7 +98,7 @@ class Holds:
         return int(count)
 
     def wait_for_evictions(self) -> None:
-        """Waits until the eviction that is under way, if any, has ended, be it that its process was killed."""
+        """Waits until the eviction that is under way, if any, has ended, or its process has died."""
         descriptor = os.open(self._home / "run" / "evictions", os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -175,5 +175,5 @@ class Holds:
 
 def _states(data: bytes) -> set[str]:
     """Returns the published states."""
-    found = {data[at : at + STATE] for at in range(0, len(data), STATE)}
-    return {state.hex() for state in found - {NOTHING} if len(state) == STATE}
+    names = {data[at : at + STATE] for at in range(0, len(data), STATE)}
+    return {state.hex() for state in names - {NOTHING} if len(state) == STATE}

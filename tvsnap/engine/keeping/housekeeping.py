@@ -1,4 +1,4 @@
-"""Cleans a data directory up when it is opened: what dead processes left behind, and incomplete snapshots."""
+"""Cleans a data directory up when it is opened: removes remains of dead processes, and incomplete snapshots."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""For how long no snapshots are tried after a failure: of the sandbox, of its task, or of all.
+"""Pauses after failed snapshots: of the sandbox, of its task, or of all.
 
 The cause of a failed checkpoint may lie in the sandbox itself, by chance or on purpose, and so may the same failure in
 all sandboxes of a task, which run the same programs. So the failures of one sandbox delay only its own snapshots, and
-those of several sandboxes of a task the snapshots of that task. All snapshots are delayed where the host itself found
-that there is no room, and where checkpoints of several tasks failed for the same cause while none succeeded.
+those of several sandboxes of a task the snapshots of that task. All snapshots are delayed if the host itself found
+that there is no room, or if checkpoints of several tasks failed for the same cause while none succeeded.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 from collections import OrderedDict
 from typing import TypeVar
 
-RETRY_AFTER = 60.0  # seconds, where there is no room; the longest delay
+RETRY_AFTER = 60.0  # seconds of a pause for lack of room; the longest pause
 SHORTEST_PAUSE = 1.0  # seconds after a failure; twice as long each time that it fails again
 INDEPENDENT = 3
-"""Failures of so many sandboxes in a row for a cause are attributed to the task; of so many tasks, to the machine."""
+"""Sandboxes that must fail in a row for one cause to blame the task; tasks, to blame the machine."""
 _REMEMBERED = 10_000  # sandboxes, tasks, causes
 
 K = TypeVar("K")
@@ -40,7 +40,7 @@ class _Pause:
 
 
 class Pauses:
-    """When no snapshots are tried, by sandbox ids and task names. Thread-safe."""
+    """Pauses in which no snapshots are tried, by sandbox ids and task names. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,8 +101,8 @@ class Pauses:
 
 def _latest(table: OrderedDict[K, V], key: K, new: V) -> V:
     """Returns the value of a key, after setting it to `new` if there is none; forgets the oldest keys."""
-    found = table.setdefault(key, new)
+    value = table.setdefault(key, new)
     table.move_to_end(key)
     while len(table) > _REMEMBERED:
         table.popitem(last=False)
-    return found
+    return value

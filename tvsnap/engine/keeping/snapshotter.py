@@ -34,7 +34,7 @@ LONGEST_CHECKPOINT = 60.0  # seconds to wait for a checkpoint that another threa
 PATIENCE = 15.0  # seconds for which a snapshot that is waited for is tried, while the machine has trouble
 PAUSE = 0.5  # seconds between two tries
 LONGEST_PAUSE = 10.0  # seconds of thinking that count: longer pauses are no model's
-LATE = 1.0  # seconds after which a state in which something runs has changed too much
+LATE = 1.0  # seconds after which a state in which something runs has changed too much for a snapshot
 FORGOTTEN_AFTER = 600.0  # seconds after which a checkpoint of a state that could not be checkpointed is tried again
 REMEMBERED = 10_000  # states
 USUAL_SIZE = 1 * MIB  # bytes of a snapshot, until one has been taken
@@ -45,11 +45,11 @@ V = TypeVar("V")
 
 
 class Snapshotter:
-    """Takes snapshots of states where the policy wants them. Thread-safe.
+    """Takes snapshots of the states that the policy chooses. Thread-safe.
 
     Attributes:
-        trouble: why the last snapshot that was tried failed, where the cause is not known to lie in the state; None if
-            it succeeded.
+        trouble: the reason why the last attempt at a snapshot failed, if the cause is not known to lie in the state;
+            None if it succeeded.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class Snapshotter:
             expected.set()
 
     def wait(self, states: Iterable[str]) -> None:
-        """Waits for snapshots of `states` that are expected; after that, look up which snapshots there are."""
+        """Waits for snapshots of `states` that are expected; the caller looks for snapshots afterwards."""
         with self._lock:
             expected = [self._expected[state] for state in states if state in self._expected]
         for event in expected:
             event.wait(LONGEST_CHECKPOINT)
 
     def paused(self, seconds: float) -> None:
-        """Notes that an agent has made a call after thinking for so many seconds: that time pays for snapshots."""
+        """Notes that an agent has made a call after thinking for some seconds, which pay for snapshots."""
         self._costs.paused(min(seconds, LONGEST_PAUSE))
 
     def executed(self, seconds: float, processor_s: float | None) -> None:
-        """Notes that a call was executed, which took so many seconds, and so many of a processor if that is known."""
+        """Notes that a call was executed, its duration and its processor time (None if unknown), in seconds."""
         self._costs.waited(min(LONGEST_PAUSE, max(0.0, seconds - (seconds if processor_s is None else processor_s))))
 
     @property
@@ -109,7 +109,7 @@ class Snapshotter:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether even the state after a short call is likely to be kept at the moment."""
+        """Whether even the state after a short call is likely to be kept now."""
         return self._policy.should_checkpoint(_SHORT, self._costs)
 
     def consider(
@@ -139,7 +139,7 @@ class Snapshotter:
     def consider_rebuilt(self, live: LiveSandbox, seconds: float) -> None:
         """Takes a snapshot of a state that was replayed, or started anew, if this has cost too much so far.
 
-        `seconds` is what rebuilding it took this time.
+        `seconds`: the time that rebuilding it took this time.
 
         Raises:
             SandboxDied: the sandbox ended during the checkpoint.
@@ -150,13 +150,13 @@ class Snapshotter:
         self._consider(live)
 
     def take(self, live: LiveSandbox, *, pinned: bool = False) -> None:
-        """Takes a snapshot of the state that a sandbox stands at, whatever the policy says, unless the state has one.
+        """Takes a snapshot of the state at which a sandbox stands, without asking the policy, unless the state has one.
 
-        A `pinned` snapshot is kept until the state is forgotten, whatever room there is.
+        A `pinned` snapshot is kept until the state is forgotten, even if there is no room for others.
 
         Raises:
-            NotCheckpointable: with the reason in words; also if there is no room for it, or if it would come too late,
-                as the snapshot also serves rollouts that have not waited as long as the sandbox has.
+            NotCheckpointable: with the reason in words; also if there is no room for it, or if it would come too late:
+                the snapshot also serves rollouts that have not waited as long as the sandbox has.
             InfrastructureError: it failed.
         """
         distance = self._graph.distance(live.state, self._backend.name)
@@ -173,7 +173,7 @@ class Snapshotter:
             raise NotCheckpointable("there is no room for a snapshot, or the state was forgotten meanwhile")
 
     def _checkpoint_patiently(self, live: LiveSandbox, new: Kept, *, pinned: bool) -> bool:
-        """Takes a snapshot that is waited for: tries again, as trouble of the machine may pass."""
+        """Takes a snapshot that is waited for: tries again, because trouble of the machine may pass."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with contextlib.suppress(CheckpointFailed):
@@ -182,7 +182,7 @@ class Snapshotter:
         return self._checkpoint(live, new, pinned=pinned)
 
     def refuse(self, state: str, reason: str) -> None:
-        """Notes for a while, and in the graph for people, that a state cannot be checkpointed; `reason` says why."""
+        """Notes the `reason` why a state cannot be checkpointed: here for a while, and in the graph for people."""
         self._remember(state, reason)
         self._tell(state, reason)
 
@@ -196,7 +196,7 @@ class Snapshotter:
         return reason if time.monotonic() - since < FORGOTTEN_AFTER else None
 
     def _tell(self, state: str, reason: str) -> None:
-        """Notes in the graph why a state could not be checkpointed; this is only shown to people."""
+        """Notes in the graph, for people, why a state could not be checkpointed."""
         with contextlib.suppress(TvsnapError):  # a full disk
             self._graph.note_refusal(state, self._backend.name, reason)
 
@@ -242,7 +242,7 @@ class Snapshotter:
         return rebuild.proven
 
     def _rebuild(self, state: str, distance: Distance) -> Rebuild:
-        """Returns what it costs to rebuild a state from the nearest snapshot or the root."""
+        """Returns the costs of rebuilding a state from the nearest snapshot or the root."""
         snapshot = distance.snapshot
         return Rebuild(
             snapshot is None,
@@ -256,7 +256,7 @@ class Snapshotter:
         )
 
     def _candidate(self, state: str, above: Snapshot | None, rebuild: Rebuild) -> Kept:
-        """Returns what a snapshot of a state is likely to be; its size is about that of the nearest one above."""
+        """Returns an estimate of a snapshot of a state; its size is about that of the nearest one above."""
         return Kept(
             state,
             None if above is None else above.state,
@@ -272,7 +272,7 @@ class Snapshotter:
     ) -> bool:
         """Takes a snapshot and adds it to the graph; returns whether the state has one now.
 
-        If `allowed`, its time is taken from `Costs.allowance_s`. `task` is the task whose rollout made the call, for
+        If `allowed`, its time is taken from `Costs.allowance_s`. `task`: the task whose rollout made the call, for
         `Pauses`.
         """
         began = time.perf_counter()

@@ -43,7 +43,7 @@ class Cursor:
         if self.hold is not None:
             self.hold.stand(at.state)
         self._ended = time.monotonic()  # the last call
-        self._not_before = 0.0  # when the real time will have caught up with `advance_time`
+        self._not_before = 0.0  # the time at which real time will have caught up with `advance_time`
         self._outcome: Future[Position] | None = None  # of the last call, until it is taken into `at`
 
     # -- position -------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Cursor:
         return outcome.result()
 
     def pending(self) -> Future[Position] | None:
-        """Returns a future that is done once it is known where the last call led; None if that is known already."""
+        """Returns a future that is done once the last call's outcome is known; None if it is known already."""
         outcome = self._outcome
         return None if outcome is None or outcome.done() else outcome
 
@@ -71,7 +71,7 @@ class Cursor:
         self._outcome = outcome
 
     def catch_up(self) -> None:
-        """Moves to where the last call led, once that is known."""
+        """Moves to the position to which the last call led, once that is known."""
         if self._outcome is not None:
             self.stand_at(self._outcome.result())
             self._outcome = None
@@ -102,11 +102,11 @@ class Cursor:
 
     @property
     def idle(self) -> float:
-        """How many seconds have passed since the last call."""
+        """Seconds since the last call."""
         return time.monotonic() - self._ended
 
     def missing(self, after: float) -> float:
-        """Returns how many seconds are missing until `after` seconds have passed since the last call."""
+        """Returns the seconds until `after` seconds have passed since the last call."""
         return max(0.0, after - self.idle)
 
     def advance_time(self, after: float) -> None:
@@ -142,8 +142,8 @@ class Cursor:
         evictions = holds.evictions
         edge = self._look_up(call, timeout, retire=patient)
         if edge is not None and grading is not None and grading.executions > 1:
-            given = self._services.graph.grades(at.state, call.key)
-            edge = edge if grading.is_settled(given, edge.grade) else None
+            counts = self._services.graph.grades(at.state, call.key)
+            edge = edge if grading.is_settled(counts, edge.grade) else None
         if edge is None or not edge.changed or self.hold is None:
             return edge
         self.hold.approach(edge.next_state)
@@ -160,7 +160,7 @@ class Cursor:
     def why_executed(
         self, tool: Tool, call: ToolCall, timeout: float, edge: Edge | None, grading: Grading | None
     ) -> Why:
-        """Returns why a call is not answered, not even by its record `edge` where there is one."""
+        """Returns why a call is not answered, not even by its record `edge` if there is one."""
         if edge is not None:
             return Why("cheap", "answering it would have taken longer than executing it")
         at, services = self.at, self._services
@@ -173,10 +173,10 @@ class Cursor:
         return services.graph.why_unanswered(at.state, call.key, timeout, services.backend.name)
 
     def await_answer(self, call: ToolCall, timeout: float, pause: Callable[[float], None]) -> Edge | None:
-        """Waits for as long as an answer that was recorded after a longer wait wants, and returns it.
+        """Waits until an answer fits that was recorded after a longer wait, and returns it.
 
-        Does so only where the answer is there sooner than an execution would have ended; returns None otherwise.
-        `pause` does the waiting, and may raise. Of use only where something runs by itself.
+        Waits only if an execution would not end sooner; returns None otherwise. `pause` does the waiting, and may
+        raise. Of use only if something runs by itself.
         """
         at, services = self.at, self._services
         if at.private:
@@ -198,11 +198,11 @@ class Cursor:
         *,
         at_hand: bool,
     ) -> Edge | Claim | None:
-        """Returns another rollout's result, or the right to execute a call; None where nothing is to be shared.
+        """Returns another rollout's result, or the right to execute a call; None if nothing is to be shared.
 
         Args:
             tool, call, timeout, cancellation: the call.
-            until: when a wait for others must end, by time.monotonic().
+            until: the time at which a wait for others must end, by time.monotonic().
             able: returns whether there is a sandbox to execute it in, or room for one.
             at_hand: the rollout has a sandbox that stands here.
         """
@@ -223,11 +223,11 @@ class Cursor:
             return False
 
     def _forecast(self, tool: Tool, call: ToolCall, *, at_hand: bool) -> Forecast:
-        """Returns what is known of a call before it is executed."""
+        """Returns the facts about a call before it is executed."""
         at, graph, snapshotter = self.at, self._services.graph, self._services.snapshotter
         backend = self._services.backend.name
         lost = snapshotter.refusal(at.course_after(call))
-        if lost is None and not tool.read_only:  # where a state cannot be kept before a call, it rarely can be after it
+        if lost is None and not tool.read_only:  # if a state cannot be kept before a call, it rarely can be after it
             lost = snapshotter.refusal(at.state)
             made_by = None if lost else graph.edge_to(at.state)
             lost = lost or (made_by.refusals.get(backend) if made_by else None)
@@ -239,7 +239,7 @@ class Cursor:
         return Forecast(lost or refusals.get(backend) or cut_short, duration, cheap)
 
     def lasts(self, tool: Tool) -> float | None:
-        """Returns for how many seconds a result that depends on the network answers others; None for ever."""
+        """Returns the seconds for which a result that depends on the network answers others; None for ever."""
         return self._services.settings.network_answers if tool.time_to_live is None else tool.time_to_live
 
     def follow(self, edge: Edge) -> None:
@@ -247,10 +247,10 @@ class Cursor:
         at, now = self.at, time.monotonic()
         if edge.changed:
             course = at.course_after(edge.call)
-            self._not_before -= max(0.0, time.time() - edge.created)  # that is how long ago the state was made
+            self._not_before -= max(0.0, time.time() - edge.created)  # the age of the state
             self.stand_at(Position(edge.next_state, at.depth + 1, quiet_s=edge.quiet_s, since=now, course=course))
         elif at.quiet_s < math.inf:
-            # It has waited as long as the rollout whose result it is given, and for the call's own time.
+            # It has waited as long as the rollout that gave the result, and for the call's own time.
             self.at = replace(at, unshared=None, since=min(at.since, now - edge.waited) - edge.result.duration)
         elif at.unshared:
             self.at = replace(at, unshared=None)

@@ -1,8 +1,8 @@
 """Gets a live sandbox into a given state, in the cheapest way.
 
-What a rollout was shown must be the past of the state that it goes on from. So a state is reached only by a sandbox
-that stands there, by a snapshot, or by executing calls again that are known to lead to the same state each time, or
-that just did, as the digests of what they left behind show.
+The results that a rollout has seen must be the past of the state from which it goes on. So a state is reached only by a
+sandbox that stands there, by a snapshot, or by executing calls again that are known to lead to the same state each
+time, or that just did, according to the digests of their aftermaths.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 LONG_REBUILD = 1.0  # seconds
 ON_ITS_WAY = 0.5  # seconds after a call was recorded in which another process may be taking a snapshot of its state
-POLL = 0.02  # seconds
-DIGEST_ATTEMPTS = 10  # until it is taken for one that cannot be computed
+POLL = 0.02  # seconds between two looks for such a snapshot
+DIGEST_ATTEMPTS = 10  # after which a digest counts as one that cannot be computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Acquired:
     """A sandbox that stands at a state.
 
     Attributes:
-        way: how it was acquired: it was parked there, or made ahead, or forked there, or started (at a root), or calls
-            were replayed in it; None if it was the caller's own.
+        way: the way in which it was acquired: parked there, made ahead, forked there, started (at a root), or by a
+            replay of calls; None if it was the caller's own.
         sure: whether the state can be reached again for certain, so that the sandbox may be closed to make room; None
             for the caller's own, which keeps its setting.
     """
@@ -133,11 +133,11 @@ class Acquirer:
         return False
 
     def _reach(self, state: str, recipe: Recipe) -> Acquired:
-        """Does what `acquire` describes where no sandbox stands at the state."""
+        """Does the work of `acquire` if no sandbox stands at the state."""
         began = time.perf_counter()
         snapshot, edges = self._way(state)
         try:
-            live, way, left = self._begin(state, snapshot, edges, recipe)
+            live, way, calls = self._begin(state, snapshot, edges, recipe)
         except SnapshotUnusable as unusable:
             assert snapshot is not None
             self.drop(snapshot)
@@ -155,13 +155,13 @@ class Acquirer:
                 self.drop(snapshot)
                 self._snapshotter.refuse(snapshot.state, str(failure.error))
             try:
-                live, way, left = self._begin(state, None, self._graph.lineage(state), recipe)
+                live, way, calls = self._begin(state, None, self._graph.lineage(state), recipe)
             except InfrastructureError:
                 raise failure.error from None
-        if not left:
+        if not calls:
             return Acquired(live, way, True)
         try:
-            self._rebuild(live, left, recipe, state)
+            self._rebuild(live, calls, recipe, state)
             self._snapshotter.consider_rebuilt(live, time.perf_counter() - began)
         except (SandboxDied, RebuildDiffered):
             damaged = way != "started" and _has_read_errors(live.sandbox)
@@ -197,7 +197,7 @@ class Acquirer:
             self._preforker.expect(recipe.forked_from(snapshot))
 
     def announce(self, state: str, recipe: Recipe, count: int) -> None:
-        """Announces that so many sandboxes at a root will soon be needed, whatever is in the graph.
+        """Announces that `count` sandboxes at a root will soon be needed, even if the graph has records there.
 
         Raises TvsnapError if the graph cannot be read.
         """
@@ -224,12 +224,15 @@ class Acquirer:
         live.begins_alone = not recipe.image.services
         return live
 
-    def fork_beside(self, live: LiveSandbox, recipe: Recipe) -> LiveSandbox:
-        """Returns a fork of a live sandbox, by a snapshot that is deleted afterwards.
+    def fork_beside(self, live: LiveSandbox, recipe: Recipe, n: int = 1) -> list[LiveSandbox]:
+        """Returns forks of a live sandbox, by one snapshot that is deleted afterwards.
+
+        Returns:
+            `n` forks; fewer, but one at least, if there is no room for all.
 
         Raises:
             StateLost: no snapshot can be taken of it, with the reason in words.
-            InfrastructureError: the snapshot, or the fork, failed.
+            InfrastructureError: the snapshot, or a fork, failed.
         """
         age_s = live.age()
         try:
@@ -238,12 +241,19 @@ class Acquirer:
             raise StateLost(
                 f"state {live.state[:12]} can be reached by nobody but the rollout that stands there: {refusal}"
             ) from refusal
+        forks: list[LiveSandbox] = []
         try:
-            fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
+            while len(forks) < n and (not forks or self._pool.has_room):
+                fork = self._pool.open(lambda: self._backend.fork(snapshot, recipe.image, recipe.granted), live.state)
+                fork.since -= age_s
+                forks.append(fork)
+        except BaseException:
+            for fork in forks:
+                self._pool.discard(fork)
+            raise
         finally:
             self._backend.delete_snapshot(snapshot)
-        fork.since -= age_s
-        return fork
+        return forks
 
     def drop(self, snapshot: Snapshot) -> None:
         """Deletes an unusable snapshot: its row, then its files."""
@@ -252,8 +262,8 @@ class Acquirer:
 
     def _is_gone(self, snapshot: Snapshot) -> bool:
         """Returns whether a state has no snapshot any more, or another one."""
-        found = self._graph.snapshot(snapshot.state, snapshot.backend)
-        return found is None or found.id != snapshot.id
+        present = self._graph.snapshot(snapshot.state, snapshot.backend)
+        return present is None or present.id != snapshot.id
 
     def _way(self, state: str) -> tuple[Snapshot | None, list[Edge]]:
         """Returns the nearest snapshot above a state and the calls from there, after waiting for nearer ones."""
@@ -294,7 +304,7 @@ class Acquirer:
         return live
 
     def _take_parked(self, state: str, recipe: Recipe) -> LiveSandbox | None:
-        """Returns a parked sandbox that has not changed since it was parked: its processes went on running."""
+        """Returns a parked sandbox if it has not changed, because its processes went on running."""
         while True:
             live = self._pool.take(state)
             if live is None:
@@ -305,7 +315,7 @@ class Acquirer:
     def _begin(
         self, state: str, snapshot: Snapshot | None, edges: list[Edge], recipe: Recipe
     ) -> tuple[LiveSandbox, Way, list[Edge]]:
-        """Returns the sandbox to rebuild in, how it was acquired, and which of `edges` have to be replayed in it."""
+        """Returns the sandbox for a rebuild, the way in which it was acquired, and the `edges` to replay in it."""
         for index in range(len(edges) - 1, -1, -1):
             refuse_the_incomparable(state, edges[index])
             live = self._take_parked(edges[index].state, recipe)
@@ -353,7 +363,7 @@ class Acquirer:
             return live, "started"
 
     def _rebuild(self, live: LiveSandbox, edges: list[Edge], recipe: Recipe, state: str) -> None:
-        """Replays calls in a sandbox, each after the wait that it was recorded with.
+        """Replays calls in a sandbox, each after its recorded wait.
 
         Raises:
             RebuildDiffered: a call did not lead to the recorded state.
@@ -368,13 +378,15 @@ class Acquirer:
             agree_on_times(live.sandbox, self._graph.file_times(edge))
             live.state, live.since = edge.next_state, time.monotonic()
             self._meter.replay(seconds)
-            same, known = result.same_value(edge.result), True
+            same, comparable = result.same_value(edge.result), True
             if edge.digest and not (same and edge.proven and edge is not edges[-1]):
-                # Then its output does not count: a time of day, for example, is not part of a state.
-                same, known = _leaves(live.sandbox, edge.digest)
+                # Its output does not count then: a time of day, for example, is not part of a state.
+                same, comparable = _leaves(live.sandbox, edge.digest)
             if not same:
-                words = difference(edge.result, result) if known else "left behind what cannot be compared at present"
-                if known and edge.proven and edge.shared:  # it was relied on
+                words = (
+                    difference(edge.result, result) if comparable else "left behind what cannot be compared at present"
+                )
+                if comparable and edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")
                 raise RebuildDiffered(state, edge, result, words)
             # Equal answers of the network do not prove that later ones will be equal.
@@ -383,7 +395,7 @@ class Acquirer:
 
 
 def _has_read_errors(sandbox: Sandbox) -> bool:
-    """Whether the disk has not given back what a sandbox's files hold."""
+    """Returns whether the disk failed to read a sandbox's files."""
     try:
         sandbox.machine_fault("")
     except SandboxDied:
@@ -394,11 +406,11 @@ def _has_read_errors(sandbox: Sandbox) -> bool:
 def _leaves(sandbox: Sandbox, digest: str) -> tuple[bool, bool]:
     """Returns whether a sandbox has a digest, and whether it could be computed.
 
-    For a moment after a call it may not be: the shell still holds a pipe, for instance.
+    For a moment after a call it cannot be, for instance while the shell still holds a pipe.
     """
     for _ in range(DIGEST_ATTEMPTS):
-        found = sandbox.digest()
-        if found is not None:
-            return found == digest, True
+        present = sandbox.digest()
+        if present is not None:
+            return present == digest, True
         time.sleep(POLL)
     return False, False

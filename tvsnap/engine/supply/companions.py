@@ -1,11 +1,11 @@
 """Companions: sandboxes that are made for rollouts whose calls were answered, while their models think.
 
-Where something runs by itself, the time that a rollout has waited counts: for a call that nobody has made before, the
-sandbox must have run for as long. So a rollout that stays in such a state for a moment is given a sandbox; otherwise
-the call would have to wait for that time.
+If something runs by itself, the time that a rollout has waited counts: for a call that nobody has made before, the
+sandbox must have run for as long. So a rollout that stays in such a state for a moment gets a sandbox; otherwise the
+call would have to wait for that time.
 
-In other states a sandbox saves the fork that a new call would wait for. It is made where a new call is likely enough,
-and no processor is taken from calls that run now.
+In other states a sandbox saves the fork for which a new call would wait. It is made if a new call is likely enough, and
+if no processor is taken from calls that run now.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tvsnap.host.load import running
 from tvsnap.model.errors import TvsnapError
 
 PATIENCE = 0.25  # seconds: a rollout that is answered again at once, as in a replay, needs no sandbox
-THINKING = 0.02  # seconds after which a model is assumed to think, where a sandbox only saves a fork
+THINKING = 0.02  # seconds after which a model is assumed to think, if a sandbox only saves a fork
 LAST_FORK = 5.0  # seconds that closing waits for the sandboxes that are being made
-NO_ROOM = 0.1  # seconds after which it is tried again to make one for which there was no room
-NEW_CALL_CHANCE = 0.25  # of a new call, from which on a sandbox is forked while a model thinks
-LOOK_AGAIN = 0.01  # seconds between two checks which rollouts are due
+NO_ROOM = 0.1  # seconds between two attempts to make a sandbox while there is no room
+NEW_CALL_CHANCE = 0.25  # the least probability of a new call for which a sandbox is forked while a model thinks
+LOOK_AGAIN = 0.01  # seconds between two looks for rollouts that are due
 
 
 class Companions:
@@ -37,13 +37,13 @@ class Companions:
     def __init__(self, graph: Graph, *, ahead: bool = True) -> None:
         """
         Args:
-            graph: gives the chance of a new call.
-            ahead: sandboxes are also made where they only save a fork.
+            graph: gives the probability of a new call.
+            ahead: sandboxes are also made if they only save a fork.
         """
         self._graph = graph
         self._ahead = ahead
         self._processors = len(os.sched_getaffinity(0))
-        # Of its own: one that waits for room must not keep calls from being concluded, which makes room.
+        # Apart from the workers: a sandbox that waits for room must not delay conclusions of calls, which make room.
         self._makers = ThreadPoolExecutor(max(2, self._processors), thread_name_prefix="tvsnap-companion")
         self._making: set[Future[None]] = set()
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class Companions:
             self._serve()  # holds no reference to a rollout while it waits for more
 
     def _serve(self) -> None:
-        # Where something runs by itself, what a call sees depends on its sandbox being there in time.
+        # If something runs by itself, a call's result depends on a sandbox that is there in time.
         for rollout, state, stirs in sorted(self._due(), key=lambda due: not due[2]):
             if stirs or self._is_likely(state):
                 with self._lock:
@@ -102,7 +102,7 @@ class Companions:
                 making.add_done_callback(self._made)
 
     def _make(self, reference: weakref.ref[Accompanied], state: str, stirs: bool) -> None:
-        """Makes one, in a worker; where something runs by itself, it is tried again until there is room.
+        """Makes a sandbox, in a worker; if something runs by itself, tries again until there is room.
 
         A rollout that waits for its turn here may be dropped meanwhile.
         """

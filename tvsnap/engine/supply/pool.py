@@ -1,4 +1,4 @@
-"""The live sandboxes of one process: which states they stand at, how many may live, and which are closed first."""
+"""The live sandboxes of one process: their states, their limits, and the order in which they are closed."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 Check = Literal["same", "changed", "ended"]
 
-CLOSERS = 4  # threads
+CLOSERS = 4  # threads that close sandboxes
 MEMORY_PATIENCE = 60.0  # seconds to wait for memory; then a sandbox is made in excess of the budget
 OPENING_PATIENCE = 30.0  # seconds that closing waits for sandboxes that are being made
 LOOK_AGAIN = 0.2  # seconds between two looks at the memory, and at dropped rollouts, while someone waits
-QUIET = 1  # processes: the shell alone, which does nothing by itself
+QUIET = 1  # processes of a sandbox in which nothing happens by itself: the shell alone
 
 
 class SandboxPool:
     """Live sandboxes by state. Thread-safe.
 
     A sandbox is in use by one rollout, resting (its rollout is idle), parked (free for any rollout that comes to its
-    state), ready (made ahead of time, not used yet), or being closed. Where room is needed, the parked ones are closed
+    state), ready (made ahead of time, not used yet), or being closed. If room is needed, the parked ones are closed
     first, then the ready ones, then the resting ones. Threads of the pool close sandboxes, so that no rollout has to
     wait for that.
 
     The memory that a sandbox takes is known only once it has worked, so the limit of memory can be exceeded: a caller
-    that needs a sandbox waits while others work or are being closed, but not where waiting would free none.
+    that needs a sandbox waits while others work or are being closed, but not if waiting would free none.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class SandboxPool:
     ) -> None:
         """
         Args:
-            budget: how many sandboxes may live at once (callers that need one more wait in order of arrival), what they
-                may take, and what of that may be parked.
+            budget: the limits of live sandboxes (callers that need one more wait in order of arrival), of their memory,
+                and of the memory of parked ones.
             while_waiting: is called now and then while somebody waits for room; it must not wait itself.
             patience: seconds to wait for room.
         """
@@ -62,13 +62,13 @@ class SandboxPool:
         self._resting: OrderedDict[LiveSandbox, None] = OrderedDict()  # a part of _live, least recently used first
         self._parked: OrderedDict[LiveSandbox, None] = OrderedDict()  # likewise
         self._by_state: dict[str, list[LiveSandbox]] = {}  # the parked ones
-        self._ready: dict[LiveSandbox, Origin] = {}  # the ready ones, oldest first, each with what it was made from
+        self._ready: dict[LiveSandbox, Origin] = {}  # the ready ones, oldest first, each with its origin
         self._closed = False
         self._workers = ThreadPoolExecutor(CLOSERS, thread_name_prefix="tvsnap-pool")
 
     @property
     def live(self) -> int:
-        """How many sandboxes are alive."""
+        """Sandboxes that are alive."""
         with self._lock:
             return len(self._live)
 
@@ -87,26 +87,26 @@ class SandboxPool:
 
     @property
     def in_use(self) -> int:
-        """How many sandboxes cannot be closed to make room for others."""
+        """Sandboxes that cannot be closed to make room for others."""
         with self._lock:
             spare = len(self._closing) + len(self._parked) + len(self._ready) + len(self._resting)
             return len(self._live) - spare
 
     @property
     def memory(self) -> int:
-        """The memory that the sandboxes take, in bytes, as far as it was measured."""
+        """The memory of the sandboxes when last measured, in bytes."""
         with self._lock:
             return self._weight()
 
     @property
     def parked(self) -> int:
-        """How many sandboxes are parked."""
+        """Sandboxes that are parked."""
         with self._lock:
             return len(self._parked)
 
     @property
     def ready(self) -> int:
-        """How many sandboxes are ready."""
+        """Sandboxes that are ready."""
         with self._lock:
             return len(self._ready)
 
@@ -133,7 +133,7 @@ class SandboxPool:
     def rest(self, live: LiveSandbox) -> None:
         """Notes that a sandbox's rollout is idle: the sandbox may be closed to make room, if it is expendable."""
         if self._memory is not None:
-            with contextlib.suppress(TvsnapError, OSError):  # it has ended: the next user of it will see that
+            with contextlib.suppress(TvsnapError, OSError):  # it has ended, which its next user will detect
                 live.weigh()
         with self._lock:
             if live not in self._live or live in self._closing:
@@ -175,10 +175,10 @@ class SandboxPool:
     def take(self, state: str) -> LiveSandbox | None:
         """Takes a parked sandbox that stands at `state`, the one used last, into use; None if there is none."""
         with self._lock:
-            found = self._by_state.get(state)
-            if not found:
+            sandboxes = self._by_state.get(state)
+            if not sandboxes:
                 return None
-            live = found[-1]
+            live = sandboxes[-1]
             self._pull(live)
             return live
 
@@ -199,7 +199,7 @@ class SandboxPool:
         return "same"
 
     def keep_ready(self, live: LiveSandbox, origin: Origin) -> bool:
-        """Keeps a sandbox that was made ahead of time for rollouts that need one of its origin; returns False if not.
+        """Keeps a sandbox that was made ahead for rollouts that need one of its origin; returns whether it is kept.
 
         The ready and the parked sandboxes share `Budget.parked_memory`. If there is no memory for it, or someone waits
         for its room, it is closed.
@@ -219,19 +219,19 @@ class SandboxPool:
     def take_ready(self, origin: Origin) -> LiveSandbox | None:
         """Takes the oldest ready sandbox of an origin into use; None if there is none."""
         with self._lock:
-            for live, known in self._ready.items():
-                if known == origin:
+            for live, each in self._ready.items():
+                if each == origin:
                     del self._ready[live]
                     return live
         return None
 
     def ready_by_origin(self) -> Mapping[Origin, int]:
-        """Returns how many sandboxes are ready, by origin."""
+        """Returns the number of ready sandboxes by origin."""
         with self._lock:
             return Counter(self._ready.values())
 
     def keep_ready_at_most(self, counts: Mapping[Origin, int]) -> None:
-        """Closes the ready sandboxes that exceed `counts`, by origin, the oldest first; and all of other origins."""
+        """Closes the ready sandboxes that exceed the `counts` by origin, oldest first, and all of other origins."""
         with self._lock:
             excess = Counter(self._ready.values())
             excess.subtract(counts)
@@ -278,7 +278,7 @@ class SandboxPool:
                 while self._queue[0] is not ticket or not self._make_room(self._spare_memory(began)):
                     if self._closed:
                         raise self._is_closed()
-                    # No event says that the wait for memory has become too long, or that a rollout was dropped.
+                    # No event is set when the wait for memory has become too long, or when a rollout was dropped.
                     if self._changed.wait(max(0.0, min(LOOK_AGAIN, deadline - time.monotonic()))):
                         continue
                     self._while_waiting()
@@ -316,7 +316,7 @@ class SandboxPool:
             self._changed.notify_all()
 
     def _excess(self) -> int:
-        """Returns by how many sandboxes the limit would be exceeded if there were one more."""
+        """Returns the number of sandboxes that would exceed the limit if there were one more."""
         return len(self._live) + len(self._opening) + 1 - self._max
 
     def _weight(self) -> int:
@@ -348,7 +348,7 @@ class SandboxPool:
     def _make_room(self, spare_memory: bool = True) -> bool:
         """Returns whether one more sandbox may live; if not, begins to close one that can be spared.
 
-        `spare_memory` says whether to wait while there is too little memory.
+        `spare_memory`: whether to wait while there is too little memory.
         """
         excess = self._excess()
         heavy = self._is_too_heavy()
@@ -397,7 +397,7 @@ class SandboxPool:
     def _weigh(self, live: LiveSandbox) -> None:
         """Measures the memory of a parked sandbox, and closes it if processes run in it.
 
-        Nothing is done if a rollout has taken it, as only one thread at a time may use it.
+        Nothing is done if a rollout has taken it, because only one thread at a time may use it.
         """
         with self._lock:
             if live not in self._parked:

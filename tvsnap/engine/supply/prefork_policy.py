@@ -1,4 +1,4 @@
-"""Decides what to fork ahead of time: which sandboxes will soon be needed, and how many of each to keep ready."""
+"""Predicts the sandboxes that will soon be needed, and decides how many of each kind to keep ready."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 HOLD = 30.0  # seconds for which an arrival counts in full: rollouts of one batch begin together, batches in turn
-HALF_LIFE_S = 30.0  # seconds after that, in which the need for a sandbox that was made ahead halves
-HALF_LIVES = 6  # after which it does not count any more
-TOGETHER = 2.0  # seconds, at least, within which arrivals count as simultaneous: no two rollouts begin at one instant
-PATTERN = 2.0  # arrivals from which on more are likely: most states are needed once and never again
-INCUMBENCY = 2.0  # how much more a sandbox that was made ahead counts than one that is to be made
+HALF_LIFE_S = 30.0  # seconds after `HOLD` in which the weight of an arrival halves
+HALF_LIVES = 6  # after which an arrival does not count any more
+TOGETHER = 2.0  # seconds within which arrivals count as simultaneous, at least
+PATTERN = 2.0  # arrivals after which more are likely: most states are needed once and never again
+INCUMBENCY = 2.0  # the weight of a sandbox that was made ahead, relative to one that is to be made
 REMEMBERED = 256  # arrivals of each kind
 
 K = TypeVar("K", bound=Hashable)
@@ -23,7 +23,7 @@ class Demand(Generic[K]):
     """The demand for one kind of sandbox.
 
     Attributes:
-        expected: how many will be needed at once, approximately.
+        expected: the approximate number that will be needed at once.
         cost_s: seconds that making one takes, which a ready one saves.
     """
 
@@ -34,14 +34,14 @@ class Demand(Generic[K]):
 
 @dataclass(slots=True)
 class _History:
-    """When one kind of sandbox was needed, and when it was predicted to be needed; oldest first."""
+    """The times at which one kind of sandbox was needed, and those at which the need was predicted; oldest first."""
 
     needed: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     foretold: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
 
 class Needs(Generic[K]):
-    """Remembers which kinds of sandboxes were needed lately. Times are seconds of any monotonic clock."""
+    """Remembers the kinds of sandboxes that were needed lately. Times are seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self._histories: dict[K, _History] = {}
@@ -67,11 +67,11 @@ class Needs(Generic[K]):
         self._histories.pop(key, None)
 
     def expected(self, now: float, refill_s: float) -> dict[K, float]:
-        """Returns approximately how many of each kind will soon be needed at once; forgets old arrivals.
+        """Returns the approximate number of each kind that will soon be needed at once; forgets old arrivals.
 
-        These are as many as lately were, if any were needed more than once, plus those that were predicted. Arrivals
-        within `refill_s`, the seconds in which taken sandboxes are replaced, count as simultaneous. `HALF_LIFE_S`
-        seconds after `HOLD`, one counts half.
+        That is the number needed lately, if the kind was needed more than once, plus the predicted ones. Arrivals
+        within `refill_s`, the seconds in which taken sandboxes are replaced, count as simultaneous. An arrival counts
+        half `HALF_LIFE_S` seconds after `HOLD`.
         """
         expected = {}
         for key, history in list(self._histories.items()):
@@ -102,7 +102,7 @@ def _peak(arrivals: list[tuple[float, float]], within_s: float) -> float:
 
 
 def _weight(age: float) -> float:
-    """Returns how much an arrival `age` seconds ago counts, 0 to 1."""
+    """Returns the weight of an arrival `age` seconds ago, 0 to 1."""
     return 1.0 if age <= HOLD else 0.5 ** ((age - HOLD) / HALF_LIFE_S)
 
 
@@ -111,11 +111,11 @@ def plan(
     budget: int,
     ready: Mapping[K, int] | None = None,
 ) -> dict[K, int]:
-    """Returns how many sandboxes of each kind to keep ready, the most useful kind first.
+    """Returns the number of sandboxes of each kind to keep ready, the most useful kind first.
 
-    The `budget` is distributed one by one, each time to the kind for which one more is worth most, as seats are by the
-    method of D'Hondt: the n-th sandbox of a kind is worth the time it saves, times the number expected, divided by n.
-    No kind gets more than are expected of it.
+    The `budget` is distributed one by one, each time to the kind for which one more is worth most (D'Hondt's method):
+    the n-th sandbox of a kind is worth the time it saves, times the number expected, divided by n. No kind gets more
+    than its expected number.
     """
     ready = ready or {}
     wanted = {demand.key: demand for demand in demands}

@@ -1,10 +1,9 @@
 """Keeps sandboxes ready for states that will soon be needed: its own threads make them before they are requested.
 
-A ready sandbox must be what a fork made on demand would be, so it is identified by the very snapshot or image that it
-was made from. A fork is stopped until it is used (`Staging.stage`); as its clocks and timers go on meanwhile, none is
-made of a state in which something happens by itself. A sandbox that cannot be stopped, such as a fresh one, is kept
-only if nothing but its idle shell runs in it (programs would go on, and age), and used only if it still looks as it did
-when it was new.
+A ready sandbox must equal a fork made on demand, so it is identified by the very snapshot or image from which it was
+made. A fork is stopped until it is used (`Staging.stage`); its clocks and timers go on meanwhile, so none is made of a
+state in which something happens by itself. A sandbox that cannot be stopped, such as a fresh one, is kept only if
+nothing but its idle shell runs in it, and used only if its observation is still the same.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from tvsnap.host.load import running
 from tvsnap.model.errors import InfrastructureError, NotRestorable, SnapshotUnusable, TvsnapError
 from tvsnap.sandboxes.protocol import Backend
 
-USUAL = 4  # sandboxes that are kept ready if no number was given, and only those that take ...
-SLOW = 0.1  # ... so many seconds or more to make: less is hardly noticed, and not worth memory that nobody asked for
-TRIAL = 8  # sandboxes, where no number was given, after which their use is checked: of each so ...
-LEAST_USE = 0.25  # ... many, this share must be used, or no more are made for some time
+USUAL = 4  # sandboxes that are kept ready if no number was given
+SLOW = 0.1  # seconds: without a given number, sandboxes that take less time to make are not kept ready
+TRIAL = 8  # sandboxes after which their use is checked, if no number was given
+LEAST_USE = 0.25  # the share of these that must be used; if fewer are, no more are made for some time
 WORKERS = min(4, os.cpu_count() or 1)  # threads: several sandboxes are made faster at once than one after the other
 LOOK_AGAIN = 0.5  # seconds between two checks of room, demand and snapshots, if no event happens
-SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for lack of memory; twice as long ...
-LONGEST_PAUSE = 60.0  # ... with each repetition
-MISTAKES = 3  # times in a row that one of an origin had changed when it was needed; then no more are made of it ...
-FORGIVEN = 600.0  # ... for so many seconds, as this machine may be the cause; also the pause after a trial that failed
+SHORTEST_PAUSE = 1.0  # seconds without preforks after one failed, or was not kept for lack of memory; doubles each time
+LONGEST_PAUSE = 60.0  # seconds
+MISTAKES = 3  # changed sandboxes of an origin in a row, after which no more are made of it for `FORGIVEN`
+FORGIVEN = 600.0  # seconds; also the pause after a trial with too little use
 REMEMBERED = 10_000  # origins with mistakes
 LAST_FORK = 30.0  # seconds that closing waits for a sandbox that is being made
 
@@ -46,7 +45,7 @@ class Preforker:
     def __init__(
         self, graph: Graph, backend: Backend, pool: SandboxPool, costs: Costs, meter: Meter, count: int | None
     ) -> None:
-        """`count` is how many to keep ready in all; None for `USUAL`, of those that take long to make."""
+        """`count`: sandboxes to keep ready in all; None for `USUAL`, of those that take long to make."""
         self._graph = graph
         self._backend = backend
         self._pool = pool
@@ -56,18 +55,18 @@ class Preforker:
         self._worth_s = SLOW if count is None else 0.0
         self._asked_for = count is not None
         self._enabled = count != 0
-        self._announced: dict[Origin, int] = {}  # how many of each are still to come, as callers of the cache said
-        self._announced_at: dict[str, Origin] = {}  # the roots that they said it of
+        self._announced: dict[Origin, int] = {}  # announced sandboxes that have not been needed yet
+        self._announced_at: dict[str, Origin] = {}  # their roots
         self._processors = len(os.sched_getaffinity(0))
         self._trial = self._used = 0  # sandboxes made in the present trial, and used of these
         self._needs: Needs[Origin] = Needs()
         self._recipes: dict[Origin, Recipe] = {}
-        self._mistakes: dict[Origin, tuple[int, float]] = {}  # how many in a row, and the time of the last
-        self._pause = 0.0  # seconds, the latest
+        self._mistakes: dict[Origin, tuple[int, float]] = {}  # the number in a row, and the time of the last
+        self._pause = 0.0  # seconds of the latest pause
         self._paused_until = 0.0
         self._lock = threading.RLock()  # guards all of this; not created by the Condition, see SandboxPool
         self._changed = threading.Condition(self._lock)
-        self._news = 0  # how often there was something for the workers to check
+        self._news = 0  # the number of events that the workers have to check
         self._making: Counter[Origin] = Counter()
         self._planning = threading.Lock()
         self._closed = False
@@ -91,22 +90,22 @@ class Preforker:
         if not self.wants(recipe):
             return None
         origin = recipe.origin
-        with self._lock:  # else a thread that plans meanwhile could close it, as no longer needed
+        with self._lock:  # else a thread that plans meanwhile could close it
             if not self._note_demand(recipe):
                 return None
             self._needs.needed(origin, time.monotonic())
             announced = self._came(origin)
             live = self._pool.take_ready(origin)
         while live is not None:
-            found = self._begin(live, recipe)
-            if found == "same":
+            check = self._begin(live, recipe)
+            if check == "same":
                 self._mistakes.pop(origin, None)
                 self._meter.add(preforks_used=1)
                 with self._lock:
                     self._used += not announced
                     self._wake()  # a thread that looked before it was taken found none missing
                 return live
-            if found == "changed":  # although nobody used it
+            if check == "changed":  # although nobody used it
                 self._note_mistake(origin)
             live = self._pool.take_ready(origin)
         return None
@@ -131,7 +130,7 @@ class Preforker:
                     self._needs.expect(recipe.origin, time.monotonic())
 
     def announce(self, root: str, recipe: Recipe, count: int) -> None:
-        """Notes that a caller of the cache said that so many will soon be needed, which counts whatever they cost."""
+        """Notes that a caller of the cache announced `count` sandboxes; they are made even if they take little time."""
         if not self._enabled:
             return
         with self._lock:
@@ -141,7 +140,7 @@ class Preforker:
                 self._needs.expect(recipe.origin, time.monotonic(), count)
 
     def met(self, state: str) -> None:
-        """Notes that a rollout at a state has another sandbox: one that was announced there is not needed any more."""
+        """Notes that a rollout at a state has another sandbox: one fewer of the announced ones is needed there."""
         if state not in self._announced_at:
             return
         with self._lock:
@@ -151,11 +150,11 @@ class Preforker:
                 self._wake()
 
     def _came(self, origin: Origin) -> bool:
-        """Notes that one of an origin was needed; returns whether it had been announced."""
-        left = self._announced.pop(origin, 0) - 1
-        if left > 0:
-            self._announced[origin] = left
-        return left >= 0
+        """Notes that a sandbox of an origin was needed; returns whether it had been announced."""
+        remaining = self._announced.pop(origin, 0) - 1
+        if remaining > 0:
+            self._announced[origin] = remaining
+        return remaining >= 0
 
     def close(self) -> None:
         """Makes no more sandboxes; safe to repeat. The ready ones are closed by the pool."""
@@ -198,18 +197,18 @@ class Preforker:
                 self._wake()
 
     def _mistaken(self, origin: Origin) -> int:
-        """Returns how many recent mistakes there were."""
+        """Returns the number of recent mistakes with an origin."""
         mistakes, latest = self._mistakes.get(origin, (0, 0.0))
         return mistakes if time.monotonic() - latest < FORGIVEN else 0
 
     def _work(self) -> None:
-        seen = 0
+        news = 0
         while True:
             with self._lock:
                 patience = LOOK_AGAIN if self._recipes or self._pool.ready else None
-                while self._news == seen and not self._closed and self._changed.wait(patience):
+                while self._news == news and not self._closed and self._changed.wait(patience):
                     pass
-                seen = self._news
+                news = self._news
             while (recipe := self._next()) is not None:
                 try:
                     more = self._make(recipe)
@@ -234,7 +233,7 @@ class Preforker:
                 recipes, announced = dict(self._recipes), dict(self._announced)
             costs = {origin: self._cost(recipe) for origin, recipe in recipes.items()}
             for origin in expected:
-                if costs[origin] < self._worth_s:  # so many were asked for, and no more are worth it
+                if costs[origin] < self._worth_s:  # the announced ones are ready, and no more are worth it
                     expected[origin] = min(expected[origin], announced.get(origin, 0))
             demands = [
                 Demand(origin, count, costs[origin])
@@ -254,7 +253,7 @@ class Preforker:
             return recipes[missing]
 
     def _is_untimely(self) -> bool:
-        """Returns whether nobody asked for sandboxes, and making one now would slow down calls."""
+        """Returns whether no number was given, and making a sandbox now would slow down calls."""
         return not self._asked_for and running() > self._processors
 
     def _is_of_use(self) -> bool:
@@ -274,12 +273,12 @@ class Preforker:
         if snapshot is None:
             return True
         try:
-            found = self._graph.snapshot(snapshot.state, snapshot.backend)
+            present = self._graph.snapshot(snapshot.state, snapshot.backend)
             made_by = self._graph.edge_to(snapshot.state)
         except TvsnapError:
             return False
         quiet = made_by is None or made_by.quiet_s == math.inf
-        return quiet and found is not None and found.id == snapshot.id
+        return quiet and present is not None and present.id == snapshot.id
 
     def _make(self, recipe: Recipe) -> bool:
         """Makes one and keeps it ready; returns whether to go on at once."""
@@ -297,16 +296,16 @@ class Preforker:
             live = self._pool.open_ahead(make)
             if live is None:
                 return False
-            kept = self._keep_if_fit(live, recipe)
+            is_kept = self._keep_if_fit(live, recipe)
         except (SnapshotUnusable, NotRestorable):  # a rollout that reaches its state will detect and handle that
             self._note_mistake(recipe.origin, MISTAKES)
             return True
         except (TvsnapError, OSError):
-            kept = False
+            is_kept = False
         with self._lock:
-            if kept:
+            if is_kept:
                 self._pause = 0.0
-            elif time.monotonic() >= self._paused_until:  # not while others fail that were begun earlier
+            elif time.monotonic() >= self._paused_until:  # not while sandboxes that were begun earlier fail
                 self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
                 self._paused_until = time.monotonic() + self._pause
         return True

@@ -9,12 +9,12 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import InfrastructureError, StateLost, UsageError
 from tvsnap.sandboxes.protocol import Sandbox
 
-REBUILD_TIMEOUT = 60.0  # seconds, at least, for a call that once ended by itself
-SLOWER = 10.0  # or so many times its recorded duration
+REBUILD_TIMEOUT = 60.0  # seconds, the least timeout of a call that once ended by itself
+SLOWER = 10.0  # times its recorded duration, if that is more
 
 
 WAY_OUT = "a rollout that is begun anew makes its calls afresh"
-"""What people can do about a lost state, whether a rollout stands there or they only want to look at it."""
+"""The remedy for a lost state, for the messages of errors."""
 
 
 class RebuildDiffered(StateLost):
@@ -22,16 +22,16 @@ class RebuildDiffered(StateLost):
 
     Attributes:
         edge: the call.
-        seen: what it returned now.
+        seen: its result now.
     """
 
-    def __init__(self, state: str, edge: Edge, seen: ToolResult, what: str) -> None:
+    def __init__(self, state: str, edge: Edge, result: ToolResult, what: str) -> None:
         super().__init__(
             f"state {state[:12]} can no longer be reached: it has no snapshot, and, made again, "
             f"{edge.call.brief} {what}; {WAY_OUT}"
         )
         self.edge = edge
-        self.seen = seen
+        self.seen = result
 
 
 def refuse_the_incomparable(state: str, edge: Edge) -> None:
@@ -44,7 +44,7 @@ def refuse_the_incomparable(state: str, edge: Edge) -> None:
 
 
 def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
-    """Makes a recorded call in a sandbox that stands where it was made; returns the new result.
+    """Makes a recorded call in a sandbox in the state of the call; returns the new result.
 
     Raises:
         StateLost: a content that was put into the sandbox is no longer in the data directory.

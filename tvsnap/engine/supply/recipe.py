@@ -16,11 +16,11 @@ from tvsnap.sandboxes.protocol import Backend, Sandbox, Staged, Staging
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a sandbox is made of.
+    """The ingredients of a sandbox.
 
     Attributes:
-        image: its files, and what it may reach.
-        environment: defines what calls mean in it.
+        image: its files, and its network policy.
+        environment: defines its tools.
         lent: the network settings that the host provides to sandboxes with a network.
         snapshot: the snapshot to fork; None for a fresh sandbox.
         share: the name of the group that it shares processors with, and the group's part; None if there are no groups.
@@ -35,7 +35,7 @@ class Recipe:
 
     @property
     def granted(self) -> Limits:
-        """What its sandboxes may use, as backends are told."""
+        """The limits of its sandboxes, in the form that backends take."""
         if self.share is None:
             return self.limits
         group, part = self.share
@@ -43,7 +43,7 @@ class Recipe:
 
     @property
     def origin(self) -> Origin:
-        """Identifies what sandboxes of this recipe are made from."""
+        """The origin of sandboxes of this recipe."""
         snapshot = "" if self.snapshot is None else self.snapshot.id
         return Origin(self.image.digest, self.granted, snapshot, self.image.network)
 
@@ -52,13 +52,13 @@ class Recipe:
         return replace(self, snapshot=snapshot)
 
     def stage(self, backend: Backend) -> Staged | None:
-        """Returns a new fork that is stopped; None if that is not possible. Raises what `Staging.stage` does."""
+        """Returns a new fork that is stopped; None if that is not possible. Raises the errors of `Staging.stage`."""
         if self.snapshot is None or not isinstance(backend, Staging):
             return None
         return backend.stage(self.snapshot.id, self.image, self.granted)
 
     def make(self, backend: Backend) -> Sandbox:
-        """Returns a new sandbox; raises what `Backend.start` and `Backend.fork` do."""
+        """Returns a new sandbox; raises the errors of `Backend.start` and `Backend.fork`."""
         if self.snapshot is not None:
             return backend.fork(self.snapshot.id, self.image, self.granted)
         sandbox = backend.start(self.image, self.granted)

@@ -58,12 +58,12 @@ class Recipes:
         """
         Args:
             graph: has the roots.
-            images: where images come from.
+            images: the source of images.
             environments: take precedence over the installed ones.
-            limits: for all sandboxes; None where the limits of each image apply.
-            platform: what commands can see of the machine, see `Backend.platform`.
+            limits: for all sandboxes; None if the limits of each image apply.
+            platform: the properties of the machine that commands can see, see `Backend.platform`.
             lent: the network settings that the host provides to sandboxes with a network.
-            contents: what is put into sandboxes and fetched from them.
+            contents: files that are put into sandboxes and fetched from them.
             shares: the parts of the processors that the sandboxes of several owners have.
 
         Raises:
@@ -87,22 +87,22 @@ class Recipes:
 
         Args:
             image: the image, or its name or digest.
-            limits: what they may use; None for the limits of all sandboxes of the image.
-            network: what they may reach; None for the image's setting.
-            salt: of their rollouts.
+            limits: their limits; None for those of all sandboxes of the image.
+            network: their network policy; None for the image's.
+            salt: that of their rollouts.
 
         Raises:
             NotFound: there is no such image.
             UsageError: its environment is unknown, or its limits make no sense.
         """
-        found = image if isinstance(image, Image) else self._images.get(check_text(image, "image"))
-        its = found.network if network is None else Network.of(network)
-        return self._recipe(found, found.environment, limits or self.limits_for(found), its, salt)
+        source = image if isinstance(image, Image) else self._images.get(check_text(image, "image"))
+        allowed = source.network if network is None else Network.of(network)
+        return self._recipe(source, source.environment, limits or self.limits_for(source), allowed, salt)
 
     def of_state(self, state: str, network: NetworkLike = None) -> Recipe:
         """Returns the recipe of fresh sandboxes at the root of a state.
 
-        `network` is what they may reach; None for what rollouts there may reach.
+        `network` is their network policy; None for that of rollouts there.
 
         Raises:
             UsageError: no sandbox can be in that state.
@@ -115,12 +115,12 @@ class Recipes:
                 "no sandbox can be in it"
             )
         image = self._by_digest.get(root.image_digest) or self._images.get(root.image_digest)
-        its = Network.parse(root.network) if network is None else Network.of(network)
+        allowed = Network.parse(root.network) if network is None else Network.of(network)
         limits = _recorded_limits(root, self.limits_for(image))
-        return self._recipe(image, root.environment, limits, its, root.salt)
+        return self._recipe(image, root.environment, limits, allowed, root.salt)
 
     def with_network(self, recipe: Recipe, network: NetworkLike, salt: str) -> Recipe:
-        """Returns the recipe of sandboxes of a rollout, of a salt, that may reach something else.
+        """Returns a recipe with another network policy, for a rollout with a salt.
 
         Raises UsageError if `network` makes no sense.
         """
@@ -173,7 +173,7 @@ class Recipes:
     def _recipe(self, image: Image, environment: str, limits: Limits, network: Network, salt: str) -> Recipe:
         if network.attached and salt:
             network = replace(network, space=hashlib.sha256(salt.encode()).hexdigest()[:32])
-        its = with_services(self._environment(environment), image)
+        served = with_services(self._environment(environment), image)
         if network.attached:
             more = variables(self._lent)
             image = replace(image, env={**image.env, **more}, services=image.services.with_variables(more))
@@ -181,7 +181,7 @@ class Recipes:
         if self._shares:
             owner = self._shares.owner(salt)
             share = owner, self._shares.parts()[owner]
-        return Recipe(replace(image, network=network), its, limits, self._lent, share=share)
+        return Recipe(replace(image, network=network), served, limits, self._lent, share=share)
 
     def _environment(self, name: str) -> Environment:
         if name not in self._with_files:
@@ -195,6 +195,6 @@ def _recorded_limits(root: RootInfo, limits: Limits) -> Limits:
 
     A limit that this version does not have any more is left out. Processor time without a limit is not recorded.
     """
-    known = {field.name for field in fields(Limits)}
-    recorded = {name: value for name, value in json.loads(root.limits).items() if name in known}
+    names = {field.name for field in fields(Limits)}
+    recorded = {name: value for name, value in json.loads(root.limits).items() if name in names}
     return replace(limits, **{"cpus": 0.0, **recorded})

@@ -1,1 +1,1 @@
-"""How an image is built."""
+"""The build of an image."""

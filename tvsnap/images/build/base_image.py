@@ -21,10 +21,10 @@ _SUITE_IN_TAG = re.compile(r"(buster|bullseye|bookworm|trixie|forky|sid|focal|ja
 
 
 def suite_of(reference: str) -> str:
-    """Returns the suite that an image's tag names, as in debian:bookworm-slim; the default if it names none."""
+    """Returns the suite in an image's tag, such as debian:bookworm-slim; the default if the tag names none."""
     name, _, tag = reference.rpartition(":")
-    if found := _SUITE_IN_TAG.search(tag):
-        return found[1]
+    if match := _SUITE_IN_TAG.search(tag):
+        return match[1]
     versions = _VERSIONS.get(name.rpartition("/")[2], {})
     return versions.get(re.split(r"[-.]", tag)[0]) or versions.get(tag.partition("-")[0]) or DEFAULT_SUITE
 
@@ -54,8 +54,8 @@ def make_base(
 
 
 def _what_it_is(root: Path, suite: str, packages: tuple[str, ...]) -> str:
-    """Describes what stands in for the public image of that name."""
-    said = f"a minimal {suite}" + (f" with {' '.join(packages)}" if packages else "")
+    """Describes the substitute for the public image of that name."""
+    words = f"a minimal {suite}" + (f" with {' '.join(packages)}" if packages else "")
     if any(root.glob("usr/lib/python3*/EXTERNALLY-MANAGED")):
-        said += "; its pip installs into virtual environments only, or with --break-system-packages"
-    return said
+        words += "; its pip installs into virtual environments only, or with --break-system-packages"
+    return words

@@ -89,7 +89,7 @@ def bootstrap(
         packages: to install in addition to a minimal system.
         root: a directory that does not exist yet; its owners are not shifted.
         scratch: a directory for temporary files, removed after the build.
-        cache: where downloaded packages and minimal systems are kept.
+        cache: the directory of downloaded packages and minimal systems.
         output: gets printed lines.
     """
     sources = [f"deb {base.mirror} {base.suite} main"] if base.mirror else machine_sources(base.suite)
@@ -125,11 +125,11 @@ def bootstrap(
 
 @contextlib.contextmanager
 def _naming_keyrings(suite: str, output: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """A block whose failure names the keyring that is missing, if that was the cause; it is given what gets lines."""
+    """Yields a receiver of lines; a failure of the block names the missing keyring, if that was the cause."""
     lacking: set[str] = set()
 
     def heard(line: str) -> None:
-        lacking.update(key for found in _NO_KEY.findall(line) for key in found if key)
+        lacking.update(key for keys in _NO_KEY.findall(line) for key in keys if key)
         output(line)
 
     try:
@@ -154,7 +154,7 @@ class Mmdebstrap:
         Args:
             suite: of Debian or Ubuntu.
             sources: the lines of its sources.list; empty for mmdebstrap's own.
-            cache: a directory where packages and minimal systems are kept.
+            cache: the directory of packages and minimal systems.
             env: the programs' whole environment.
             output: gets each line that they print.
         """
@@ -173,16 +173,16 @@ class Mmdebstrap:
     def make(self, packages: Sequence[str], root: Path) -> None:
         """Makes a system with packages at `root`, which does not exist yet; raises BuildStepFailed on failure."""
         self._keep_minimal()
-        kept = shlex.quote(str(self._minimal))
+        archive = shlex.quote(str(self._minimal))
         unpack = "tar -xf {0} -C \"$1\" --exclude='./dev/*' --numeric-owner --xattrs --xattrs-include='*'"
         apt = 'chroot "$1" apt-get'
-        renew = f"if {apt} -s dist-upgrade | grep -q '^Inst '; then rm -f {kept}; {apt} -y dist-upgrade; fi"
+        renew = f"if {apt} -s dist-upgrade | grep -q '^Inst '; then rm -f {archive}; {apt} -y dist-upgrade; fi"
         self._run(
             root,
             "--variant=custom",
             "--format=directory",
             # If it cannot be unpacked, the next build makes it again.
-            f"--setup-hook={unpack.format(kept)} || {{ rm -f {kept}; exit 1; }}",
+            f"--setup-hook={unpack.format(archive)} || {{ rm -f {archive}; exit 1; }}",
             '--setup-hook=mkdir -p "$1/usr/share/man/man1"',  # Java's packages create links there
             f"--setup-hook={_links(shlex.quote(str(self._cache)), _ARCHIVES)}",
             # If the archive has newer packages than the kept system, the next build makes that again.
@@ -220,7 +220,7 @@ class Mmdebstrap:
 
 
 _ARCHIVES = '"$1"/var/cache/apt/archives'
-"""Where apt keeps packages, in a hook of mmdebstrap."""
+"""The directory of apt's packages, in a hook of mmdebstrap."""
 
 
 def _links(source: str, target: str) -> str:
@@ -259,7 +259,7 @@ def _tidy(root: Path) -> None:
 
 
 def _hide_credentials(root: Path) -> None:
-    """Removes passwords from archive addresses, since agents can read these files."""
+    """Removes passwords from archive addresses, because agents can read these files."""
     for path in (root / "etc/apt/sources.list", *root.glob("etc/apt/sources.list.d/*")):
         if path.is_file() and not path.is_symlink():
             text = path.read_text(encoding="utf-8")
@@ -300,9 +300,9 @@ def _origin(suite: str) -> str:
 def _lines(archives: list[_Archive]) -> list[str]:
     components: dict[tuple[str, str], list[str]] = {}
     for archive in archives:
-        known = components.setdefault((archive.address, archive.suite), [])
-        if archive.component not in known:
-            known.append(archive.component)
+        parts = components.setdefault((archive.address, archive.suite), [])
+        if archive.component not in parts:
+            parts.append(archive.component)
     return [f"deb {address} {suite} {' '.join(names)}" for (address, suite), names in components.items()]
 
 
@@ -314,7 +314,7 @@ def _machine_archives() -> list[_Archive]:
 
 
 def machine_apt_options() -> list[str]:
-    """Returns how this machine's apt reaches its archive (proxies and the like), as lines of apt.conf."""
+    """Returns this machine's settings for reaching apt's archive (proxies and the like), as lines of apt.conf."""
     return [f'{name} "{value}"' for name, value in _PASSED_ON.findall(_output(["apt-config", "dump"]))]
 
 
@@ -329,7 +329,7 @@ def _output(command: list[str]) -> str:
 def install_script(packages: Sequence[str]) -> str:
     """Returns a shell script that installs packages in an existing system, and tidies up like a bootstrap.
 
-    The script runs inside a sandbox, since the system is untrusted and may have links to anywhere.
+    The script runs inside a sandbox, because the system is untrusted and may have links to anywhere.
     """
     options = [option.replace(" ", "=", 1).replace('"', "") for option in (*_APT_OPTIONS, *machine_apt_options())]
     apt = shlex.join(["apt-get", *(f"-o{option}" for option in options)])

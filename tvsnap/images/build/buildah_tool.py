@@ -34,7 +34,7 @@ _STARTS_NOTHING = re.compile(
     r"|did not get container \w+ message"
     r'|exec: "(?:runc|crun)": executable file not found'
 )
-"""What buildah prints if it cannot start a step; crun cannot with control groups of both versions."""
+"""The output of buildah if it cannot start a step; crun cannot with control groups of both versions."""
 _CHROOT = "--isolation=chroot"
 """Runs steps without a runtime and without their own namespaces, if no runtime can start any."""
 
@@ -47,7 +47,7 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
     """Runs `buildah build`, again with other runtimes and finally a chroot if no step starts; returns the image's id.
 
     Args:
-        base: what to build.
+        base: the base to build.
         arguments: additional arguments of the command.
         output: gets printed lines.
         storage: options for another storage than the usual one.
@@ -55,8 +55,8 @@ def _build(base: DockerfileBase, arguments: list[str], output: Output, storage: 
     failed: list[str] = []
 
     def watch(line: str) -> None:
-        if found := _STARTS_NOTHING.search(line):
-            failed.append(Path(found[1] or "").name)
+        if match := _STARTS_NOTHING.search(line):
+            failed.append(Path(match[1] or "").name)
         output(line)
 
     way: list[str] = []
@@ -125,10 +125,10 @@ class BuildahTool:
     def image_id(self, reference: str) -> str | None:
         command = [*self._buildah, "inspect", "--type=image", "--format={{.FromImageID}}", reference]
         try:
-            found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise MachineLacks("buildah is missing: apt-get install buildah") from None
-        return found.stdout.strip() if found.returncode == 0 else None
+        return result.stdout.strip() if result.returncode == 0 else None
 
     def pull(self, reference: str, output: Output) -> None:
         run_client([*self._buildah, "pull", with_registry(reference)], output)
@@ -196,4 +196,4 @@ class BuildahTool:
             run_client([*self._buildah, "rm", container], _ignored)
 
     def close(self) -> None:
-        """Does nothing, since there is no connection."""
+        """Does nothing, because there is no connection."""

@@ -60,7 +60,7 @@ Base = ContainerBase | BuiltBase
 
 _ABOUT_PROGRAM = ("ENTRYPOINT ", "CMD ")
 _ABOUT_HEALTH = ("HEALTHCHECK", "healthcheck: not run for the main service")
-"""How notes begin that say of the main service's program that it is not run, or not checked."""
+"""Beginnings of the notes that the main service's program is not run, or not checked."""
 _NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts")
 """This machine's files, lent to the build so that its steps reach the network; the finish replaces them."""
 
@@ -96,7 +96,7 @@ def recipe_of(spec: ImageSpec, origin: Base | None = None, services: Sequence[Bu
 
 def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltService]) -> str:
     filled_by = loader(spec.environment)
-    said = {
+    settings = {
         "builder": BUILDER_VERSION,
         "architecture": this_architecture(),
         "base": [type(spec.base).__name__, {key: _told(value, spec) for key, value in asdict(spec.base).items()}],
@@ -117,7 +117,7 @@ def _recipe_of(spec: ImageSpec, origin: Base | None, services: Sequence[BuiltSer
         **({"runs": [asdict(spec.runs), spec.runs_as]} if spec.runs else {}),
         **_asked_for(spec),
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def _told(value: object, spec: ImageSpec) -> str:
@@ -127,7 +127,7 @@ def _told(value: object, spec: ImageSpec) -> str:
 
 def _asked_for(spec: ImageSpec) -> dict[str, object]:
     """Returns an image's rarely used settings in a form to be hashed: clock, seed, limits, network, ..."""
-    said = {
+    settings = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
         "limits": spec.limits.said() or None,
@@ -135,7 +135,7 @@ def _asked_for(spec: ImageSpec) -> dict[str, object]:
         "network": str(spec.network) if spec.network is not None and spec.network.attached else None,
         "task": spec.task.said() or None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _base_signature(spec: ImageSpec) -> str | None:
@@ -190,9 +190,9 @@ def build_tree(
         work: an empty directory for temporary files.
         root: where to make the tree; does not exist yet.
         log: a file that gets all output.
-        cache: a directory for what makes later builds faster.
+        cache: a directory for packages that make later builds faster.
         progress: receives the reports.
-        below: the shared trees, whose contents are then left out.
+        below: the shared trees; the new tree omits their contents.
         services: the services besides the main one.
     """
     installs = bool(spec.packages) and not (isinstance(spec.base, DebianBase) and bootstrap_installs_packages())
@@ -271,13 +271,13 @@ class _Build:
         return BuiltTree(digest, size, env, workdir, user, confined, notes, loaded.contents, services, config.program)
 
     def _join(self) -> tuple[Services, str]:
-        """Adds the services; returns them, and a hash of what they add."""
+        """Adds the services; returns them, and a hash of their additions."""
         if not self.services:
             return Services(), ""
-        found = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
-        for note in port_conflicts(found[0].others):
+        joined = join(self.root, self.spec.main, self.services, self.work, self.steps.output, self.progress.fraction)
+        for note in port_conflicts(joined[0].others):
             self._note(note)
-        return found
+        return joined
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -408,8 +408,8 @@ def _image_digest(
     below: Below,
     services: str,
 ) -> str:
-    """Returns a hash of all that a sandbox sees of an image: its files, how shells start in it, and its settings."""
-    seen = {
+    """Returns a hash of all that a sandbox sees of an image: its files, the start of shells, and its settings."""
+    parts = {
         "format": BUILDER_VERSION,
         "tree": tree.digest,
         "environment": spec.environment,
@@ -422,4 +422,4 @@ def _image_digest(
         **({"services": services} if services else {}),
         **_asked_for(spec),
     }
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

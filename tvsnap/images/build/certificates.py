@@ -1,4 +1,4 @@
-"""The certificates that this host lends to a build, so that its steps trust a proxy here that looks into TLS."""
+"""The certificates that this host lends to a build, so that its steps trust a proxy here that decrypts TLS."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tvsnap.model.network import certificate_variables
 VARIABLE = "TVSNAP_BUILD_CERTIFICATES"
 """The environment variable that names the file (PEM)."""
 NAME = "certificates.pem"
-"""The file's name in what a Dockerfile copies it from."""
+"""The file's name in the source of a Dockerfile's COPY."""
 CONTEXT = "tvsnap-certificates"
 """The name of the build context that holds it."""
 PLACE = "/etc/tvsnap-build-certificates.pem"
-"""Where the steps find it."""
+"""The file's path in the steps."""
 
 
 def certificates() -> bytes | None:
-    """Returns what is lent; None for nothing.
+    """Returns the certificates to lend; None if there are none.
 
     Raises:
         UsageError: the file cannot be read.
@@ -60,13 +60,13 @@ def take_back(root: Path) -> None:
 
 
 def lending(base: DockerfileBase, source: str) -> DockerfileBase:
-    """Returns a base whose Dockerfile copies the certificates at the beginning of each stage.
+    """Returns a base with a Dockerfile that copies the certificates at the beginning of each stage.
 
-    Arguments say where they are, since these are variables of the steps, and not of the image.
+    Arguments (ARG) have their path, because these are variables of the steps, and not of the image.
 
-    Args:
-        base: the base.
-        source: what they are copied from: the name of a build context, or of an image.
+        Args:
+            base: the base.
+            source: the name of the build context or image that they are copied from.
     """
     lines = (read_small_text(base.path, "replace") if base.text is None else base.text).splitlines()
     added = [f"COPY --from={source} {NAME} {PLACE}"]

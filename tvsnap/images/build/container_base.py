@@ -23,7 +23,7 @@ class ContainerBase:
     Attributes:
         base: the base.
         tool: its source.
-        keep_layers: leave in the tool what makes the next build faster.
+        keep_layers: leave the layers in the tool, which makes the next build faster.
     """
 
     base: DockerfileBase | DockerImageBase

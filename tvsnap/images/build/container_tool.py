@@ -34,8 +34,8 @@ def _open(home: Path, choice: str) -> ContainerTool:
     lacks = []
     for name in plugins.names("container tool") if choice == "auto" else [choice]:
         try:
-            found: ContainerTool = plugins.find("container tool", name, ["buildah"])(home)
-            return found
+            tool: ContainerTool = plugins.find("container tool", name, ["buildah"])(home)
+            return tool
         except MachineLacks as lack:  # noqa: PERF203
             if choice != "auto":
                 raise

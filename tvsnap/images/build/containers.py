@@ -1,4 +1,4 @@
-"""What tools do that build from a Dockerfile and provide the files of container images."""
+"""The protocol of tools that build from a Dockerfile and provide the files of container images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ContainerTool(Protocol):
     Temporary objects are removed when the block or call that made them ends, however that happens.
 
     Attributes:
-        place: where it keeps images, in words, for messages.
+        place: the place of its images, in words, for messages.
     """
 
     place: str
@@ -45,9 +45,9 @@ class ContainerTool(Protocol):
         """Returns a context manager that builds an image; it yields the image's id, and the image exists in the block.
 
         Args:
-            base: what to build.
+            base: the base to build.
             dockerfile: the requirements of its Dockerfile.
-            keep_layers: keep what makes the next build faster.
+            keep_layers: keep the layers, which makes the next build faster.
             output: gets printed lines.
             fraction: gets the progress.
 
@@ -74,7 +74,7 @@ class ContainerTool(Protocol):
         """
 
     def stand_in(self, reference: str) -> str:
-        """Returns the description of an image that stands in for the public one of its name; "" for others."""
+        """Returns the description of an image that replaces the public one of its name; "" for others."""
 
     def close(self) -> None:
         """Closes the connection."""

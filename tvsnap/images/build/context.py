@@ -17,12 +17,12 @@ _IGNORE = ".dockerignore"
 
 
 def context_signature(base: DockerfileBase) -> str:
-    """Returns a hash of what a build may read: the Dockerfile, and the context's files.
+    """Returns a hash of the files that a build may read: the Dockerfile, and the context's.
 
     These count by name, mode, content and link target, so that a copy of a context has the same hash.
     Raises OSError if something is unreadable.
     """
-    from docker.utils.build import exclude_paths  # which imports a client of HTTP: not what each command pays for
+    from docker.utils.build import exclude_paths  # here, because it imports a client of HTTP, which takes time
 
     signature = hashlib.sha256(read_small(base.path) if base.text is None else base.text.encode())
     for name in sorted(exclude_paths(str(base.context), _ignored(base.context), dockerfile=_inside(base))):

@@ -1,4 +1,4 @@
-"""An image that starts from another one: what it inherits, and how the other's files get into its tree."""
+"""An image that starts from another one: the settings that it inherits, and the copy of the other's files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BuiltBase:
     Attributes:
         image: the image to start from.
         contents: see `Manifest`.
-        program: what it would run as a container.
+        program: its program as a container.
     """
 
     image: Image
@@ -34,11 +34,11 @@ class BuiltBase:
     program: Program = field(default_factory=Program)
 
     def signature(self) -> str:
-        """Returns a hash of all that the base's files depend on."""
+        """Returns a hash of everything that the base's files depend on."""
         return self.image.digest
 
     def unpack(self, root: Path, output: Output, fraction: Fraction) -> BaseConfig:
-        """Copies the files, whose owners are shifted already, into the empty directory `root`.
+        """Copies the files, with owners that are shifted already, into the empty directory `root`.
 
         Raises BuildStepFailed if the copy fails.
         """
@@ -51,7 +51,7 @@ class BuiltBase:
         return BaseConfig(dict(self.image.env), self.image.workdir, self.image.user, program=self.program)
 
     def completed(self, spec: ImageSpec) -> ImageSpec:
-        """Returns a spec completed with what it leaves to its base."""
+        """Returns a spec completed with the settings of its base."""
         # A setting that the base has because of its user does not apply to another user.
         own = self.image.no_new_privileges
         inherited = None if own == has_nothing_to_gain(self.image.user) else own

@@ -48,7 +48,7 @@ MOST_BYTES = 1 << 39
 MOST_NAMES = 1 << 28
 """Bytes of the paths kept in memory: of directories, and of everything that a layer adds."""
 MOST_DEPTH = 200
-"""Names in one path, since code that inspects a tree recurses into it."""
+"""Names in one path, because code that inspects a tree recurses into it."""
 
 
 def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], None], *, layer: bool = False) -> None:
@@ -66,12 +66,12 @@ def extract_tar(archive: Path, root: Path, fraction: Callable[[float | None], No
         _extract(stream, str(archive), root, layer)
 
 
-def extract_chunks(chunks: Iterable[bytes], name: str, root: Path, told: Callable[[int], None]) -> None:
+def extract_chunks(chunks: Iterable[bytes], name: str, root: Path, progress: Callable[[int], None]) -> None:
     """Unpacks an uncompressed archive that arrives in chunks; raises BuildStepFailed as `extract_tar` does.
 
-    `name` is for error messages; `told` gets the number of bytes so far.
+    `name` is for error messages; `progress` gets the number of bytes so far.
     """
-    with io.BufferedReader(_Incoming(chunks, told), _CHUNK) as stream:
+    with io.BufferedReader(_Incoming(chunks, progress), _CHUNK) as stream:
         _extract(stream, name, root, layer=False)
 
 
@@ -98,13 +98,13 @@ def _modified_ns(member: tarfile.TarInfo) -> int:
     """
     exact = _TIME.fullmatch(member.pax_headers.get("mtime", ""))
     if exact is None:
-        found = round(member.mtime * 10**9)
+        nanoseconds = round(member.mtime * 10**9)
     else:
         fraction = int(f"{exact['sign']}{exact['fraction'] or ''}000000000"[: 9 + len(exact["sign"])])
-        found = int(exact["sign"] + exact["seconds"]) * 10**9 + fraction
-    if abs(found) >= 1 << 63:
+        nanoseconds = int(exact["sign"] + exact["seconds"]) * 10**9 + fraction
+    if abs(nanoseconds) >= 1 << 63:
         raise OverflowError(f"its time, {member.mtime} s after 1970, is out of range")
-    return found
+    return nanoseconds
 
 
 @dataclass(slots=True)
@@ -113,9 +113,9 @@ class _Extraction:
 
     root: Path
     layer: bool
-    # What this archive put there, since whiteouts apply only to the layers below.
+    # The files of this archive, because whiteouts apply only to the layers below.
     added: set[str] = field(default_factory=set)
-    # Set at the end, since writing into a directory changes its times.
+    # Set at the end, because writing into a directory changes its times.
     directory_times: dict[str, int] = field(default_factory=dict)
     entries: int = 0
     size: int = 0
@@ -275,25 +275,25 @@ class _Watched(io.FileIO):
     def __init__(self, path: Path, fraction: Callable[[float | None], None]) -> None:
         super().__init__(path)
         self._size = max(path.stat().st_size, 1)
-        self._done = 0
+        self._bytes_read = 0
         self._fraction = fraction
 
     def readinto(self, buffer: Buffer, /) -> int | None:
         count = super().readinto(buffer)
-        self._done += count or 0
-        self._fraction(self._done / self._size)
+        self._bytes_read += count or 0
+        self._fraction(self._bytes_read / self._size)
         return count
 
 
 class _Incoming(io.RawIOBase):
     """A stream of chunks."""
 
-    def __init__(self, chunks: Iterable[bytes], told: Callable[[int], None]) -> None:
+    def __init__(self, chunks: Iterable[bytes], progress: Callable[[int], None]) -> None:
         super().__init__()
         self._chunks = iter(chunks)
         self._rest = memoryview(b"")
-        self._told = told
-        self._done = 0
+        self._progress = progress
+        self._bytes_read = 0
 
     def readable(self) -> bool:
         return True
@@ -308,8 +308,8 @@ class _Incoming(io.RawIOBase):
         count = min(len(view), len(self._rest))
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]
-        self._done += count
-        self._told(self._done)
+        self._bytes_read += count
+        self._progress(self._bytes_read)
         return count
 
 

@@ -22,7 +22,7 @@ from tvsnap.images.small_files import read_small_text
 
 _BLOB = re.compile(r"(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})")
 _MOST_DOCUMENTS = 1000
-"""How many manifests and indexes of one layout are read."""
+"""Manifests and indexes of one layout that are read."""
 _TAG = "org.opencontainers.image.ref.name"
 _FULL_NAME = "io.containerd.image.name"
 _INDEXES = (
@@ -61,7 +61,7 @@ def unpack_oci(
 
 def _part(fraction: Callable[[float | None], None], index: int, count: int) -> Callable[[float | None], None]:
     """Returns a function for the progress of one of `count` parts."""
-    return lambda done: fraction(None if done is None else (index + done) / count)
+    return lambda part: fraction(None if part is None else (index + part) / count)
 
 
 def _this_platform() -> str:
@@ -93,15 +93,15 @@ class _Layout:
         for required in ("oci-layout", "index.json"):
             if not self.has(required):
                 self.fail(f" is no OCI layout: it has no file {required}")
-        found = self._manifests(self._json(self.directory / "index.json"))
+        manifests = self._manifests(self._json(self.directory / "index.json"))
         if tag is not None:
-            names = {name for name, _ in found if name}
-            found = [
+            names = {name for name, _ in manifests if name}
+            manifests = [
                 (name, descriptor)
-                for name, descriptor in found
+                for name, descriptor in manifests
                 if tag in (name, _dict(descriptor.get("annotations")).get(_FULL_NAME))
             ] or self._has_no_image(f' "{tag}"', names or {"no tags"})
-        platforms = [(name, descriptor, self._platform(descriptor)) for name, descriptor in found]
+        platforms = [(name, descriptor, self._platform(descriptor)) for name, descriptor in manifests]
         fitting = [(name, descriptor) for name, descriptor, kind in platforms if kind == _this_platform()]
         if not fitting:
             self._has_no_image(f" for {_this_platform()}", {kind for _, _, kind in platforms} or {"none"})
@@ -175,24 +175,24 @@ class _Layout:
 
     def _manifests(self, index: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         """Returns every manifest's descriptor with its tag; a nested index is opened once for each of its tags."""
-        found: dict[tuple[str, str], dict[str, Any]] = {}
-        seen: set[tuple[str, str]] = set()
+        manifests: dict[tuple[str, str], dict[str, Any]] = {}
+        digests: set[tuple[str, str]] = set()
         waiting = [("", index)]
         while waiting:
             tag, opened = waiting.pop(0)
             for descriptor in _list(opened.get("manifests")):
                 name = str(_dict(descriptor.get("annotations")).get(_TAG, tag))
                 key = (name, str(descriptor.get("digest")))
-                if key in seen:
+                if key in digests:
                     continue
-                seen.add(key)
-                if len(seen) > _MOST_DOCUMENTS:
+                digests.add(key)
+                if len(digests) > _MOST_DOCUMENTS:
                     self.fail(f" has more than {_MOST_DOCUMENTS} manifests")
                 if descriptor.get("mediaType") in _INDEXES:
                     waiting.append((name, self.document(descriptor)))
                 else:
-                    found[key] = descriptor
-        return [(name, descriptor) for (name, _), descriptor in found.items()]
+                    manifests[key] = descriptor
+        return [(name, descriptor) for (name, _), descriptor in manifests.items()]
 
     def _platform(self, descriptor: dict[str, Any]) -> str:
         values = _dict(descriptor.get("platform"))

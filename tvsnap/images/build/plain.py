@@ -1,6 +1,6 @@
 """Rewrites a Dockerfile for builders that lack the newest syntax: without here-documents and `--link`.
 
-What is left means the same (Dockerfile reference, "Here-Documents"): the commands of a here-document become an argument
+The result means the same (Dockerfile reference, "Here-Documents"): the commands of a here-document become an argument
 of the shell, its files are copied from a build context of their own.
 """
 
@@ -75,14 +75,14 @@ def _kept(one: Instruction) -> list[str]:
 
 def _words(rest: str) -> list[str]:
     try:
-        said = json.loads(rest)
+        value = json.loads(rest)
     except ValueError:
         return []
-    return list(map(str, said)) if isinstance(said, list) else []
+    return list(map(str, value)) if isinstance(value, list) else []
 
 
 def _script(one: Instruction) -> str:
-    """Returns the script that a RUN with here-documents stands for."""
+    """Returns the script of a RUN with here-documents."""
     body = one.heredocs[0].body
     if not _ONLY.fullmatch(one.rest):
         return "".join((one.rest, "\n", *(f"{each.raw}{each.name}\n" for each in one.heredocs)))
@@ -90,10 +90,10 @@ def _script(one: Instruction) -> str:
 
 
 def _copies(one: Instruction, files: dict[str, str]) -> list[str]:
-    """Returns the instructions that copy what a COPY or ADD with here-documents does, and adds their files."""
+    """Returns instructions that replace a COPY or ADD with here-documents, and adds their files to `files`."""
     *sources, target = [word for word in one.rest.split() if not HEREDOC.fullmatch(word)]
     flags = "".join(f"--{flag} " for flag in _kept(one))
-    made = [f"{one.name} {flags}{' '.join(sources)} {target}"] if sources else []
+    lines = [f"{one.name} {flags}{' '.join(sources)} {target}"] if sources else []
     for each in one.heredocs:
         if not each.quoted and "$" in each.body:
             raise BuildStepFailed(
@@ -102,5 +102,5 @@ def _copies(one: Instruction, files: dict[str, str]) -> list[str]:
             )
         place = f"{len(files)}/{each.name}"
         files[place] = each.body
-        made.append(f"COPY --from={FILES} {flags}{place} {target}")
-    return made
+        lines.append(f"COPY --from={FILES} {flags}{place} {target}")
+    return lines

@@ -41,7 +41,7 @@ def run_client(argv: Sequence[str], output: Callable[[str], None], *, env: Mappi
         output: gets each line of its standard error.
         env: its whole environment; by default this process's.
     """
-    # A file, since a pipe that nobody reads would fill up and stop the program.
+    # A file, because a pipe that nobody reads would fill up and stop the program.
     with tempfile.TemporaryFile() as printed, _started(argv, env, printed) as process:
         assert process.stderr is not None
         last = _to_its_end(process, process.stderr, output)
@@ -87,14 +87,14 @@ def run_inside(
 ) -> None:
     """Runs a program of the tree `root` as root of a user namespace, which has no rights on the host.
 
-    It uses the host's network, as package managers need it. Raises the same errors as `run_beside`.
+    It uses the host's network, which package managers need. Raises the same errors as `run_beside`.
 
     Args:
         root: the tree, with shifted owners.
         argv: the program, an absolute path inside, and its arguments.
         env: its whole environment.
         output: gets each line that it prints.
-        cwd: where it starts; an absolute path inside.
+        cwd: its working directory; an absolute path inside.
         hostname: as seen by the program.
     """
     ensure_mount_points(root)

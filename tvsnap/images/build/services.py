@@ -1,4 +1,4 @@
-"""Adds the trees of an image's services to its own, and tells how they are run."""
+"""Adds the trees of an image's services to its own, and describes their programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvsnap.model.images import UID_BASE, Image
 from tvsnap.model.services import PLACE, ImageService, Program, Services, start_order
 
 VOLUMES = f"{PLACE}/.volumes"
-"""Where the directories that services share are inside."""
+"""The place inside of the directories that services share."""
 
 _FIRST_ADDRESS = 2
 """The last part of the address of the first service after the main one, which has 127.0.0.1."""
@@ -44,51 +44,51 @@ class BuiltService:
 
     def configured(self) -> ImageService:
         """Returns how it is run; raises BuildStepFailed if it has no command."""
-        said, its = self.settings, self.program
-        entrypoint, command = _words(said, its)
+        settings, program = self.settings, self.program
+        entrypoint, command = _words(settings, program)
         if not (words := (*entrypoint, *command)):
-            raise BuildStepFailed(f"failed: nothing says what the service {said.name} runs; give it a command")
+            raise BuildStepFailed(f"failed: nothing says what the service {settings.name} runs; give it a command")
         return ImageService(
-            name=said.name,
+            name=settings.name,
             command=words,
             env=dict(self.image.env),
             workdir=self.image.workdir,
             user=self.image.user,
-            after=dict(said.after),
-            health=None if said.healthless else said.health or its.health,
-            ports=tuple(sorted({*said.ports, *its.ports})),
+            after=dict(settings.after),
+            health=None if settings.healthless else settings.health or program.health,
+            ports=tuple(sorted({*settings.ports, *program.ports})),
         )
 
 
-def _words(said: ServiceSettings, its: Program) -> tuple[Sequence[str], Sequence[str]]:
+def _words(settings: ServiceSettings, program: Program) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the entrypoint and the command of a service. As in Compose, an entrypoint drops the image's command."""
-    entrypoint = its.entrypoint if said.entrypoint is None else said.entrypoint
-    command = said.command
+    entrypoint = program.entrypoint if settings.entrypoint is None else settings.entrypoint
+    command = settings.command
     if command is None:
-        command = its.command if said.entrypoint is None else ()
+        command = program.command if settings.entrypoint is None else ()
     return entrypoint, command
 
 
 def main_program(
-    said: ServiceSettings, its: Program, env: Mapping[str, str], workdir: str, user: str
+    settings: ServiceSettings, program: Program, env: Mapping[str, str], workdir: str, user: str
 ) -> ImageService | None:
-    """Returns what the main service runs beside the shell; None if that would only keep its container alive.
+    """Returns the main service's program beside the shell; None if it would only keep its container alive.
 
     Args:
-        said: from the description.
-        its: from the container image.
+        settings: from the description.
+        program: from the container image.
         env, workdir, user: see `ImageService`.
     """
-    entrypoint, command = _words(said, its)
+    entrypoint, command = _words(settings, program)
     if keeps_alive(entrypoint, command):
         return None
-    health = None if said.healthless else said.health or its.health
+    health = None if settings.healthless else settings.health or program.health
     words = (*entrypoint, *command)
-    return ImageService(said.name, words, dict(env), workdir, user, dict(said.after), health, is_main=True)
+    return ImageService(settings.name, words, dict(env), workdir, user, dict(settings.after), health, is_main=True)
 
 
 def add_program(root: Path, program: ImageService) -> str:
-    """Makes the place for what the main service's program prints; returns a hash of how it is run."""
+    """Makes the directory for the output of the main service's program; returns a hash of the program."""
     make_directories(root, PLACE, UID_BASE).chmod(0o700)
     return hashlib.sha256(json.dumps(asdict(program), sort_keys=True).encode()).hexdigest()
 
@@ -154,8 +154,8 @@ def join(
         write_file(tree, "/etc/hosts", hosts)
         tree.rename(place / one.settings.name)
     binds = tuple(_share(root, [main, *(one.settings for one in services)], main.name))
-    said = json.dumps([[one.signature() for one in services], asdict(main), hosts.decode()], sort_keys=True)
-    return Services(main.name, configured, binds), hashlib.sha256(said.encode()).hexdigest()
+    description = json.dumps([[one.signature() for one in services], asdict(main), hosts.decode()], sort_keys=True)
+    return Services(main.name, configured, binds), hashlib.sha256(description.encode()).hexdigest()
 
 
 def _share(root: Path, services: Sequence[ServiceSettings], main: str) -> Iterator[tuple[str, str]]:
@@ -177,7 +177,7 @@ def _share(root: Path, services: Sequence[ServiceSettings], main: str) -> Iterat
 
 
 def _fill(volume: Path, directory: Path) -> None:
-    """Makes the first directory with contents the volume's, as a container engine fills a new volume."""
+    """Makes the first directory with contents the volume's, like a container engine that fills a new volume."""
     about = directory.stat()
     first = not volume.exists()
     if first or (any(os.scandir(directory)) and not any(os.scandir(volume))):

@@ -1,4 +1,4 @@
-"""Docker Compose files in which benchmarks describe a task's containers, as far as a sandbox can do the same."""
+"""Docker Compose files of benchmarks that describe a task's containers, as far as a sandbox can do the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def find_compose(folder: Path, names: Sequence[str] = COMPOSE_FILES) -> Path | N
 
 
 def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: str = "") -> ImageSpec:
-    """Adds the contents of a Compose file to a task's spec, in whose folder all files for a build must be.
+    """Adds the contents of a Compose file to a task's spec; all files for a build must be in the task's folder.
 
     Raises ImageSpecError if the file is wrong, or describes something that no sandbox can do.
 
@@ -47,14 +47,14 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
         main: the service that the benchmark adds if the file lacks it; "" for none.
     """
     missing: list[str] = []
-    known = {**read_env_file(path.parent / ".env", harness), **harness}
-    known.setdefault("COMPOSE_PROJECT_NAME", _project_name(path, known))
-    document = read_compose(path, spec.folder, known, missing.append)
+    variables = {**read_env_file(path.parent / ".env", harness), **harness}
+    variables.setdefault("COMPOSE_PROJECT_NAME", _project_name(path, variables))
+    document = read_compose(path, spec.folder, variables, missing.append)
     notes: list[str] = []
-    document = _with_lent(document, path, known, notes)
+    document = _with_lent(document, path, variables, notes)
     if main and isinstance(document, dict) and isinstance(services := document.get("services") or {}, dict):
         document = {**document, "services": {main: None, **services}}
-    place = values.Place(spec.folder, path, variables=known)
+    place = values.Place(spec.folder, path, variables=variables)
     place.notes.extend(notes)
     spec, service, others = _services(spec, path, document, place)
     base = service.build or (DockerImageBase(service.image) if service.image else spec.base)
@@ -86,69 +86,69 @@ def with_compose(spec: ImageSpec, path: Path, harness: Mapping[str, str], main: 
     )
 
 
-def _project_name(path: Path, known: Mapping[str, str]) -> str:
-    """Returns what Compose calls the project of a file: its `name`, or else the name of its folder."""
+def _project_name(path: Path, variables: Mapping[str, str]) -> str:
+    """Returns Compose's name for the project of a file: its `name`, or else the name of its folder."""
     document = load_yaml(path, of_compose=True)
-    said = document.get("name") if isinstance(document, dict) else None
-    name = expand(said, known) if isinstance(said, str) else path.resolve().parent.name
+    name_in_file = document.get("name") if isinstance(document, dict) else None
+    name = expand(name_in_file, variables) if isinstance(name_in_file, str) else path.resolve().parent.name
     return re.sub("[^-_a-z0-9]", "", name.lower()).lstrip("_-")
 
 
 _LENT = {"secrets": "/run/secrets", "configs": "/"}
-"""Kinds of files that Compose lends to services, and where."""
+"""Kinds of files that Compose lends to services, and their directories."""
 
 
 _READABLE = 0o444
 
 
-def _with_lent(document: Any, path: Path, known: Mapping[str, str], notes: list[str]) -> Any:
+def _with_lent(document: Any, path: Path, variables: Mapping[str, str], notes: list[str]) -> Any:
     """Returns a document in which services mount the secrets and configs that name a file, a text or a variable.
 
-    What else there is of them, as of other kinds, stays where it is. As Compose does, `mode`, `uid` and `gid` are taken
-    for texts and variables, but not for files, which are mounted as they are.
+    Other entries stay as they are. As with Compose, `mode`, `uid` and `gid` apply to texts and variables, but not to
+    files, which are mounted as they are.
     """
     services = document.get("services") if isinstance(document, dict) else None
     if not isinstance(services, dict):
         return document
     return {
         **document,
-        "services": {name: _lent_to(one, document, path, known, notes) for name, one in services.items()},
+        "services": {name: _lent_to(one, document, path, variables, notes) for name, one in services.items()},
     }
 
 
-def _lent_to(service: Any, document: dict[str, Any], path: Path, known: Mapping[str, str], notes: list[str]) -> Any:
+def _lent_to(service: Any, document: dict[str, Any], path: Path, variables: Mapping[str, str], notes: list[str]) -> Any:
     if not isinstance(service, dict) or not isinstance(service.get("volumes") or [], list):
         return service
     result, volumes = dict(service), list(service.get("volumes") or [])
     for kind, place in _LENT.items():
         about: Any = document.get(kind)
         about = about if isinstance(about, dict) else {}
-        left = []
+        others = []
         for entry in result.get(kind) or [] if isinstance(result.get(kind), list) else []:
-            said = entry if isinstance(entry, dict) else {"source": entry}
-            source = str(said.get("source"))
-            mount = _mount_of(about.get(source), path.parent, known)
+            settings = entry if isinstance(entry, dict) else {"source": entry}
+            source = str(settings.get("source"))
+            mount = _mount_of(about.get(source), path.parent, variables)
             if mount is None:
-                left.append(entry)
+                others.append(entry)
                 continue
             if "content" in mount:
-                mount |= _access(said, f"{path}: {kind}: {source}")
-            elif unused := [key for key in ("mode", "uid", "gid") if said.get(key) is not None]:
+                mount |= _access(settings, f"{path}: {kind}: {source}")
+            elif unused := [key for key in ("mode", "uid", "gid") if settings.get(key) is not None]:
                 notes.append(
                     f"{kind}: {source}: {', '.join(unused)}: not used: its file keeps its own, as with Compose"
                 )
-            volumes.append({**mount, "target": str(PurePosixPath(place, str(said.get("target") or source)))})
+            volumes.append({**mount, "target": str(PurePosixPath(place, str(settings.get("target") or source)))})
         if isinstance(result.get(kind), list):
-            result[kind] = left
+            result[kind] = others
     return {**result, "volumes": volumes} if volumes else result
 
 
-def _access(said: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns the mode and the owner that a service's entry says of a file; `where` it is, for messages."""
+def _access(settings: dict[str, Any], where: str) -> dict[str, Any]:
+    """Returns the mode and the owner of a file in a service's entry; `where` is the entry, for messages."""
     try:
-        mode = said.get("mode", _READABLE)
+        mode = settings.get("mode", _READABLE)
         mode = mode if isinstance(mode, int) else int(mode, 8)
-        owner = [int(said.get(key) or 0) for key in ("uid", "gid")]
+        owner = [int(settings.get(key) or 0) for key in ("uid", "gid")]
         if not 0 <= mode <= 0o7777 or min(owner) < 0:
             raise ValueError
     except (TypeError, ValueError):
@@ -156,10 +156,10 @@ def _access(said: dict[str, Any], where: str) -> dict[str, Any]:
     return {"mode": mode, "owner": f"{owner[0]}:{owner[1]}"}
 
 
-def _mount_of(about: Any, here: Path, known: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns what to mount for a secret or config; None if there is nothing here."""
+def _mount_of(about: Any, here: Path, variables: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns the mount for a secret or config; None if it is not here."""
     about = about if isinstance(about, dict) else {}
-    content = about.get("content", known.get(str(about.get("environment"))))
+    content = about.get("content", variables.get(str(about.get("environment"))))
     if isinstance(content, str):
         return {"content": content}
     file = about.get("file")
@@ -180,10 +180,10 @@ def _services(
         if len(document["services"]) > 1:
             return read_several(spec, path, document, place)
         check_services(path, document, replace(place, notes=[]))  # for one alone, some keys are only noted
-    found = values.read(_Compose, path, document, place).services
-    if len(found) != 1:
+    entries = values.read(_Compose, path, document, place).services
+    if len(entries) != 1:
         raise ImageSpecError(f"{path}: services: describes none")
-    (service,) = found.values()
+    (service,) = entries.values()
     return spec, service, ()
 
 
@@ -199,12 +199,12 @@ def _total_limits(main: ImageLimits, others: Sequence[Service]) -> ImageLimits:
 
 
 def _no_new_privileges(service: Service, place: values.Place) -> bool | None:
-    """Returns what the security options say of it; others are not applied."""
-    said = None
+    """Returns the value in the security options; None if they have none. Others are not applied."""
+    result = None
     for option in service.security_opt:
         name, _, value = option.replace("=", ":").partition(":")
         if name == "no-new-privileges":
-            said = value.lower() in ("", "true", "1")
+            result = value.lower() in ("", "true", "1")
         else:
             place.notes.append(f"security_opt {option}: not applied: a sandbox has its own confinement")
-    return said
+    return result

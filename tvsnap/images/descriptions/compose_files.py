@@ -1,4 +1,4 @@
-"""Compose files that consist of several: `include` and `extends` are replaced by what they stand for.
+"""Compose files that consist of several: `include` and `extends` are replaced by their contents.
 
 The rules are those of the Compose specification (its chapters "Include", "Merge", and on services "extends").
 """
@@ -30,7 +30,7 @@ _LISTS = ("env_file", "tmpfs", "dns", "dns_search")
 _STARTED = {"condition": "service_started"}
 
 
-def read_compose(path: Path, folder: Path, known: Mapping[str, str], missing: Callable[[str], None]) -> Any:
+def read_compose(path: Path, folder: Path, variables: Mapping[str, str], missing: Callable[[str], None]) -> Any:
     """Reads a Compose file with all that it includes and extends, and replaces variables.
 
     Returns the contents as if they stood in one file at `path`, relative paths included; the kinds of values are not
@@ -40,10 +40,10 @@ def read_compose(path: Path, folder: Path, known: Mapping[str, str], missing: Ca
     Args:
         path: of the file.
         folder: of the image, in which all files must be.
-        known: variables; those of an included file's `.env` are added for that file.
+        variables: those of an included file's `.env` are added for that file.
         missing: gets the names of variables that have neither a value nor a default.
     """
-    return _Reader(folder.resolve(), path.parent, missing).read(path, path.parent, known, ())
+    return _Reader(folder.resolve(), path.parent, missing).read(path, path.parent, variables, ())
 
 
 @dataclass
@@ -54,14 +54,14 @@ class _Reader:
     included: int = 0
     loaded: dict[Path, Any] = field(default_factory=dict)
 
-    def read(self, path: Path, home: Path, known: Mapping[str, str], within: tuple[Path, ...]) -> Any:
-        """Returns a file's contents; `home` is where its relative paths begin, `within` the files that include it."""
-        document = self._load(path, known)
+    def read(self, path: Path, home: Path, variables: Mapping[str, str], within: tuple[Path, ...]) -> Any:
+        """Returns a file's contents; `home` is the base of its relative paths, `within` the files that include it."""
+        document = self._load(path, variables)
         if not isinstance(document, dict):
             return document
         result = {key: value for key, value in document.items() if key != "include"}
         if isinstance(services := result.get("services"), dict):
-            result["services"] = {name: self._service(name, services, path, home, known, ()) for name in services}
+            result["services"] = {name: self._service(name, services, path, home, variables, ()) for name in services}
         for kind in ("secrets", "configs"):
             if isinstance(result.get(kind), dict):
                 result[kind] = {name: self._lent(about, home) for name, about in result[kind].items()}
@@ -69,14 +69,14 @@ class _Reader:
         if not isinstance(entries, list):
             raise ImageSpecError(f"{path}: include: must be a list of files")
         for entry in entries:
-            self._include(result, path, entry, home, known, (*within, path.resolve()))
+            self._include(result, path, entry, home, variables, (*within, path.resolve()))
         return result
 
-    def _load(self, path: Path, known: Mapping[str, str]) -> Any:
+    def _load(self, path: Path, variables: Mapping[str, str]) -> Any:
         if path not in self.loaded:
             self.loaded[path] = load_yaml(path, of_compose=True)
         try:
-            return _expanded(self.loaded[path], known, self.missing)
+            return _expanded(self.loaded[path], variables, self.missing)
         except VariableMissing as error:
             raise ImageSpecError(f"{path}: {error}; set it in {self.root / '.env'}") from None
         except InvalidReference as error:
@@ -88,26 +88,26 @@ class _Reader:
         path: Path,
         entry: Any,
         home: Path,
-        known: Mapping[str, str],
+        variables: Mapping[str, str],
         within: tuple[Path, ...],
     ) -> None:
-        """Adds what an entry of `include` stands for."""
+        """Adds the contents of an entry of `include`."""
         where = f"{path}: include"
-        said = entry if isinstance(entry, dict) else {"path": entry}
-        files = [self._file(where, home, each) for each in _listed(said.get("path"))]
+        settings = entry if isinstance(entry, dict) else {"path": entry}
+        files = [self._file(where, home, each) for each in _listed(settings.get("path"))]
         if not files:
             raise ImageSpecError(f"{where}: needs the path of a file")
         self.included += len(files)
         if self.included > _MOST:
             raise ImageSpecError(f"{where}: more than {_MOST} files")
-        its_home = home / str(said["project_directory"]) if said.get("project_directory") else files[0].parent
-        env_files = [self._file(where, home, each) for each in _listed(said.get("env_file"))] or [its_home / ".env"]
-        its = {name: value for file in env_files for name, value in read_env_file(file, known).items()}
+        its_home = home / str(settings["project_directory"]) if settings.get("project_directory") else files[0].parent
+        env_files = [self._file(where, home, each) for each in _listed(settings.get("env_file"))] or [its_home / ".env"]
+        defaults = {name: value for file in env_files for name, value in read_env_file(file, variables).items()}
         more: Any = {}
         for file in files:
             if file.resolve() in within:
                 raise ImageSpecError(f"{where}: {file} includes itself, by way of: {listed(within)}")
-            part = self.read(file, its_home, {**its, **known}, within)
+            part = self.read(file, its_home, {**defaults, **variables}, within)
             if not isinstance(part, dict):
                 raise ImageSpecError(f"{file}: must be a mapping")
             more = _merged(more, {key: part[key] for key in _RESOURCES if part.get(key)}, "", 2)
@@ -129,15 +129,15 @@ class _Reader:
         services: dict[Any, Any],
         path: Path,
         home: Path,
-        known: Mapping[str, str],
+        variables: Mapping[str, str],
         chain: tuple[tuple[Path, Any], ...],
     ) -> Any:
-        """Returns a service with what it extends; `chain` are those that extend it."""
-        said = services[name]
-        if not isinstance(said, dict):
-            return said
-        own = self._moved({key: value for key, value in said.items() if key != "extends"}, home)
-        if not (extends := said.get("extends")):
+        """Returns a service merged with the one that it extends; `chain` are those that extend it."""
+        service = services[name]
+        if not isinstance(service, dict):
+            return service
+        own = self._moved({key: value for key, value in service.items() if key != "extends"}, home)
+        if not (extends := service.get("extends")):
             return own
         where = f"{path}: services.{name}.extends"
         about = extends if isinstance(extends, dict) else {"service": extends}
@@ -147,18 +147,18 @@ class _Reader:
         file = self._file(where, home, about["file"]) if about.get("file") else path
         if (file.resolve(), other) in chain or len(chain) > _MOST:
             raise ImageSpecError(f"{where}: {other} extends itself, by way of: {listed(each for _, each in chain)}")
-        document = self._load(file, known) if file != path else {"services": services}
+        document = self._load(file, variables) if file != path else {"services": services}
         have = document.get("services") if isinstance(document, dict) else None
         if not isinstance(have, dict) or other not in have:
             known_names = listed(have) if isinstance(have, dict) else "none"
             raise ImageSpecError(f"{where}: {file} has no service {other}; have: {known_names}")
-        base = self._service(other, have, file, home if file == path else file.parent, known, chain)
+        base = self._service(other, have, file, home if file == path else file.parent, variables, chain)
         return _merged(base, own)
 
-    def _file(self, where: str, home: Path, said: Any) -> Path:
-        file = Path(os.path.normpath(home / str(said)))
-        if "://" in str(said):
-            raise ImageSpecError(f"{where}: {said}: is not here, and nothing is fetched; copy it into the folder")
+    def _file(self, where: str, home: Path, name: Any) -> Path:
+        file = Path(os.path.normpath(home / str(name)))
+        if "://" in str(name):
+            raise ImageSpecError(f"{where}: {name}: is not here, and nothing is fetched; copy it into the folder")
         if not file.resolve().is_relative_to(self.folder):
             raise ImageSpecError(f"{where}: {file} lies outside the image's folder; copy it there")
         if not file.is_file():
@@ -191,13 +191,13 @@ class _Reader:
             moved["volumes"] = [self._volume(each, home) for each in volumes]
         return moved
 
-    def _volume(self, said: Any, home: Path) -> Any:
-        if isinstance(said, dict):
-            source = said.get("source")
-            ours = said.get("type") == "bind" or str(source).startswith(".")
-            return {**said, "source": self._relative(source, home)} if ours and source else said
-        source, colon, rest = str(said).partition(":")
-        return f"{self._relative(source, home)}:{rest}" if colon and source.startswith(".") else said
+    def _volume(self, volume: Any, home: Path) -> Any:
+        if isinstance(volume, dict):
+            source = volume.get("source")
+            ours = volume.get("type") == "bind" or str(source).startswith(".")
+            return {**volume, "source": self._relative(source, home)} if ours and source else volume
+        source, colon, rest = str(volume).partition(":")
+        return f"{self._relative(source, home)}:{rest}" if colon and source.startswith(".") else volume
 
     def _lent(self, about: Any, home: Path) -> Any:
         file = about.get("file") if isinstance(about, dict) else None
@@ -207,7 +207,7 @@ class _Reader:
 def _merged(base: Any, later: Any, key: str = "", above: int = 0) -> Any:
     """Returns a value on top of another.
 
-    `key` is their place in a service, with dots; `above` says how many levels of mappings are still above a service.
+    `key` is their place in a service, with dots; `above` is the number of levels of mappings still above a service.
     """
     if later is None or base is None or key in _REPLACED:
         return base if later is None else later
@@ -244,7 +244,7 @@ def _long_form(key: str, value: Any) -> Any:
 
 
 def _target(volume: Any) -> str:
-    """Returns where a volume is mounted."""
+    """Returns the path at which a volume is mounted."""
     if isinstance(volume, dict):
         return str(volume.get("target")).rstrip("/")
     source, colon, rest = str(volume).partition(":")
@@ -255,11 +255,11 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _expanded(value: Any, known: Mapping[str, str], missing: Callable[[str], None]) -> Any:
+def _expanded(value: Any, variables: Mapping[str, str], missing: Callable[[str], None]) -> Any:
     if isinstance(value, str):
-        return expand(value, known, missing)
+        return expand(value, variables, missing)
     if isinstance(value, list):
-        return [_expanded(item, known, missing) for item in value]
+        return [_expanded(item, variables, missing) for item in value]
     if isinstance(value, dict):
-        return {key: _expanded(item, known, missing) for key, item in value.items()}
+        return {key: _expanded(item, variables, missing) for key, item in value.items()}
     return value

@@ -53,11 +53,11 @@ _UNSUPPORTED = {
     "stop_signal": "not used; a sandbox ends at once",
     "platform": "the image is built for this machine",
 }
-"""Keys that a sandbox ignores, and what that means; empty if it makes no difference inside."""
+"""Keys that a sandbox ignores, with the consequence; empty if it makes no difference inside."""
 _MEANING = {key: meaning for keys, meaning in _UNSUPPORTED.items() for key in keys.split()}
 
 _PERIOD = 100_000.0
-"""Microseconds of the kernel's scheduler, of which `cpu_quota` are a part unless `cpu_period` says otherwise."""
+"""Microseconds of the scheduler's period, of which `cpu_quota` is a part, if `cpu_period` is not given."""
 
 _BUILD = {
     "context",
@@ -118,10 +118,10 @@ def _variables(value: object, info: ValidationInfo) -> dict[str, str | None]:
         pairs = [(name, item if equals else None) for name, equals, item in texts if name or equals]
     else:
         raise ValueError(f"must be a mapping, or a list of NAME=value, not {values.kind(value)}")
-    found = {name: place.variables.get(name) if item is None else item for name, item in pairs}
-    for name in [name for name, item in found.items() if item is None]:
+    variables = {name: place.variables.get(name) if item is None else item for name, item in pairs}
+    for name in [name for name, item in variables.items() if item is None]:
         place.notes.append(f"{info.field_name} {name}: not taken from this machine's environment")
-    return found
+    return variables
 
 
 def _set_variables(value: object, info: ValidationInfo) -> dict[str, str]:
@@ -149,11 +149,11 @@ class _Build(DockerfilePart):
         if "dockerfile_inline" in value and value.get("dockerfile"):
             raise values.wrong_key("dockerfile_inline", "stands beside dockerfile; give one of them")
         values.place_of(info).notes.extend(f"build.{key}: not used" for key in sorted(map(str, value.keys() - _BUILD)))
-        said = {"context": "."} | {key: value[key] for key in ("context", "args", "target") if value.get(key)}
+        settings = {"context": "."} | {key: value[key] for key in ("context", "args", "target") if value.get(key)}
         if "dockerfile_inline" in value:
-            return {**said, "path": values.place_of(info).file.name, "text": value["dockerfile_inline"]}
-        parts = said["context"], value.get("dockerfile") or "Dockerfile"
-        return {**said, "path": os.path.join(*map(values.scalar, parts))}
+            return {**settings, "path": values.place_of(info).file.name, "text": value["dockerfile_inline"]}
+        parts = settings["context"], value.get("dockerfile") or "Dockerfile"
+        return {**settings, "path": os.path.join(*map(values.scalar, parts))}
 
 
 class _Volume(values.Loose):
@@ -194,9 +194,9 @@ class _EnvFile(values.Loose):
             return {}
         return value
 
-    def variables(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Returns what the file says."""
-        return read_env_file(self.path, known, raw=self.format == "raw") if self.path else {}
+    def variables(self, outer: Mapping[str, str]) -> dict[str, str]:
+        """Returns the variables in the file."""
+        return read_env_file(self.path, outer, raw=self.format == "raw") if self.path else {}
 
 
 class _Limits(values.Loose):
@@ -242,7 +242,7 @@ class Service(values.Loose):
     @model_validator(mode="before")
     @classmethod
     def check_base(cls, value: Any) -> Any:
-        """Drops an image's name beside `build`, since it is the name of the result."""
+        """Drops an image's name beside `build`, because it is the name of the result."""
         if isinstance(value, dict) and value.get("extends"):
             raise values.wrong_key("extends", "is for Compose files; write out what it stands for")
         if not isinstance(value, dict):
@@ -258,13 +258,13 @@ class Service(values.Loose):
     @model_validator(mode="after")
     def check_limits(self) -> Service:
         """Rejects two values of one limit; beside limits of `deploy`, one that is only said here counts as another."""
-        asked = self.deploy.resources.limits
-        if not asked.model_fields_set:
+        limits = self.deploy.resources.limits
+        if not limits.model_fields_set:
             return self
         for name, key, one, other in (
-            ("memory", "mem_limit", asked.memory, self.mem_limit),
-            ("cpus", "cpus", asked.cpus, self.cpus),
-            ("pids", "pids_limit", asked.pids, self.pids_limit),
+            ("memory", "mem_limit", limits.memory, self.mem_limit),
+            ("cpus", "cpus", limits.cpus, self.cpus),
+            ("pids", "pids_limit", limits.pids, self.pids_limit),
         ):
             if other and one != other:
                 raise values.wrong_key(key, f"differs from deploy.resources.limits.{name}; give it there alone")
@@ -272,26 +272,26 @@ class Service(values.Loose):
 
     def variables(self, place: values.Place) -> dict[str, str]:
         """Returns its environment: that of its files, and its own, which takes precedence."""
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for file in self.env_file:  # which may refer to those before
-            found |= file.variables({**place.variables, **found})
-        both = {**found, **self.environment}
+            variables |= file.variables({**place.variables, **variables})
+        both = {**variables, **self.environment}
         return {name: value for name, value in both.items() if value is not None}
 
     @property
     def limits(self) -> ImageLimits:
-        """What it may use."""
-        asked = self.deploy.resources.limits
-        pids = asked.pids or self.pids_limit or 0
+        """Its limits."""
+        limits = self.deploy.resources.limits
+        pids = limits.pids or self.pids_limit or 0
         return ImageLimits(
-            memory=asked.memory or self.mem_limit,
+            memory=limits.memory or self.mem_limit,
             processes=pids if pids > 0 else None,
-            cpus=asked.cpus or self.cpus or (self.cpu_quota / self.cpu_period if self.cpu_quota else None),
+            cpus=limits.cpus or self.cpus or (self.cpu_quota / self.cpu_period if self.cpu_quota else None),
             disk=self.storage_opt.size,
         )
 
     def not_done(self) -> Iterator[str]:
-        """Yields what a sandbox ignores of it."""
+        """Yields the keys that a sandbox ignores, with the consequence."""
         for key, value in (self.model_extra or {}).items():
             meaning = _MEANING.get(key, "not understood, and passed over")
             if meaning and not key.startswith("x-") and (key not in _MEANING or value not in (False, [], {})):
@@ -302,7 +302,7 @@ class Service(values.Loose):
             yield f"deploy.resources.reservations.devices: {_NO_GPU}"
 
     def mounts(self, place: values.Place) -> tuple[tuple[FileCopy, ...], tuple[str, ...]]:
-        """Returns the task's own files, to copy to where they would be mounted, and directories for other mounts."""
+        """Returns the task's own files, to copy to their mount points, and directories for other mounts."""
         files, directories = [], []
         for volume in self.volumes:
             source, target = volume.source, volume.target

@@ -51,8 +51,8 @@ def _aliases(value: object) -> object:
 
 def _ports(value: object) -> object:
     """Returns the inner ports that are published or exposed."""
-    said = [one.get("target") if isinstance(one, dict) else one for one in value] if isinstance(value, list) else []
-    ranges = (str(one).rpartition(":")[2].partition("/")[0].partition("-") for one in said)
+    targets = [one.get("target") if isinstance(one, dict) else one for one in value] if isinstance(value, list) else []
+    ranges = (str(one).rpartition(":")[2].partition("/")[0].partition("-") for one in targets)
     return [
         port
         for first, _, last in ranges
@@ -84,7 +84,7 @@ class _Health(values.Loose):
     @field_validator("test")
     @classmethod
     def check_kind(cls, words: tuple[str, ...]) -> tuple[str, ...]:
-        """Rejects a list that does not say how it is run."""
+        """Rejects a list that does not begin with its kind."""
         if words and words[0] not in ("CMD", "CMD-SHELL", "NONE"):
             raise ValueError(f"must begin with CMD, CMD-SHELL or NONE, not {words[0]!r}")
         return words
@@ -134,12 +134,12 @@ class Member(Service):
     def settings(self, name: str, volumes: Iterable[str]) -> ServiceSettings:
         """Returns its settings besides its files."""
         aliases = (*self.networks, *filter(None, (self.container_name, self.hostname)))
-        said = self.model_fields_set
+        fields = self.model_fields_set
         return ServiceSettings(
             name,
             tuple(dict.fromkeys(alias for alias in aliases if alias != name)),
-            self.entrypoint if "entrypoint" in said else None,
-            self.command if "command" in said else None,
+            self.entrypoint if "entrypoint" in fields else None,
+            self.command if "command" in fields else None,
             {other: about.condition for other, about in self.depends_on.items()},
             self.healthcheck.check if self.healthcheck else None,
             bool(self.healthcheck and (self.healthcheck.disable or (self.healthcheck.test[:1] == ("NONE",)))),
@@ -183,13 +183,17 @@ class _Several(values.Loose):
 
 def in_use(services: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the services that are started if no profile is named."""
-    return {str(name): said for name, said in services.items() if not (isinstance(said, dict) and said.get("profiles"))}
+    return {
+        str(name): service
+        for name, service in services.items()
+        if not (isinstance(service, dict) and service.get("profiles"))
+    }
 
 
 def check_services(path: Path, document: dict[str, Any], place: values.Place) -> _Several:
-    """Reads the services of a Compose file, and what they have in common.
+    """Reads the services of a Compose file, and the volumes and networks that they share.
 
-    Raises ImageSpecError if one is wrong, waits for itself or for one that is not there, or uses a volume or a network
+    Raises ImageSpecError if one is wrong, waits for itself or for a missing one, or uses a volume or a network
     that the file does not declare.
 
     Args:
@@ -197,8 +201,8 @@ def check_services(path: Path, document: dict[str, Any], place: values.Place) ->
         document: its contents, without unused services.
         place: the context of checks.
     """
-    read = values.read(_Several, path, document, place)
-    for name, member in read.services.items():
+    file = values.read(_Several, path, document, place)
+    for name, member in file.services.items():
         networks = document["services"][name].get("networks") if isinstance(document["services"][name], dict) else None
         used = {
             "volumes": [one.source for one in member.volumes if _is_name(one.source) and one.source != HARNESS],
@@ -211,7 +215,7 @@ def check_services(path: Path, document: dict[str, Any], place: values.Place) ->
                     raise ImageSpecError(
                         f"{path}: services.{name}.{kind}: {one} is not declared; add it to {kind} of the whole file"
                     )
-    return read
+    return file
 
 
 def read_several(
@@ -228,23 +232,23 @@ def read_several(
         document: its contents, without unused services.
         place: the context of checks.
     """
-    read = check_services(path, document, place)
-    main = next((name for name in MAIN_NAMES if name in read.services), None)
+    file = check_services(path, document, place)
+    main = next((name for name in MAIN_NAMES if name in file.services), None)
     if main is None:
         raise ImageSpecError(
             f"{path}: services: one of them must be called {' or '.join(MAIN_NAMES)}, the one that the agent works in; "
-            f"have: {values.listed(read.services)}"
+            f"have: {values.listed(file.services)}"
         )
     others = tuple(
-        (_spec_of(spec, path, name, member, place), member.settings(name, read.volumes))
-        for name, member in read.services.items()
+        (_spec_of(spec, path, name, member, place), member.settings(name, file.volumes))
+        for name, member in file.services.items()
         if name != main
     )
-    member = read.services[main]
+    member = file.services[main]
     if member.healthcheck is not None:
         place.notes.append("healthcheck: not run for the main service, which begins with a shell")
-    spec = replace(spec, services=others, main=member.settings(main, read.volumes))
-    return spec, member, [one for name, one in read.services.items() if name != main]
+    spec = replace(spec, services=others, main=member.settings(main, file.volumes))
+    return spec, member, [one for name, one in file.services.items() if name != main]
 
 
 def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: values.Place) -> ImageSpec:
@@ -252,13 +256,13 @@ def _spec_of(spec: ImageSpec, path: Path, name: str, member: Member, place: valu
     base: Base | None = member.build or (DockerImageBase(member.image) if member.image else None)
     if base is None:
         raise ImageSpecError(f"{path}: services.{name}: needs build or image")
-    its = replace(place, notes=[])
-    made = ImageSpec(spec.folder, f"{spec.name}.{name}", "terminal", base, is_service=True)
-    return _with_member(made, name, member, its)
+    own_place = replace(place, notes=[])
+    service = ImageSpec(spec.folder, f"{spec.name}.{name}", "terminal", base, is_service=True)
+    return _with_member(service, name, member, own_place)
 
 
 def _with_member(spec: ImageSpec, name: str, member: Member, place: values.Place) -> ImageSpec:
-    """Adds a service's description to the spec of what it starts from."""
+    """Adds a service's description to the spec of its base."""
     files, directories = member.mounts(place)
     notes = [*member.not_done(), *place.notes]
     return replace(
@@ -279,18 +283,18 @@ Load = Callable[[Path, Sequence[Path]], ImageSpec]
 """Reads an image.yaml; see `image_yaml.load_image_yaml`."""
 
 
-def read_services(said: object, info: ValidationInfo, load: Load) -> dict[str, Any]:
+def read_services(mapping: object, info: ValidationInfo, load: Load) -> dict[str, Any]:
     """Reads the key `services` of image.yaml; returns the fields of the spec that follow from it.
 
     Args:
-        said: the value of the key.
+        mapping: the value of the key.
         info: the context of the check.
         load: reads the image.yaml of a service that has one of its own.
     """
     place = values.place_of(info)
-    if not isinstance(said, dict) or not said:
-        raise ValueError(f"must be a mapping of names to services, not {values.kind(said)}")
-    document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in said.items()}
+    if not isinstance(mapping, dict) or not mapping:
+        raise ValueError(f"must be a mapping of names to services, not {values.kind(mapping)}")
+    document = {str(name): dict(one) if isinstance(one, dict) else one or {} for name, one in mapping.items()}
     bases = {name: _take_base(name, one, place) for name, one in document.items() if isinstance(one, dict)}
     members = _Several.model_validate(
         {"services": {MAIN.name: {}, **document}}, context=replace(place, notes=[])
@@ -304,12 +308,12 @@ def read_services(said: object, info: ValidationInfo, load: Load) -> dict[str, A
     volumes = {one.source for member in (main, *members.values()) for one in member.volumes if _is_name(one.source)}
     services = []
     for name, member in members.items():
-        its = replace(place, notes=[])
+        own_place = replace(place, notes=[])
         base = bases[name] or member.build
         if base is None:
             raise values.wrong_key(name, "needs build, image or docker_image")
         spec = _made_from(f"{place.folder.name}.{name}", base, place, load)
-        services.append((_with_member(spec, name, member, its), member.settings(name, volumes)))
+        services.append((_with_member(spec, name, member, own_place), member.settings(name, volumes)))
     if not services:
         raise ValueError("names no service beside the main one")
     return {"services": tuple(services), "main": main.settings(MAIN.name, volumes)}
@@ -319,22 +323,22 @@ def _is_name(source: str) -> bool:
     return bool(source) and not source.startswith((".", "/", "~"))
 
 
-def _take_base(name: str, said: dict[str, Any], place: values.Place) -> Base | Path | None:
+def _take_base(name: str, service: dict[str, Any], place: values.Place) -> Base | Path | None:
     """Removes from a service, and returns, the base in forms that Compose lacks or writes differently."""
-    if (image := said.pop("docker_image", None)) is not None:
+    if (image := service.pop("docker_image", None)) is not None:
         return DockerImageBase(str(image))
-    image = said.get("image")
-    if isinstance(image, str) and re.fullmatch(NAME, image) and not said.get("build"):
-        said.pop("image")
+    image = service.get("image")
+    if isinstance(image, str) and re.fullmatch(NAME, image) and not service.get("build"):
+        service.pop("image")
         return ImageBase(image)
-    if isinstance(image, str) and not said.get("build"):
-        said.pop("image")
+    if isinstance(image, str) and not service.get("build"):
+        service.pop("image")
         return DockerImageBase(image)
-    build = said.get("build")
+    build = service.get("build")
     if isinstance(build, str) and (path := place.here / build / _IMAGE_YAML).is_file():
         if not path.resolve().is_relative_to(place.folder.resolve()):
             raise values.wrong_key(name, f"{path} lies outside the image's folder; copy it there")
-        said.pop("build")
+        service.pop("build")
         return path
     return None
 

@@ -26,8 +26,8 @@ class BaseConfig:
         env: environment variables.
         workdir, user: see `Image`.
         volumes: directories on which a container engine would mount something.
-        notes: which settings a sandbox ignores, a line each.
-        program: what it would run as a container.
+        notes: the settings that a sandbox ignores, a line each.
+        program: its program as a container.
     """
 
     env: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class BaseConfig:
 
     @property
     def notes_of_service(self) -> tuple[str, ...]:
-        """The notes without those that do not apply to a service, whose program and health check are run."""
+        """The notes that apply to a service; its program and health check are run."""
         return tuple(note for note in self.notes if not note.startswith(_RUN_IN_SERVICES))
 
 
@@ -69,17 +69,19 @@ def _program(config: dict[str, Any]) -> Program:
     )
 
 
-def _health(said: dict[str, Any]) -> HealthCheck | None:
-    test = health_test(_words(said, "Test"))
+def _health(settings: dict[str, Any]) -> HealthCheck | None:
+    test = health_test(_words(settings, "Test"))
     keys = {"interval": "Interval", "timeout": "Timeout", "start_period": "StartPeriod"}
-    seconds = {name: said[key] / 1e9 for name, key in keys.items() if isinstance(said.get(key), int) and said[key]}
-    retries = said.get("Retries")
+    seconds = {
+        name: settings[key] / 1e9 for name, key in keys.items() if isinstance(settings.get(key), int) and settings[key]
+    }
+    retries = settings.get("Retries")
     more = {"retries": retries} if isinstance(retries, int) and retries else {}
     return HealthCheck(test, **seconds, **more) if test else None
 
 
 def health_test(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns the command of a health check from words whose first one says how it is run; empty for none."""
+    """Returns the command of a health check from its words, the first of which is its kind; empty for none."""
     kind, rest = (words[0], words[1:]) if words else ("NONE", [])
     if kind == "CMD-SHELL":
         return ("/bin/sh", "-c", " ".join(rest))

@@ -1,4 +1,4 @@
-"""Detects what a folder is: one with an image.yaml, a task of a benchmark, or one with only a Dockerfile."""
+"""Detects the kind of a folder: one with an image.yaml, a task of a benchmark, or one with only a Dockerfile."""
 
 from __future__ import annotations
 

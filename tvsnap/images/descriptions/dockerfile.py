@@ -1,4 +1,4 @@
-"""Finds what a Dockerfile requires of its builder: images to start from, and syntax that only BuildKit supports.
+"""Finds a Dockerfile's requirements of its builder: images to start from, and syntax that only BuildKit supports.
 
 It is parsed only for that; errors are left to the builder to report.
 """
@@ -30,8 +30,8 @@ class Dockerfile:
 
     Attributes:
         images: references of all images that it uses, in order.
-        base: the one whose files the result begins with; "" if there is none.
-        buildkit: where it uses features that only BuildKit has, as "line 3: RUN --mount".
+        base: the image that the result starts from; "" if there is none.
+        buildkit: its uses of features that only BuildKit has, such as "line 3: RUN --mount".
     """
 
     images: tuple[str, ...]
@@ -47,7 +47,7 @@ class HereDocument:
         name: the word that ends it.
         quoted: no variables are replaced in it.
         body: its content, without the tabs that `<<-` removes.
-        raw: its content as it stands in the Dockerfile.
+        raw: its unchanged content.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Instruction:
     """An instruction of a Dockerfile.
 
     Attributes:
-        line: where it begins, from 1.
+        line: its first line, from 1.
         end: its last line, here-documents included.
         name: in upper case.
         flags: its options, without the two dashes.
-        rest: what follows, in one line.
+        rest: the text after these, in one line.
         heredocs: its here-documents.
     """
 

@@ -1,4 +1,4 @@
-"""A Dockerfile with the parameters of its build, as image.yaml and Compose files describe it."""
+"""A Dockerfile with the parameters of its build, in image.yaml and Compose files."""
 
 from __future__ import annotations
 

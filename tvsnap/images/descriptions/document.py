@@ -57,14 +57,14 @@ def _text(path: Path) -> str:
         raise ImageSpecError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
-def _size(value: object, known: dict[int, int]) -> int:
+def _size(value: object, sizes: dict[int, int]) -> int:
     """Returns how many values one consists of; aliases count each time."""
     if not isinstance(value, (dict, list)):
         return 1
-    if id(value) not in known:
+    if id(value) not in sizes:
         parts = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(value)]
+        sizes[id(value)] = 1 + sum(_size(part, sizes) for part in parts)
+    return sizes[id(value)]
 
 
 _MOST_VALUES = 100_000
@@ -81,21 +81,21 @@ class _Loader(yaml.SafeLoader):
         self._merged = 0
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
+        keys: set[Hashable] = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):
-                if key in seen:
+                if key in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {key!r} is given twice", key_node.start_mark
                     )
-                seen.add(key)
+                keys.add(key)
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Adds the keys of merged mappings (`<<: *defaults`) to a mapping, whose own and earlier keys take precedence.
+        """Adds the keys of merged mappings (`<<: *defaults`) to a mapping; its own and earlier keys take precedence.
 
         PyYAML's own method multiplies the keys of nested merges in some versions and not in others.
         """
@@ -106,7 +106,7 @@ class _Loader(yaml.SafeLoader):
                 key.tag = _STR
         if not merges:
             return
-        known = {_identity(key) for key, _ in node.value}
+        identities = {_identity(key) for key, _ in node.value}
         merged = []
         for mapping in (part for value in merges for part in _mappings_of(value, node)):
             self.flatten_mapping(mapping)
@@ -117,8 +117,8 @@ class _Loader(yaml.SafeLoader):
                 )
             for pair in mapping.value:
                 identity = _identity(pair[0])
-                if identity not in known:
-                    known.add(identity)
+                if identity not in identities:
+                    identities.add(identity)
                     merged.append(pair)
         node.value = merged + node.value
 
@@ -138,7 +138,7 @@ def _mappings_of(value: yaml.Node, merging: yaml.MappingNode) -> list[yaml.Mappi
 
 
 def _identity(key: yaml.Node) -> Hashable:
-    """Returns what distinguishes keys before they are constructed; keys that are no scalars are compared later."""
+    """Returns an identity of a key before it is constructed; keys that are no scalars are compared later."""
     return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 

@@ -24,16 +24,16 @@ _BARE = re.compile(r"[^\n]*")
 _COMMENT = re.compile(" #.*")
 _ESCAPE = re.compile(r'\\(?:([abfnrtv"\\$])|0([0-7]{0,3}))')
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "$": "$$"}
-"""An escaped dollar does not begin a variable; `$$` stands for one."""
+"""Escaped characters by letter; an escaped dollar does not begin a variable, so it becomes `$$`."""
 
 
-def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
+def read_env_file(path: Path, outer: Mapping[str, str] | None = None, *, raw: bool = False) -> dict[str, str]:
     """Reads the variables of a file; a missing file has none.
 
-    Values may refer to variables in `known` and, where these lack the name, to earlier ones in the file; other
-    variables are empty. A name alone has the value in `known`, or is left out. This machine's environment is not used,
-    since images must not depend on it. With `raw`, values are what stands after the `=`, with quotes and dollars
-    (`format: raw`). Raises ImageSpecError, with the line in the message, if the file is unreadable or invalid.
+    Values may refer to variables in `outer` and, if these lack the name, to earlier ones in the file; other variables
+    are empty. A name alone has the value in `outer`, or is left out. This machine's environment is not used, because
+    images must not depend on it. With `raw`, values are the unchanged text after the `=` (`format: raw`). Raises
+    ImageSpecError, with the line in the message, if the file is unreadable or invalid.
     """
     if not path.is_file():
         return {}
@@ -44,7 +44,7 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bo
     if raw:
         lines = (line for line in map(str.lstrip, text.splitlines()) if "=" in line and not line.startswith("#"))
         return {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
-    known, found = known or {}, dict[str, str]()
+    outer, variables = outer or {}, dict[str, str]()
     position = _end(_BLANK, text, 0)
     while position < len(text):
         name = _NAME.match(text, position)
@@ -53,17 +53,17 @@ def read_env_file(path: Path, known: Mapping[str, str] | None = None, *, raw: bo
         position = name.end()
         if name[2]:
             try:
-                value, end = _value(path, text, position, {**found, **known})
+                value, end = _value(path, text, position, {**variables, **outer})
             except (InvalidReference, VariableMissing) as error:
                 raise _complaint(path, text, position, f"has a value that cannot be read: {error}") from None
-            found[name[1]], position = value, end
-        elif name[1] in known:
-            found[name[1]] = known[name[1]]
+            variables[name[1]], position = value, end
+        elif name[1] in outer:
+            variables[name[1]] = outer[name[1]]
         position = _end(_BLANK, text, position)
-    return found
+    return variables
 
 
-def _value(path: Path, text: str, position: int, known: Mapping[str, str]) -> tuple[str, int]:
+def _value(path: Path, text: str, position: int, variables: Mapping[str, str]) -> tuple[str, int]:
     """Returns the value that begins at a position, and its end."""
     quote = text[position : position + 1]
     if quote in _QUOTED:
@@ -72,9 +72,9 @@ def _value(path: Path, text: str, position: int, known: Mapping[str, str]) -> tu
             raise _complaint(path, text, position, f"has a value whose quote ({quote}) is not closed")
         if quote == "'":
             return quoted[1].replace("\\'", "'"), quoted.end()
-        return expand(_ESCAPE.sub(_unescaped, quoted[1]), known), quoted.end()
+        return expand(_ESCAPE.sub(_unescaped, quoted[1]), variables), quoted.end()
     bare = text[position : (end := _end(_BARE, text, position))]
-    return expand(_COMMENT.sub("", bare).rstrip(), known), end
+    return expand(_COMMENT.sub("", bare).rstrip(), variables), end
 
 
 def _unescaped(match: re.Match[str]) -> str:

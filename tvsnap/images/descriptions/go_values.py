@@ -45,13 +45,13 @@ class GoFloat(float):
 
 
 def plain_value(text: str) -> bool | int | float | str | None:
-    """Returns what a scalar without quotes stands for; a date or time is the text that Go prints for it.
+    """Returns the value of a scalar without quotes; a date or time is the text that Go prints for it.
 
     Args:
         text: the scalar.
 
     Raises:
-        ValueError: it is infinite or no number (`.inf`, `.nan`), of which Compose makes nothing.
+        ValueError: it is infinite or no number (`.inf`, `.nan`), which Compose does not accept.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -59,13 +59,13 @@ def plain_value(text: str) -> bool | int | float | str | None:
         return text
     if _NO_NUMBER.fullmatch(text):
         raise ValueError(f"{text} is a number that Compose refuses; if it is a text, put it in quotes")
-    if (moment := _TIME.fullmatch(text)) and (told := _told(moment)):
-        return told
+    if (moment := _TIME.fullmatch(text)) and (moment_value := _told(moment)):
+        return moment_value
     number = text.replace("_", "") if text[0] != "." else text
-    if found := _INTEGER.fullmatch(number):
-        whole = next(int(digits, base) for digits, base in zip(found.groups()[1:], _BASES, strict=True) if digits)
-        whole = -whole if found[1] == "-" else whole
-        if _LEAST <= whole <= (_MOST_SIGNED if found[1] else _MOST):
+    if match := _INTEGER.fullmatch(number):
+        whole = next(int(digits, base) for digits, base in zip(match.groups()[1:], _BASES, strict=True) if digits)
+        whole = -whole if match[1] == "-" else whole
+        if _LEAST <= whole <= (_MOST_SIGNED if match[1] else _MOST):
             return whole
     if _FLOAT.fullmatch(number) and abs(value := GoFloat(number)) != float("inf"):
         return value
@@ -89,30 +89,30 @@ def _told(moment: re.Match[str]) -> str | None:
 
 
 def command_words(text: str) -> tuple[list[str], str]:
-    """Returns the words of a command line up to a shell's operator without quotes, as `;` and `>`, and the rest.
+    """Returns the words of a command line up to an unquoted operator of the shell, such as `;` and `>`, and the rest.
 
     Raises:
-        ValueError: a quote or a parenthesis is not closed, or stands where it has no meaning.
+        ValueError: a quote or a parenthesis is not closed, or has no meaning at its place.
     """
     words: list[str] = []
-    word, begun, escaped, rest = "", False, False, ""
+    word, is_word, escaped, rest = "", False, False, ""
     quote = ""  # the one that is open: ', ", ` or (, the last for $(...)
     for at, character in enumerate(text):
         if escaped:
-            word, begun, escaped = word + character, True, False
+            word, is_word, escaped = word + character, True, False
         elif character == "\\" and quote != "'":
             escaped = True
         elif character in _SPACE and not quote:
-            if begun:
+            if is_word:
                 words.append(word)
-            word, begun = "", False
+            word, is_word = "", False
         elif character in "'\"" and quote in ("", character):
             if quote == character:
-                quote, begun = "", True
+                quote, is_word = "", True
             else:
                 quote = character
         elif character in _OPERATORS and not quote:
-            begun, rest = begun and not (character == ">" and word[:1].isdigit()), text[at:]
+            is_word, rest = is_word and not (character == ">" and word[:1].isdigit()), text[at:]
             break
         else:
             if character == "`" and quote in ("", "`"):
@@ -123,7 +123,7 @@ def command_words(text: str) -> tuple[list[str], str]:
                 if quote or not word.endswith("$"):
                     raise ValueError(f'"{text}" has a parenthesis that is not quoted: Compose refuses such a command')
                 quote = "("
-            word, begun = word + character, True
+            word, is_word = word + character, True
     if escaped or quote:
         raise ValueError(f'"{text}" has a quote, a parenthesis or a backslash that is not closed')
-    return ([*words, word] if begun else words), rest
+    return ([*words, word] if is_word else words), rest

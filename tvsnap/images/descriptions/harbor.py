@@ -39,7 +39,7 @@ _MAIN = "main"
 """The service that is the task's container; a Compose file may omit it."""
 _COMPOSE_FILE = "docker-compose.yaml"
 _COMMAND = ("sh", "-c", "sleep infinity")
-"""What the harness has the task's container run, by the image's ENTRYPOINT, unless the Compose file says otherwise."""
+"""The harness' command in the task's container, run by the image's ENTRYPOINT, unless the Compose file has another."""
 _LOGS = {"VERIFIER_LOGS": "/logs/verifier", "AGENT_LOGS": "/logs/agent", "ARTIFACTS": "/logs/artifacts"}
 """Empty directories that the harness mounts into every container, by their names in the variables for Compose."""
 _STEP = re.compile(r'[^<>:"/\\|?*\x00-\x1f\x7f]+')
@@ -71,7 +71,7 @@ class _Reach(values.Loose):
     allowed_hosts: list[values.Scalar] = Field(default=[])
 
     def network(self, where: str) -> Network | None:
-        """Returns what may be reached; None if there are no settings. `where` is file and section, for messages."""
+        """Returns the network; None if there are no settings. `where` is file and section, for messages."""
         if self.network_mode != "allowlist":
             return Network.of("public" if self.network_mode == "public" else "none") if self.network_mode else None
         try:
@@ -173,19 +173,19 @@ def load_harbor(path: Path) -> ImageSpec:
     )
 
 
-def _with_base(spec: ImageSpec, told: ImageSpec) -> ImageSpec:
+def _with_base(spec: ImageSpec, composed: ImageSpec) -> ImageSpec:
     """Chooses the base like the harness, which starts from task.toml and applies the Compose file on top.
 
-    `spec` is the task's, `told` is the same with the Compose file's additions.
+    `spec` is the task's, `composed` is the same with the Compose file's additions.
     """
-    if isinstance(told.base, DockerfileBase):
+    if isinstance(composed.base, DockerfileBase):
         # An image that the task names takes precedence, unless it is to be built.
-        own = told.base if told.base.path.is_file() else spec.own_dockerfile
-        base = spec.base if isinstance(spec.base, DockerImageBase) else told.base
-        return replace(told, base=base, own_dockerfile=own)
+        own = composed.base if composed.base.path.is_file() else spec.own_dockerfile
+        base = spec.base if isinstance(spec.base, DockerImageBase) else composed.base
+        return replace(composed, base=base, own_dockerfile=own)
     # An image's name beside a Dockerfile is the name of the result.
-    names_result = told.base == DockerImageBase(_main_image(spec)) or isinstance(spec.base, DockerfileBase)
-    return replace(told, base=spec.base) if names_result and _is_there(spec.base) else told
+    names_result = composed.base == DockerImageBase(_main_image(spec)) or isinstance(spec.base, DockerfileBase)
+    return replace(composed, base=spec.base) if names_result and _is_there(spec.base) else composed
 
 
 def _is_there(base: Base) -> bool:
@@ -193,13 +193,13 @@ def _is_there(base: Base) -> bool:
 
 
 def _main_image(spec: ImageSpec) -> str:
-    """Returns the name that the harness gives to what it builds."""
+    """Returns the harness' name for the image that it builds."""
     return f"hb__{spec.name}"
 
 
 def _variables(spec: ImageSpec, environment: _Environment) -> dict[str, str]:
     """Returns the harness' variables for a task's Compose file: the task's own, and those of a trial."""
-    said = {
+    variables = {
         "MAIN_IMAGE_NAME": _main_image(spec),
         "CONTEXT_DIR": str((spec.folder / "environment").absolute()),
         "PREBUILT_IMAGE_NAME": environment.docker_image,
@@ -207,8 +207,8 @@ def _variables(spec: ImageSpec, environment: _Environment) -> dict[str, str]:
         "MEMORY": f"{spec.limits.memory // _MIB}M" if spec.limits.memory else None,
     }
     for name, place in _LOGS.items():
-        said |= {f"HOST_{name}_PATH": HARNESS, f"ENV_{name}_PATH": place}
-    return {**spec.env, **{name: value for name, value in said.items() if value is not None}}
+        variables |= {f"HOST_{name}_PATH": HARNESS, f"ENV_{name}_PATH": place}
+    return {**spec.env, **{name: value for name, value in variables.items() if value is not None}}
 
 
 def _task(path: Path, task: _Task) -> Task:
@@ -234,7 +234,7 @@ def _task(path: Path, task: _Task) -> Task:
 
 
 def _notes(task: _Task) -> list[str]:
-    """Returns notes on what the task asks for and a sandbox ignores."""
+    """Returns notes on the task's settings that a sandbox ignores."""
     notes = []
     for key, meaning in _UNSUPPORTED.items():
         if (value := (task.environment.model_extra or {}).get(key)) not in (None, 0, "", [], {}):
@@ -247,22 +247,22 @@ def _notes(task: _Task) -> list[str]:
 
 
 def _network(path: Path, environment: _Environment) -> Network:
-    """Returns what the task's sandboxes may reach: everything, unless it says otherwise."""
-    said = environment.network(f"{path}: environment")
-    if said is None and environment.allow_internet is False:
+    """Returns the network of the task's sandboxes: everything, unless the task limits it."""
+    network = environment.network(f"{path}: environment")
+    if network is None and environment.allow_internet is False:
         return Network.of("none")
-    return _UNSAID_NETWORK if said is None else said
+    return _UNSAID_NETWORK if network is None else network
 
 
-def _env(said: dict[str, str], notes: list[str]) -> dict[str, str]:
+def _env(variables: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Returns the variables. Harbor replaces only a value that is one `${NAME}` or `${NAME:-default}` as a whole."""
     env = {}
-    for name, value in said.items():
-        asked = _TEMPLATE.fullmatch(value)
-        if asked is None:
+    for name, value in variables.items():
+        match = _TEMPLATE.fullmatch(value)
+        if match is None:
             env[name] = value
-        elif asked["default"] is not None:
-            env[name] = asked["default"]
+        elif match["default"] is not None:
+            env[name] = match["default"]
         else:
-            notes.append(f"environment.env.{name}: ${asked['name']} is not taken from this machine's environment")
+            notes.append(f"environment.env.{name}: ${match['name']} is not taken from this machine's environment")
     return env

@@ -60,13 +60,13 @@ def load_image_yaml(path: Path, allow: Sequence[Path]) -> spec.ImageSpec:
     """Reads an image.yaml; see `load_source` for `allow`. Raises ImageSpecError if it is missing or wrong."""
     folder = path.parent
     document = load_yaml(path)
-    said = read(_model(document), path, document, Place(folder, path, tuple(allow))).said()
-    said["data"] = {key: value for key in said.keys() - _Spec.model_fields.keys() if (value := said.pop(key))}
-    base = next(said.pop(key) for key in _BASES if key in said)
-    said.update(said.pop("services", {}))
+    fields = read(_model(document), path, document, Place(folder, path, tuple(allow))).said()
+    fields["data"] = {key: value for key in fields.keys() - _Spec.model_fields.keys() if (value := fields.pop(key))}
+    base = next(fields.pop(key) for key in _BASES if key in fields)
+    fields.update(fields.pop("services", {}))
     if isinstance(base, spec.ImageBase):
-        said = {"environment": "", "hostname": "", **said}
-    image = spec.ImageSpec(**{"folder": folder, "name": folder.name, "environment": "terminal", "base": base, **said})
+        fields = {"environment": "", "hostname": "", **fields}
+    image = spec.ImageSpec(**{"folder": folder, "name": folder.name, "environment": "terminal", "base": base, **fields})
     about = "name (by default the folder's): "
     try:
         spec.check_name(image.name)
@@ -82,9 +82,9 @@ def _model(document: Any) -> type[_Spec]:
     """Returns the model of an image.yaml; if that has unknown keys, the keys that loaders read are added."""
     if not isinstance(document, dict) or document.keys() <= _Spec.model_fields.keys():
         return _Spec
-    found = loaders()
-    others = [one for name, one in found.items() if name != document.get("environment")]
-    own = [one for name, one in found.items() if name == document.get("environment")]
+    all_loaders = loaders()
+    others = [one for name, one in all_loaders.items() if name != document.get("environment")]
+    own = [one for name, one in all_loaders.items() if name == document.get("environment")]
     keys = {key: (type, UNSAID) for one in (*others, *own) for key, type in one.keys.items()}
     more: Any = {key: field for key, field in keys.items() if key not in _Spec.model_fields}
     return create_model("_Extended", __base__=_Spec, **more)
@@ -166,19 +166,19 @@ def _file(
     return spec.FileCopy(source, content, dest, int(mode, 8) if mode else None, owner)
 
 
-def _network(said: Any) -> Network:
-    if isinstance(said, dict) and said.keys() == {"allow"} and isinstance(said["allow"], list):
-        said = said["allow"]
-    elif said not in ("none", "public"):
+def _network(value: Any) -> Network:
+    if isinstance(value, dict) and value.keys() == {"allow"} and isinstance(value["allow"], list):
+        value = value["allow"]
+    elif value not in ("none", "public"):
         raise ValueError("must be none, public, or {allow: [HOST, .SUFFIX, ...]}")
     try:
-        return Network.of(said)
+        return Network.of(value)
     except UsageError as error:
         raise ValueError(str(error)) from None
 
 
-def _services(said: object, info: ValidationInfo) -> dict[str, Any]:
-    return read_services(said, info, load_image_yaml)
+def _services(services: object, info: ValidationInfo) -> dict[str, Any]:
+    return read_services(services, info, load_image_yaml)
 
 
 class _Spec(Part):
@@ -217,7 +217,7 @@ class _Spec(Part):
     @model_validator(mode="before")
     @classmethod
     def has_one_base(cls, value: Any) -> Any:
-        """Checks that exactly one key says what the image starts from."""
+        """Checks that exactly one key names the image's base."""
         if isinstance(value, dict) and value.keys() <= cls.model_fields.keys() and len(value.keys() & _BASES) != 1:
             raise ValueError(f"exactly one of these keys must say what the image starts from: {listed(_BASES)}")
         return value

@@ -1,4 +1,4 @@
-"""A service of an image, as read from any kind of description."""
+"""A service of an image, read from any kind of description."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvsnap.model.services import Condition, HealthCheck
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a description says of a service besides its files; None if it says nothing.
+    """A service's settings in a description besides its files; None if they are missing.
 
     Attributes:
         name: of the service.

@@ -11,12 +11,12 @@ from tvsnap.images.errors import ImageNotFound
 
 def shipped_images() -> dict[str, Path]:
     """Returns the folder of every image that comes with tvsnap, by name."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for place in _places():
         for folder in sorted(place.iterdir()):
             if (folder / SPEC_FILE).is_file():
-                found.setdefault(folder.name, folder)
-    return found
+                folders.setdefault(folder.name, folder)
+    return folders
 
 
 def find_source(source: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""The specification of an image, as read from any kind of description."""
+"""The specification of an image, read from any kind of description."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class ImageSpec:
         folder: the description's folder; relative paths start there.
         name: of the image; by default the folder's.
         environment: the kind of tools that it is for; "" for the base's.
-        base: what it starts from.
+        base: its base.
         packages: Debian packages to install.
         files: to put into it, in this order, after the packages.
         run: shell commands, in this order, after the files.
@@ -152,13 +152,13 @@ class ImageSpec:
         hostname: of its sandboxes; "" for the base's.
         directories: absolute paths inside of directories to create if they do not exist.
         limits, timeouts: see `Image`.
-        no_new_privileges: None for the base's, or else what the user implies.
+        no_new_privileges: None for the base's setting, or else the one that the user implies.
         clock, random_seed: see `Image`; None for the base's.
         network: see `Image`; None for the base's, or else none.
-        data: what the environment's loader loads, after the commands; see `tvsnap.images.loaders`.
+        data: the data for the environment's loader, loaded after the commands; see `tvsnap.images.loaders`.
         task: see `Image`.
         own_dockerfile: an alternative Dockerfile of a task that names an image; None if it has none.
-        notes: what a sandbox ignores of the description, a line each, for people.
+        notes: the parts of the description that a sandbox ignores, a line each, for people.
         services: the files and settings of the services besides the main one, which the rest describes.
         main: the settings of the main service.
         is_service: whether this is a service of another image.

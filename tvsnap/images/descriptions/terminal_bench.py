@@ -15,7 +15,7 @@ from tvsnap.model.images import Timeouts
 from tvsnap.model.network import Network
 
 _PUBLIC = Network(public=True)
-"""The network of the harness' containers, unless the Compose file says otherwise."""
+"""The network of the harness' containers, unless the Compose file has another."""
 
 
 class _Task(Loose):

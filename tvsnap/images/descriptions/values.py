@@ -42,14 +42,14 @@ UNSAID: Any = None
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The context of every check: where a description is read.
+    """The context of every check: the place of a description.
 
     Attributes:
         folder: of the image; files that the description names must be in it.
         file: the description.
         allow: directories outside the folder with files that the image may start from.
-        variables: what files of environment variables may refer to.
-        notes: collects what a sandbox ignores of the description.
+        variables: those that files of environment variables may refer to.
+        notes: collects the parts of the description that a sandbox ignores.
     """
 
     folder: Path
@@ -73,7 +73,7 @@ def place_of(info: ValidationInfo) -> Place:
 def read(model: type[Model], path: Path, value: object, place: Place) -> Model:
     """Checks the contents of a file.
 
-    Raises ImageSpecError, which names the file, the key and what would be right.
+    Raises ImageSpecError, which names the file, the key and a right value.
 
     Args:
         model: the allowed contents.
@@ -122,12 +122,12 @@ def kind(value: object) -> str:
         return "empty"
     if isinstance(value, (bool, int, float)):
         return f"the {'truth value' if isinstance(value, bool) else 'number'} {value!r}"
-    known = {"str": "a string", "list": "a list", "dict": "a mapping"}
-    return known.get(type(value).__name__, type(value).__name__)
+    kinds = {"str": "a string", "list": "a list", "dict": "a mapping"}
+    return kinds.get(type(value).__name__, type(value).__name__)
 
 
 class Part(BaseModel):
-    """A mapping with only these keys; `short` is the key that a value stands for if it is no mapping."""
+    """A mapping with only these keys; a value that is no mapping counts as the value of the key `short`."""
 
     short: ClassVar[str] = ""
 
@@ -135,7 +135,7 @@ class Part(BaseModel):
     @classmethod
     def check_keys(cls, value: Any) -> Any:
         """Rejects unknown and missing keys, and replaces a short form by the long one."""
-        keys = {known.alias or name: known for name, known in cls.model_fields.items()}
+        keys = {definition.alias or name: definition for name, definition in cls.model_fields.items()}
         if cls.short and not isinstance(value, dict):
             return {cls.short: value}
         if not isinstance(value, dict):
@@ -143,9 +143,9 @@ class Part(BaseModel):
         for key in value:
             if key not in keys:
                 raise wrong_key(key, f"unknown key; allowed here: {listed(keys)}")
-        for key, known in keys.items():
-            if known.is_required() and key not in value:
-                raise ValueError(f"needs {key}, {known.description}")
+        for key, definition in keys.items():
+            if definition.is_required() and key not in value:
+                raise ValueError(f"needs {key}, {definition.description}")
         return value
 
     def said(self) -> dict[str, Any]:
@@ -153,12 +153,12 @@ class Part(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     @classmethod
-    def to(cls, made: Callable[..., Any]) -> PlainValidator:
+    def to(cls, build: Callable[..., Any]) -> PlainValidator:
         """Returns a validator that passes the mapping's values by name to a function, which may raise UsageError."""
 
         def make(value: object, info: ValidationInfo) -> Any:
-            said = cls.model_validate(value, context=info.context).said()
-            return checked(lambda _: made(**said))(None)
+            values = cls.model_validate(value, context=info.context).said()
+            return checked(lambda _: build(**values))(None)
 
         return PlainValidator(make)
 
@@ -195,7 +195,7 @@ def not_what(expected: str, value: object) -> str:
 
 
 def must_be(expected: str) -> WrapValidator:
-    """Returns a validator that describes in these words what a value must be, whatever is wrong with it."""
+    """Returns a validator with one message for every mistake, which describes a right value in these words."""
 
     def validate(value: object, check: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -218,7 +218,7 @@ def word(pattern: str, expected: str) -> BeforeValidator:
 
 
 def existing(expected: str, right: Callable[[Path], bool], allow: bool = False) -> PlainValidator:
-    """Returns a validator for a path in the image's folder or, with `allow`, where the user allows it to be."""
+    """Returns a validator for a path in the image's folder or, with `allow`, in the directories allowed by the user."""
 
     def find(value: object, info: ValidationInfo) -> Path:
         if not isinstance(value, str):
@@ -269,8 +269,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def _size(value: object) -> int:
-    found = _SIZE.fullmatch(scalar(value).strip())
-    if not found or (size := int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " "))) <= 0:
+    match = _SIZE.fullmatch(scalar(value).strip())
+    if not match or (size := int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))) <= 0:
         raise ValueError
     return size
 
@@ -306,7 +306,7 @@ Seconds = Annotated[Float, must_be("a number of seconds above 0"), AfterValidato
 Size = Annotated[int, BeforeValidator(_size), must_be('a size as "512M" or "2G"')]
 """Bytes, as a number or with a binary unit: 536870912, "512M", "1.5g", "2GiB"."""
 Moment = Annotated[int, BeforeValidator(_moment), must_be("a time as 2024-01-01T00:00:00Z")]
-"""Seconds since 1970, from a date or a date and a time in ISO 8601; UTC unless it says otherwise."""
+"""Seconds since 1970, from a date or a date and a time in ISO 8601; UTC if it has no zone."""
 InsidePath = Annotated[Text, AfterValidator(_inside), must_be("an absolute path without '..'")]
 Account = Annotated[
     str,

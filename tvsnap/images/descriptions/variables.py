@@ -16,7 +16,7 @@ class VariableMissing(ImageSpecError):
 
 
 class InvalidReference(ImageSpecError):
-    """A text has `${`, and what follows is no reference to a variable."""
+    """A text has `${` that begins no reference to a variable."""
 
 
 def expand(
@@ -46,13 +46,13 @@ def expand(
         return expand(word, values, missing, lenient=lenient)
 
     parts, position = [], 0
-    while found := _REFERENCE.search(text, position):
-        parts.append(text[position : found.start()])
-        position = found.end()
-        if found[1]:
+    while match := _REFERENCE.search(text, position):
+        parts.append(text[position : match.start()])
+        position = match.end()
+        if match[1]:
             parts.append("$")
-        elif found[2]:
-            parts.append(value_of(found[2], "", ""))
+        elif match[2]:
+            parts.append(value_of(match[2], "", ""))
         elif braced := _BRACED.fullmatch(text, position, end := _closing_brace(text, position)):
             parts.append(value_of(braced[1], braced[2] or "", braced[3] or ""))
             position = end + 1
@@ -64,7 +64,7 @@ def expand(
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """Returns where the brace is closed that was opened before `start`; `start` itself if it is not closed."""
+    """Returns the position of the brace that closes the one before `start`; `start` if it is not closed."""
     depth = 1
     for at in range(start, len(text)):
         depth += (text[at] == "{") - (text[at] == "}")

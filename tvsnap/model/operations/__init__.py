@@ -1,1 +1,1 @@
-"""What is asked of rollouts and of caches: operations as values, and the methods that make them."""
+"""The operations of rollouts and of caches as values, and the methods that make them."""

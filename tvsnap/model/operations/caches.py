@@ -1,4 +1,4 @@
-"""What is asked of a cache."""
+"""The operations of a cache."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Warm(Operation[str]):
 
 @dataclass(frozen=True, slots=True)
 class Values(Operation[TaskValues]):
-    """Asks what the states and calls of a task were worth; see `Cache.values`."""
+    """Returns the values of the states and calls of a task; see `Cache.values`."""
 
     task: str
     epoch: int | None = None
@@ -86,16 +86,16 @@ class Values(Operation[TaskValues]):
 
 
 class BeginsRollouts(Generic[R]):
-    """What begins rollouts, wherever they are; one whose methods are awaited begins with its first use."""
+    """The methods that begin rollouts, here or elsewhere; a rollout with awaited methods begins with its first use."""
 
     def begin(self, opening: OpenRollout | Resume) -> R:
         """Begins a rollout.
 
         Args:
-            opening: how, as the other methods make it.
+            opening: the arguments, from one of the other methods.
 
         Returns:
-            The rollout; see the method that makes `opening`, also for what it raises.
+            The rollout; see the method that makes `opening`, also for its errors.
         """
         raise NotImplementedError
 
@@ -118,16 +118,16 @@ class BeginsRollouts(Generic[R]):
 
         Args:
             image: the image, or its name or digest.
-            task: the task that the rollout is of. It groups rollouts for people; states are shared across tasks.
-            salt: a text that keeps rollouts apart: states are shared only with rollouts of the same salt.
-            label: what people call this rollout.
-            limits: what its sandboxes may use; None for what all sandboxes of the image may. Rollouts share states
-                where the limits that change behaviour are the same.
-            network: what its sandboxes may reach outside: "none", "public", or a list of hosts ("example.org") and
-                suffixes (".example.org"); None for what the image says. Rollouts share states where it is the same.
-            deadline: seconds from now on by which the rollout is to be through; None for none. Its calls then wait for
-                other rollouts only as long as they would be done before the deadline if they took their whole timeout,
-                or for a hundredth of what is left.
+            task: the task of the rollout. It groups rollouts for people; states are shared across tasks.
+            salt: a text that separates rollouts: states are shared only with rollouts of the same salt.
+            label: a name of this rollout for people.
+            limits: the limits of its sandboxes; None for those of the image. Rollouts share states if the limits that
+                change behaviour are the same.
+            network: the network policy of its sandboxes: "none", "public", or a list of hosts ("example.org") and
+                suffixes (".example.org"); None for the image's. Rollouts share states if it is the same.
+            deadline: seconds from now on by which the rollout is to be finished; None for none. Its calls then wait for
+                other rollouts only if they would end before the deadline even if they took their whole timeout, or for
+                a hundredth of the remaining time.
             epoch: the number of the training run's pass over its tasks, 0 or more, for people; None for none.
 
         Returns:
@@ -144,8 +144,8 @@ class BeginsRollouts(Generic[R]):
 
         Args:
             image: the image, or its name or digest.
-            task: the task that the rollouts are of.
-            n: how many.
+            task: the task of the rollouts.
+            n: the number of rollouts.
             options: `salt`, `label`, `limits`, `network`, `deadline` and `epoch`, as in `rollout`.
 
         Returns:
@@ -169,8 +169,8 @@ class BeginsRollouts(Generic[R]):
         Args:
             state: the state's full hash, as `Rollout.state` returns it.
             task: groups rollouts for people, as in `rollout`.
-            label: what people call this rollout.
-            after: seconds that are to have passed there since the state was reached, where something runs by itself.
+            label: a name of this rollout for people.
+            after: seconds that are to have passed there since the state was reached, if something runs by itself.
             epoch: as in `rollout`.
 
         Returns:
@@ -179,17 +179,17 @@ class BeginsRollouts(Generic[R]):
         Raises:
             UsageError: `state` is not the hash of a state, or another argument makes no sense.
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
         """
         return self.begin(Resume(state, task, label, after, epoch))
 
     def _all_or_none(self, rollouts: Iterable[R]) -> list[R]:
-        """Returns all of some rollouts; where one cannot be begun, none is open afterwards."""
+        """Returns all of some rollouts; if one cannot be begun, none is open afterwards."""
         return list(rollouts)
 
 
 class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
-    """What may be asked of a cache, wherever it is."""
+    """The methods of a cache, here or elsewhere."""
 
     def expect(
         self,
@@ -202,16 +202,16 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
     ) -> None:
         """Announces that rollouts of an image will soon need a sandbox at its root: these are made ahead of time.
 
-        A trainer that knows which tasks come next saves their first calls the start of a sandbox. Sandboxes are made in
-        the background while processors are idle, as far as `Budget` has room for them, and closed where they are not
-        used for some minutes or others need the room. Nothing is done where `prefork` is 0 or `use_cache` is False.
+        A trainer that knows the next tasks saves their first calls the start of a sandbox. Sandboxes are made in the
+        background while processors are idle, as far as `Budget` has room for them, and closed if they are not used for
+        some minutes or others need the room. Nothing is done if `prefork` is 0 or `use_cache` is False.
 
         Args:
             image: the image, or its name or digest.
-            n: how many more rollouts than those announced before.
-            salt: as in `rollout`, like `limits` and `network`.
-            limits: what the sandboxes may use.
-            network: what they may reach outside.
+            n: the number of rollouts, in addition to those announced before.
+            salt: as in `rollout`.
+            limits: the limits of the sandboxes, as in `rollout`.
+            network: their network policy, as in `rollout`.
 
         Raises:
             NotFound: there is no such image.
@@ -222,7 +222,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
     def warm(self, image: str | Image) -> str:
         """Starts an image once and takes a snapshot of its root, so that no rollout waits for the start of a server.
 
-        Nothing is done where the root has a snapshot, or where sandboxes of the image run no service.
+        Nothing is done if the root has a snapshot, or if sandboxes of the image run no service.
 
         Args:
             image: the image, or its name or digest.
@@ -238,23 +238,23 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         return self.perform(Warm(image))
 
     def values(self, task: str, *, epoch: int | None = None, rollouts: Sequence[str] | None = None) -> TaskValues:
-        """Returns what the states and calls of a task's rollouts were worth, for credit by step in training.
+        """Returns the values of the states and calls of a task's rollouts, for credit by step in training.
 
-        For each state and each call that was made in it: how many rollouts did so, and the mean and variance of their
-        rewards. For each call of each rollout: its advantage, which is the rollout's reward minus the mean of the
-        others that stood in the same state, averaged over the rollouts that made the same call there; where no other
-        stood, it is compared with the others that stood where it began, as in LOOP (arXiv 2502.01600). Credit by state
-        is that of RTMC (arXiv 2604.11037); `tvsnap.model.credit` says what differs.
+        For each state and each call that was made in it: the number of rollouts that did so, and the mean and variance
+        of their rewards. For each call of each rollout: its advantage, which is the rollout's reward minus the mean of
+        the others that stood in the same state, averaged over the rollouts that made the same call there. A rollout
+        that stood there alone is compared with the others that stood where it began, as in LOOP (arXiv 2502.01600).
+        Credit by state is that of RTMC (arXiv 2604.11037); `tvsnap.model.credit` lists the differences.
 
-        It is computed from what the data directory has, so any process may ask. The rollouts of other caches may have
-        made calls within the last second that are not there yet, and so may those that are not closed. Rollouts without
-        a reward (`Rollout.grade`, `Rollout.record`) are left out, and so are all that were made without the cache.
-        Where something runs by itself, a state is one state, however long rollouts waited in it.
+        It is computed from the data directory, so any process may ask. Calls of the last second, by rollouts of other
+        caches or by rollouts that are not closed, may not be there yet. Rollouts without a reward (`Rollout.grade`,
+        `Rollout.record`) are left out, and so are all that were made without the cache. If something runs by itself, a
+        state is one state, for any time that rollouts waited in it.
 
         Args:
             task: the task.
             epoch: only rollouts of this epoch, so that the values are those of the present policy; None for all.
-            rollouts: only these, by their ids, such as the present group; None for all. Others' ids, as those of
+            rollouts: only these, by their ids, such as the present group; None for all. Unknown ids, such as those of
                 another server of a fleet, are left out.
 
         Returns:
@@ -268,16 +268,16 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
     def materialise(self, state: str, *, after: float = 0.0, network: NetworkLike = None) -> AbstractContextManager[S]:
         """Returns a context manager with a live sandbox in any state of the graph, which is ended after the block.
 
-        It is meant for graders: whatever is done in the sandbox is gone afterwards and changes nothing for rollouts.
-        Where something runs by itself, a state is as it was right after the call that led to it, and a rollout that has
-        waited there has come further: `Rollout.grade` grades it as it is now, and `Rollout.fork` goes on from there.
+        It is meant for graders: all work in the sandbox is gone afterwards and changes nothing for rollouts. If
+        something runs by itself, the state is that right after the call that led to it, and a rollout that has waited
+        there has come further: `Rollout.grade` grades its present state, and `Rollout.fork` goes on from that.
 
         Args:
             state: the state's full hash, as `Rollout.state` returns it. With `use_cache=False`, it is one at which an
                 open rollout of this cache stands, or its root.
-            after: seconds that the sandbox is to have run in the state before it is given out. It counts only where
+            after: seconds that the sandbox is to have run in the state before it is given out. It counts only if
                 something in the state runs by itself.
-            network: what the sandbox may reach outside, as in `rollout`; None for what rollouts there may.
+            network: the network policy of the sandbox, as in `rollout`; None for that of rollouts there.
 
         Yields:
             The sandbox.
@@ -285,7 +285,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         Raises:
             UsageError: `state` is not the hash of a state, or another argument makes no sense.
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: the sandbox could not be made.
         """
         return self._materialised(state, after, network)
@@ -303,15 +303,15 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
     ) -> Forks[S] | Forks[R]:
         """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
 
-        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record what
-        they do, and are answered where one of them has made a call before; what is done in sandboxes is not recorded.
+        Each goes on by itself from there. It is meant for tree search, best-of-n and the like. Rollouts record their
+        calls, and are answered if one of them has made a call before; work in sandboxes is not recorded.
 
         Args:
             state: the state's full hash, as `Rollout.state` returns it; with `use_cache=False` as in `materialise`.
-            n: how many, of sandboxes at most as many as may live at once (`Budget.sandboxes`).
+            n: their number; of sandboxes, at most `Budget.sandboxes`.
             as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
             task: groups the rollouts for people.
-            label: what people call the rollouts.
+            label: a name of the rollouts for people.
 
         Returns:
             The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
@@ -319,7 +319,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
         Raises:
             UsageError: `state` is not the hash of a state, or another argument makes no sense.
             NotFound: there is no such state, or its image was removed.
-            StateLost: what kept the state is gone, and nothing else leads to it.
+            StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: a sandbox could not be made. None is left then.
         """
         return self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n)
@@ -337,7 +337,7 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
 
 
 class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
-    """What may be asked of a cache, wherever it is, to be awaited."""
+    """The methods of a cache, here or elsewhere, to be awaited."""
 
     expect = awaited(CacheMethods.expect)
     """`Cache.expect`, to be awaited."""
@@ -354,7 +354,7 @@ class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
         Args:
             state: the state's full hash, as `AsyncRollout.state` returns it.
             after: seconds that the sandbox is to have run in the state; see `Cache.materialise`.
-            network: what the sandbox may reach outside; see `Cache.materialise`.
+            network: the network policy of the sandbox; see `Cache.materialise`.
 
         Yields:
             The sandbox.
@@ -384,10 +384,10 @@ class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
 
         Args:
             state: the state's full hash.
-            n: how many.
+            n: their number.
             as_rollouts: begin rollouts, which make sandboxes once they need them.
             task: groups the rollouts for people.
-            label: what people call the rollouts.
+            label: a name of the rollouts for people.
 
         Returns:
             The sandboxes or rollouts, to be closed together.

@@ -1,8 +1,8 @@
-"""Operations as values, and what performs them.
+"""Operations as values, and the base of objects that perform them.
 
 A method of `RolloutMethods` or `CacheMethods` makes an operation and has `perform` perform it, in this process, at a
-server, or at one of several. A parameter is defined here and used where the operation is executed; whatever lies
-between passes operations on as they are. `tvsnap.wire.operations` makes JSON of them, by the types of their fields.
+server, or at one of several. A parameter is defined in the operation and used in its execution; all layers between pass
+operations on unchanged. `tvsnap.wire.operations` converts them into JSON, by the types of their fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Travels:
-    """How the values of a field get to a server, if not as they are.
+    """The form in which the values of a field are sent to a server.
 
     Attributes:
         kind: the type in JSON.
@@ -76,22 +76,22 @@ Use = Annotated[Limits | None, Travels(Limits | None, _limits)]
 
 
 class Operation(Generic[T]):
-    """What is asked of a rollout or a cache; `T` is what it comes to."""
+    """An operation of a rollout or a cache; `T` is the type of its result."""
 
     __slots__ = ()
 
 
 class Performs:
-    """What performs operations: a rollout or a cache, wherever it is."""
+    """An object that performs operations: a rollout or a cache, here or elsewhere."""
 
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation.
 
         Args:
-            operation: the operation, as the other methods make it.
+            operation: the operation, from one of the other methods.
 
         Returns:
-            What it comes to; see the method that makes it, also for what it raises.
+            Its result; see the method that makes the operation, also for its errors.
         """
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class PerformsAwaited:
         """Performs an operation; see `Performs.perform`.
 
         Args:
-            operation: the operation, as the other methods make it.
+            operation: the operation, from one of the other methods.
         """
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     """Returns a method of an object whose `perform` is awaited, with the signature and the docstring of another method.
 
     Args:
-        method: the method where `perform` blocks. It does nothing but return what `perform` returns.
+        method: the method of an object whose `perform` blocks. It only returns the result of `perform`.
     """
 
     @functools.wraps(method)

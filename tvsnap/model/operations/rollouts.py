@@ -1,4 +1,4 @@
-"""What is asked of a rollout."""
+"""The operations of a rollout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tvsnap.model.side_by_side import exec_all_arguments
 
 @dataclass(slots=True)  # frozen, it would take six times as long to make, with each hit
 class Call(Operation[ToolResult]):
-    """A tool call; see `Rollout.call`. A timeout of null is as long as it takes."""
+    """A tool call; see `Rollout.call`. A timeout of null is no limit."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -50,7 +50,7 @@ class ExecAll(Operation[list[ToolResult]]):
     after: float = 0.0
 
     def as_call(self) -> Call:
-        """Returns the tool call that this is."""
+        """Returns it as a tool call."""
         return Call("exec_all", exec_all_arguments(self.commands, self.user), self.timeout, self.after)
 
 
@@ -66,12 +66,12 @@ class Put(Operation[ToolResult]):
     timeout: float | None = None
 
     def check(self) -> None:
-        """Raises UsageError unless the source is one."""
+        """Raises UsageError unless the source is a path or bytes."""
         if not isinstance(self.source, (str, Path, bytes)):
             raise UsageError(f"source must be a path, or bytes, not {self.source!r}")
 
     def as_call(self, digest: str) -> Call:
-        """Returns the tool call that this is, once the content is there; `digest` is that of the content."""
+        """Returns it as a tool call, once the content with this digest is there."""
         chosen: dict[str, Any] = {"user": self.user} if self.user is not None else {}
         chosen |= {"owners": True} if self.owners else {}
         return Call("put", {"path": self.path, "digest": digest, **chosen}, self.timeout)
@@ -88,7 +88,7 @@ class Get(Operation[Fetched]):
     timeout: Seconds | None = None
 
     def as_call(self) -> Call:
-        """Returns the tool call that this is, without arguments that have their defaults."""
+        """Returns it as a tool call, without arguments that have their defaults."""
         chosen: dict[str, Any] = {"owners": True} if self.owners else {}
         chosen |= {"limit": self.limit} if self.limit != MOST_FETCHED else {}
         return Call("get", {"path": self.path, **chosen}, self.timeout)
@@ -110,7 +110,7 @@ class Record(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class Keep(Operation[str]):
-    """Keeps what was done in a rollout's sandbox; see `Rollout.keep`."""
+    """Keeps the state of a rollout's sandbox; see `Rollout.keep`."""
 
     label: str
     output: str = ""
@@ -118,11 +118,11 @@ class Keep(Operation[str]):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIfIdle(Operation[bool]):
-    """Takes a snapshot where a rollout stands; see `Rollout.snapshot_if_idle`."""
+    """Takes a snapshot of a rollout's state; see `Rollout.snapshot_if_idle`."""
 
 
 class RolloutMethods(Performs):
-    """What may be asked of a rollout, wherever it is."""
+    """The methods of a rollout, here or elsewhere."""
 
     def call(
         self,
@@ -137,28 +137,28 @@ class RolloutMethods(Performs):
         """Makes a tool call: answers it from the graph if that is possible, and executes it otherwise.
 
         A failure of the tool itself, such as an exit status other than 0 or a timeout, is a result and no exception.
-        If a task is cancelled that awaits a call, so is the call; see `cancel`. The rollout's next call comes after it.
+        If the task that awaits a call is cancelled, so is the call; see `cancel`. The rollout's next call comes later.
 
         Args:
             name: the name of one of `tools`.
             arguments: the tool's arguments, as plain JSON.
-            timeout: seconds that the call may take where it is executed; None for as long as it takes.
-            after: seconds that are at least to have passed in the sandbox since the last call. The time that the caller
-                has really let pass counts in any case; what is missing is waited for only where the call is executed.
+            timeout: seconds that its execution may take; None for no limit.
+            after: the least number of seconds that are to have passed in the sandbox since the last call. The time that
+                really has passed counts in any case; the rest is waited for only if the call is executed.
             deadline: seconds from now on by which the caller needs the result; None for that of the rollout. The call
-                waits for another rollout that makes it only as long as its timeout would still end before, or for a
-                hundredth of what is left.
-            grade: where the call grades what was done: the absolute paths of the files in which it leaves its grade,
-                empty where its exit status is all; None for any other call. A grade answers others once it was given
-                as often as `Cache(grade_executions=...)` says, and no other was.
+                waits for another rollout that makes it only if its timeout would still end before, or for a hundredth
+                of the remaining time.
+            grade: for a call that grades: the absolute paths of the files in which it leaves its grade, empty if its
+                exit status is all; None for any other call. A grade answers others once it was given as often as
+                `Cache(grade_executions=...)` says, and no other was.
 
         Returns:
-            What the tool returned, now or when the same call was made in the same state before; `ToolResult.source`
-            tells which.
+            The tool's result, of now or of the same call in the same state before; `ToolResult.source` tells which.
 
         Raises:
             UsageError: there is no such tool, its arguments are wrong, or the rollout is closed.
-            StateLost: what kept the rollout's state is gone, and nothing else leads to it. The rollout cannot go on.
+            StateLost: the rollout's state is no longer kept, and nothing else leads to it. The rollout cannot go
+                on.
             InfrastructureError: tvsnap, not the tool, failed. The rollout stands where it stood before the call, which
                 may be made again.
             CallCancelled: `cancel` was called before the call was executed; likewise.
@@ -175,17 +175,17 @@ class RolloutMethods(Performs):
     ) -> list[ToolResult]:
         """Runs several commands side by side, each in a fresh shell: one call, of the tool `exec_all`.
 
-        What they return, and the state that they leave together, is recorded as a whole, and answers who makes the same
-        call in the same state.
+        Their results, and the state that they leave together, are recorded as a whole, and answer the same call in the
+        same state.
 
         Args:
             commands: the commands, at most 256.
-            timeout: seconds that all of them may take where they are executed; None for as long as they take.
+            timeout: seconds that their execution may take; None for no limit.
             user: the user that runs them; by default the image's.
             after: see `call`.
 
         Returns:
-            What each command came to, in the order of the commands, as a call of `exec` returns it.
+            The result of each command, in the order of the commands, as from a call of `exec`.
 
         Raises:
             UsageError, StateLost, InfrastructureError, CallCancelled: see `call`.
@@ -204,19 +204,19 @@ class RolloutMethods(Performs):
     ) -> ToolResult:
         """Copies a file or a folder of this machine into the sandbox, as a call like any other; see `Sandbox.put`.
 
-        The call names the content by its digest, and the data directory keeps it: an upload of what was uploaded
-        before, in the same state, is answered without a sandbox.
+        The call names the content by its digest, and the data directory keeps it: a repeated upload of the same content
+        in the same state is answered without a sandbox.
 
         Args:
             source: a path of this machine, or the contents of a file as bytes.
-            path: where to; a relative path starts at the shell's working directory.
+            path: the destination; a relative path starts at the shell's working directory.
             user: the user that writes it, and owns it; by default the image's.
             owners: root writes it, and it keeps its numeric owners and groups.
             mode: the permission bits of a single file; by default its own, and 0644 for bytes.
-            timeout: seconds that it may take where it is executed; None for as long as it takes.
+            timeout: seconds that its execution may take; None for no limit.
 
         Returns:
-            The result of the call. A failure that was met in the sandbox, such as a full disk there, is one, too.
+            The result of the call. A failure in the sandbox, such as a full disk there, is one, too.
 
         Raises:
             UsageError: the source cannot be read, or holds more than files, folders and links; or see `call`.
@@ -236,18 +236,17 @@ class RolloutMethods(Performs):
     ) -> Fetched:
         """Copies a file or a folder out of the sandbox, as a call like any other; see `Sandbox.get`.
 
-        What the call fetched is kept in the data directory: asked for again in the same state, it is answered without
-        a sandbox.
+        The data directory keeps the content: a repeated call in the same state is answered without a sandbox.
 
         Args:
             path: the file or folder, or a link to it; a relative path starts at the shell's working directory.
-            destination: what it becomes on this machine; None to be read or written by `Fetched` later.
-            owners: fetch its numeric owners, too, and give them to what is written, which only root may do.
-            limit: the most bytes, holes included.
-            timeout: seconds that it may take where it is executed; None for as long as it takes.
+            destination: its path on this machine; None to be read or written by `Fetched` later.
+            owners: fetch its numeric owners, too, and give them to the written files, which only root may do.
+            limit: the greatest number of bytes, holes included.
+            timeout: seconds that its execution may take; None for no limit.
 
         Returns:
-            What was fetched.
+            The content.
 
         Raises:
             OSError: with a destination: there is no such path, or it cannot be written.
@@ -260,12 +259,12 @@ class RolloutMethods(Performs):
     def grade(self, verifier: Verifier | str) -> Grade:
         """Grades the state at which it stands, in a fork; changes nothing for the rollout.
 
-        A grade is recorded under the state and the verifier's digest: a state is graded once, however many rollouts
-        come to it; or as often as `Cache(grade_executions=...)` says. A state in which something runs by itself, such
-        as a build in the background, is graded each time.
+        A grade is recorded under the state and the verifier's digest: a state is graded once for all rollouts that come
+        to it, or as often as `Cache(grade_executions=...)` says. A state in which something runs by itself, such as a
+        build in the background, is graded each time.
 
         Args:
-            verifier: finds out what the state is worth; a text is the command of one. A server takes commands only.
+            verifier: the verifier; a text is the command of one. A server takes commands only.
 
         Returns:
             The reward, the results of the tests and the log, now or when the state was graded before.
@@ -279,16 +278,16 @@ class RolloutMethods(Performs):
         return self.perform(GradeState(verifier))
 
     def keep(self, label: str, output: str = "") -> str:
-        """Records what was done in the sandbox that `sandbox` returned as one step, and takes a snapshot of the result.
+        """Records all work in the sandbox that `sandbox` returned as one step, and takes a snapshot of the result.
 
         The rollout goes on from there in a private branch. The snapshot stays until `tvsnap forget` deletes it.
 
         Args:
-            label: what was done, in words, for people.
+            label: the work in words, for people.
             output: the text that is to be shown as the step's output.
 
         Returns:
-            The hash of the state that it led to, or of the state before if nothing was changed.
+            The hash of the state that it led to, or of the state before if nothing has changed.
 
         Raises:
             UsageError: no sandbox was returned by `sandbox` since the last call.
@@ -309,7 +308,7 @@ class RolloutMethods(Performs):
         return self.perform(SnapshotIfIdle())
 
     def record(self, reward: float) -> None:
-        """Records the rollout's reward, for people: `tvsnap rollouts` and `tvsnap show` tell it.
+        """Records the rollout's reward, for people: `tvsnap rollouts` and `tvsnap show` show it.
 
         It replaces an earlier one, also that of a grade, which `grade` records by itself. It may be called after
         `close`.
@@ -324,7 +323,7 @@ class RolloutMethods(Performs):
 
 
 class AwaitedRolloutMethods(PerformsAwaited):
-    """What may be asked of a rollout, wherever it is, to be awaited."""
+    """The methods of a rollout, here or elsewhere, to be awaited."""
 
     call = awaited(RolloutMethods.call)
     """`Rollout.call`, to be awaited."""

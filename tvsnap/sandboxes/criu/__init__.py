@@ -1,1 +1,1 @@
-"""CRIU, and what must be true of processes for it to bring them back as they were. Ids are those of the host."""
+"""CRIU, and the properties that processes need so that it restores them unchanged. Ids are those of the host."""

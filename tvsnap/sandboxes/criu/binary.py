@@ -1,4 +1,4 @@
-"""Finds this machine's CRIU, and tells whether it is suitable."""
+"""Finds this machine's CRIU, and checks whether it is suitable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLDEST_CRIU = (4, 2)
 """Older versions fail on current kernels (3.17 on Linux 6.18, because of its vDSO)."""
 
 KEPT = Path("/usr/local/lib/tvsnap")
-"""Where `tvsnap setup` installs the CRIU that it builds."""
+"""Directories in which `tvsnap setup` installs the CRIU that it builds."""
 
 _ADDITIONS = re.compile(rb"tvsnap-additions: ([a-z, ]+)\0")
 
@@ -33,13 +33,13 @@ def find_criu() -> Path | None:
         return Path(chosen) if _runs(Path(chosen)) else None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvsnap"
     places = (native.BIN, KEPT, cache)
-    kept = [binary for place in places for binary in place.glob("criu-*/criu") if _runs(binary)]
-    if kept:
-        return max(kept, key=lambda binary: _numbers(binary.parent.name))
+    binaries = [binary for place in places for binary in place.glob("criu-*/criu") if _runs(binary)]
+    if binaries:
+        return max(binaries, key=lambda binary: _numbers(binary.parent.name))
     # Debian installs CRIU in sbin, which is not in every PATH.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
-    found = shutil.which("criu", path=path)
-    return Path(found) if found else None
+    program = shutil.which("criu", path=path)
+    return Path(program) if program else None
 
 
 def criu_version(binary: Path) -> tuple[int, ...]:
@@ -70,8 +70,8 @@ def additions(binary: Path) -> frozenset[str]:
     them, and mark the binary.
     """
     with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:
-        found = _ADDITIONS.search(program)
-        return frozenset(found[1].decode().split(", ")) if found else frozenset()
+        match = _ADDITIONS.search(program)
+        return frozenset(match[1].decode().split(", ")) if match else frozenset()
 
 
 def criu_complaint(binary: Path) -> str | None:

@@ -26,12 +26,12 @@ from tvsnap.sandboxes.criu import refusals
 
 _LIBRARIES = [Path(path) for path in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")]
 _CACHE = "/dev/shm/tvsnap-criu"
-"""Where CRIU caches what it knows of this kernel; this path is compiled into it."""
+"""File in which CRIU caches its findings about this kernel; this path is compiled into it."""
 _LOG = "-"  # standard output: forks of one snapshot would overwrite each other's log file beside the images
 _DYING = 1.0  # seconds in which a process ends that was killed during a dump
 _TIMEOUT = 120.0
-_STUCK = 15.0  # seconds in which a dump hardly used the CPU or a disk: it waits for a process of the sandbox
-_HARDLY = 0.01  # fraction of the time in which it checks whether the wait is over
+_STUCK = 15.0  # seconds without use of the CPU or a disk, after which a dump waits for a process of the sandbox
+_HARDLY = 0.01  # fraction of the time that still counts as no use: checks whether the wait is over
 _LOOK = 2.0  # seconds between checks
 _HALF_OF_LOG = 1 << 19  # bytes
 _LAST_WORDS = 5.0  # seconds in which it ends after its answer, or without one
@@ -137,8 +137,8 @@ class _End:
         """Why it failed, in words: from its log, else from its answer or its standard error."""
         if self.killed:
             return f"CRIU: it was ended by signal {-self.status}"
-        if told := refusals.reason(self.log, self.init):
-            return told
+        if reason := refusals.reason(self.log, self.init):
+            return reason
         if self.response is not None and self.response.cr_errmsg:
             return f"CRIU: {self.response.cr_errmsg.strip()}"
         return f"CRIU: {self.errors or 'it ended without an answer'}"
@@ -150,7 +150,7 @@ class Held:
 
     Attributes:
         pid: its process id, as the host sees it.
-        parts: descriptor of a file that says what it holds; at least 200.
+        parts: descriptor of a file that lists the memory; at least 200.
     """
 
     pid: int
@@ -194,7 +194,7 @@ class Criu:
         on_frozen: Callable[[], None],
         *,
         without_watches: bool = False,
-        held: Held | None = None,
+        holder: Held | None = None,
     ) -> None:
         """Dumps the process tree below `pid` to a directory; the tree goes on afterwards.
 
@@ -205,22 +205,19 @@ class Criu:
             enter: a command line that executes CRIU in the right place (the sandbox's network namespace), with its
                 standard input as descriptor 3.
             on_start: called just before the tree is stopped; if it raises, nothing is done to the tree.
-            on_frozen: called while the tree is frozen and its memory has been written; what it raises fails the dump.
+            on_frozen: called while the tree is frozen and its memory has been written; its exceptions fail the dump.
             without_watches: dump inotify instances without their watches; needs "watches" in `additions`.
-            held: what holds pages that are in the dump which this one is compared with.
+            holder: the process with the pages of the dump that this one is compared with.
 
         Raises:
             NotCheckpointable: CRIU's reason is known to be a property of the processes.
             AttemptFailed: CRIU failed for another reason; the processes go on undisturbed.
-            ProcessesDisturbed: CRIU was killed meanwhile, or could not restore a process to how it found it.
+            ProcessesDisturbed: CRIU was killed meanwhile, or could not put a process back into its former state.
         """
         options = self._options(images, external)
         options.pid = pid
-        options.leave_running = True
-        options.notify_scripts = True
-        options.link_remap = True
+        options.leave_running = options.notify_scripts = options.link_remap = True
         options.network_lock = _NETWORK_LOCK_SKIP
-
         failures: list[Exception] = []
         stopped = False
 
@@ -239,22 +236,26 @@ class Criu:
         environment = {"CRIU_LIBS_DIR": str(native.CRIU_PLUGIN.parent)}
         if without_watches:
             environment["TVSNAP_WATCHES"] = "noted"
-        if held:
-            environment |= {"TVSNAP_PARTS_FD": str(held.parts), "TVSNAP_HOLDER_PID": str(held.pid)}
-        end = self._request(_DUMP, options, enter, notified, environment, [held.parts] if held else [])
+        if holder:
+            environment |= {"TVSNAP_PARTS_FD": str(holder.parts), "TVSNAP_HOLDER_PID": str(holder.pid)}
+        end = self._request(_DUMP, options, enter, notified, environment, [holder.parts] if holder else [])
         if failures and not stopped:
             raise failures[0]
         if not end.success:
-            if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # no process was touched yet
-                raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
-            reason = end.reason  # computed now, since processes that it names may end
-            if end.killed or left_its_code(end.log, pid):
-                raise ProcessesDisturbed(reason)
-            if failures:
-                raise failures[0]
-            if end.cause == "state":
-                raise NotCheckpointable(reason)
-            raise AttemptFailed(reason, machine=end.cause == "machine", kind=refusals.kind(end.log))
+            self._raise_failure(end, pid, failures)
+
+    def _raise_failure(self, end: _End, pid: int, failures: Sequence[Exception]) -> None:
+        """Raises the error of a failed dump of the tree below `pid`; `failures` are those of the caller's functions."""
+        if refusals.refused_plugin(end.log, str(native.CRIU_PLUGIN)):  # no process was touched yet
+            raise InfrastructureError(f"{end.reason}: this CRIU ({self.binary}) takes no plugins (tvsnap doctor)")
+        reason = end.reason  # computed now, because processes that it names may end
+        if end.killed or left_its_code(end.log, pid):
+            raise ProcessesDisturbed(reason)
+        if failures:
+            raise failures[0]
+        if end.cause == "state":
+            raise NotCheckpointable(reason)
+        raise AttemptFailed(reason, machine=end.cause == "machine", kind=refusals.kind(end.log))
 
     def restore(
         self,
@@ -269,12 +270,12 @@ class Criu:
 
         Args:
             images: descriptor of the directory that `dump` wrote.
-            root: where the tree's root file system is mounted, in CRIU's mount namespace.
-            external: what provides the mounts named at the dump, as `mnt[NAME]:PATH`.
+            root: the mount point of the tree's root file system, in CRIU's mount namespace.
+            external: directories for the mounts named at the dump, as `mnt[NAME]:PATH`.
             enter: a command line that prepares namespaces and mounts and executes CRIU, as for `dump`.
             before_it_runs: called with the process id of the tree's root when everything is restored and nothing has
-                run yet; an exception of it is passed on, and the caller then has to end the tree, which runs.
-            descriptors: what `enter` names by number.
+                run yet; its exception is passed on, and the caller then has to end the tree, which runs.
+            descriptors: those that `enter` names by number.
         """
         options = self._options(images, external)
         options.root = str(root)
@@ -385,8 +386,8 @@ class Criu:
 def _kept(binary: Path) -> tuple[str, ...]:
     """Returns command-line options that name the directories which a CRIU binary needs."""
     needed = [binary.resolve().parent, native.CRIU_PLUGIN.parent, *_LIBRARIES]
-    found = dict.fromkeys(str(path) for path in needed if path.is_dir())
-    return tuple(item for path in found for item in ("--keep", path))
+    paths = dict.fromkeys(str(path) for path in needed if path.is_dir())
+    return tuple(item for path in paths for item in ("--keep", path))
 
 
 def _reap_group(group: int) -> None:
@@ -400,9 +401,9 @@ def _reap_group(group: int) -> None:
 
 def left_its_code(log: str, init: int) -> bool:
     """Whether a dump left its code in a living process, or did not detach from it properly."""
-    held = refusals.held(log, init)
+    pids = refusals.held(log, init)
     deadline = time.monotonic() + _DYING
-    while any(map(_lives, held)):
+    while any(map(_lives, pids)):
         if time.monotonic() > deadline:
             return True
         time.sleep(0.005)
@@ -420,12 +421,12 @@ def _poll(*descriptors: int) -> select.poll:
 def _at_work(pid: int, stuck: float, heard: select.poll) -> bool:
     """Waits until a process is heard from or has ended; returns False after `stuck` seconds without activity."""
     began = since = time.monotonic()
-    seen = 0.0
+    base = 0.0
     while not heard.poll(_LOOK * 1000):
         now = time.monotonic()
         state, used = _activity(pid)
-        if state in "DR" or used - seen > (now - since) * _HARDLY:
-            seen, since = used, now
+        if state in "DR" or used - base > (now - since) * _HARDLY:
+            base, since = used, now
         if now - since > stuck or now - began > _TIMEOUT:
             return False
     return True
@@ -443,7 +444,7 @@ def _activity(pid: int) -> tuple[str, float]:
 def read_log(file: IO[bytes]) -> str:
     """Returns CRIU's log; of more than 1 MiB only the first and the last 512 KiB.
 
-    Its length grows with what a sandbox contains. The first error is the original one, and the last tell the outcome.
+    It grows with the contents of a sandbox. The first error is the original one, and the last show the outcome.
     """
     size = os.fstat(file.fileno()).st_size
     file.seek(0)

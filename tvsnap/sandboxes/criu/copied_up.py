@@ -22,23 +22,23 @@ _ORIGINS = ("trusted.overlay.origin", "user.overlay.origin")
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ [1-9]\d* +(/.*)$", re.MULTILINE)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PAGES = 256
-"""How many pages are compared at once if all of them belong to the file."""
+"""Pages that are compared at once if all of them belong to the file."""
 _MOST = 256 << 20
 """Bytes that are compared for all mappings of a sandbox while its processes are frozen; takes about 0.1 s."""
 _SWAPPED, _PRESENT, _OF_A_FILE = 1 << 62, 1 << 63, 1 << 61  # bits in an entry of /proc/PID/pagemap
 
 
 class MappedFiles:
-    """Compares the mapped files of one sandbox's frozen processes with what overlayfs has copied up."""
+    """Compares the mapped files of one sandbox's frozen processes with the copies of overlayfs."""
 
     def __init__(self, upper: int) -> None:
         """`upper` is a descriptor of the writable layer of the sandbox's overlay."""
         self._upper = upper
         self._copied_up: dict[str, bool] = {}
-        self._left = _MOST
+        self._bytes_left = _MOST
 
     def changed_under(self, pid: int) -> str:
-        """Returns a file that differs from what a process has mapped of it; empty if there is none.
+        """Returns a file that differs from its mapping in a process; empty if there is none.
 
         Raises NotCheckpointable if there is more to compare than the limit.
         """
@@ -57,15 +57,15 @@ class MappedFiles:
         return self._copied_up[path]
 
     def _differs(self, pid: int, path: str, start: int, end: int, offset: int) -> bool:
-        """Whether a mapping, apart from pages that the process wrote itself, differs from what its file now holds."""
+        """Whether a mapping, apart from pages that the process wrote itself, differs from its file's content now."""
         with ExitStack() as stack:
             file = os.fdopen(paths.open_beneath(self._upper, path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
             stack.enter_context(file)
             memory = stack.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
             pagemap = stack.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
             for first, count in _runs(pagemap.fileno(), start // _PAGE, end // _PAGE):
-                self._left -= count * _PAGE
-                if self._left < 0:
+                self._bytes_left -= count * _PAGE
+                if self._bytes_left < 0:
                     raise NotCheckpointable(
                         f"{describe(pid)} has mapped {path}, a file of the image that was written since, and more than "
                         f"{_MOST >> 20} MiB of such files are not compared with what forks would map"
@@ -101,13 +101,13 @@ def _runs(pagemap: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _read(descriptor: int, size: int, at: int) -> bytes:
     """Returns up to `size` bytes: fewer at the end of a file, or of a mapping that extends beyond it."""
-    found = bytearray()
-    while len(found) < size:
+    content = bytearray()
+    while len(content) < size:
         try:
-            data = os.pread(descriptor, size - len(found), at + len(found))
+            data = os.pread(descriptor, size - len(content), at + len(content))
         except OSError:
             break
         if not data:
             break
-        found += data
-    return bytes(found)
+        content += data
+    return bytes(content)

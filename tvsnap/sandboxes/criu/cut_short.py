@@ -48,11 +48,11 @@ _UNSTOPPABLE: dict[str, Callable[[_Arguments], bool]] = {
     "vfork": lambda _: True,
     "clone": lambda arguments: bool(arguments[0] & _SHARES_MEMORY),
 }
-"""In these calls a thread waits for a child, and no signal reaches it: CRIU would wait for it, too, for 10 s."""
+"""Calls in which a thread waits for a child, and no signal reaches it: CRIU would wait for it, too, for 10 s."""
 
 
 _BECOMING = ("execve", "execveat")
-"""In these calls a thread waits for the other threads of its process to end; then its memory is not what CRIU read."""
+"""Calls in which a thread waits until the others of its process have ended; they replace the memory that CRIU read."""
 
 
 def find(pids: Iterable[int]) -> str:

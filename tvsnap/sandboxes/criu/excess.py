@@ -1,6 +1,6 @@
-"""Refuses a dump if CRIU would need too much time or space for it.
+"""Refuses a dump that would take CRIU too much time or space.
 
-CRIU cannot be ended while it has its code in a process. So it only gets work that is known to be bounded: everything
+CRIU cannot be ended while it has its code in a process. So it only gets work of limited size: everything
 that its time grows with is counted before, including files that belong to no descriptor, such as a file that was
 mapped, closed and deleted, or one in a message that was not received yet.
 """
@@ -57,7 +57,7 @@ _FOR_CRIU = 4
 _MAPPINGS_FOR_CRIU = 16
 _BYTES_FOR_CRIU = 1 << 20
 _BYTES_FOR_EACH_MAPPING = 64
-"""What CRIU maps there: its code, a stack, and buffers for descriptors and mappings; with a margin."""
+"""Size of CRIU's own mappings there: its code, a stack, and buffers for descriptors and mappings; with a margin."""
 _PEEK_OFFSET = 42  # SO_PEEK_OFF
 _LARGEST_MESSAGE = 253
 """Descriptors in one message (SCM_MAX_FD)."""
@@ -147,8 +147,8 @@ class _Mapped:
         for part in procfs.parts(f"/proc/{pid}/maps"):
             self.counts[pid] += part.count(b"\n")
             self.shared += part.count(_SHARED_MEMORY)
-            for found in UNNAMED.finditer(part) if b" (deleted)\n" in part else ():
-                self.places.setdefault(found[2], (pid, found[1].decode()))
+            for match in UNNAMED.finditer(part) if b" (deleted)\n" in part else ():
+                self.places.setdefault(match[2], (pid, match[1].decode()))
             if self.counts[pid] > self.most:
                 break
 
@@ -219,14 +219,14 @@ def _look_at_descriptors(pids: Iterable[int], files: _Unnamed) -> None:
 
     Raises NotCheckpointable if they have too many lines in fdinfo, or if one has a lease.
     """
-    left = MOST_LINES
+    lines_left = MOST_LINES
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             for name in os.listdir(f"/proc/{pid}/fd"):
                 go_on()
                 with contextlib.suppress(OSError):  # closed meanwhile
-                    left -= _look_at(pid, int(name), files)
-                    if left < 0:
+                    lines_left -= _look_at(pid, int(name), files)
+                    if lines_left < 0:
                         raise NotCheckpointable(
                             f"a process has, with others, more than {MOST_LINES:,} locks and files that epolls watch, "
                             "the most for a snapshot"
@@ -279,8 +279,8 @@ def _is_leased(pid: int, number: int) -> bool:
 
 def _sent(pid: int | str, number: int) -> int:
     """Returns how many descriptors are in messages queued at a socket."""
-    found = _SENT.search(head(f"/proc/{pid}/fdinfo/{number}"))
-    return int(found[1]) if found else 0
+    match = _SENT.search(head(f"/proc/{pid}/fdinfo/{number}"))
+    return int(match[1]) if match else 0
 
 
 def _look_at_messages(pid: int, holder: int, files: _Unnamed) -> None:
@@ -294,44 +294,44 @@ def _look_at_messages(pid: int, holder: int, files: _Unnamed) -> None:
         files: the files found so far.
     """
     with contextlib.ExitStack() as stack:
-        waiting, known, count, left = deque([holder]), set[int](), 0, MOST_LINES
+        waiting, inodes, count, lines_left = deque([holder]), set[int](), 0, MOST_LINES
         while waiting:
             go_on()
             descriptor = waiting.popleft()
-            sent = _sent("self", descriptor)
-            if not sent or (inode := os.fstat(descriptor).st_ino) in known:
+            expected = _sent("self", descriptor)
+            if not expected or (inode := os.fstat(descriptor).st_ino) in inodes:
                 continue
-            known.add(inode)
-            found = _peek(descriptor)
-            for one in found:
+            inodes.add(inode)
+            descriptors = _peek(descriptor)
+            for one in descriptors:
                 stack.enter_context(closing(one))
-            count += len(found)
+            count += len(descriptors)
             # The descriptors in a second message can only be seen after the first was received.
-            if len(found) < sent or count > MOST_SENT:
+            if len(descriptors) < expected or count > MOST_SENT:
                 raise NotCheckpointable(
                     f"{describe(pid)} has been sent descriptors which are not received yet, by several messages or "
                     f"more than {MOST_SENT:,}"
                 )
-            for one in found:
+            for one in descriptors:
                 about = os.fstat(one)
                 files.add(about)
-                left -= 0 if stat.S_ISSOCK(about.st_mode) else _lines_of("self", one)
+                lines_left -= 0 if stat.S_ISSOCK(about.st_mode) else _lines_of("self", one)
                 if stat.S_ISSOCK(about.st_mode):
                     waiting.append(one)
-            if left < 0:
+            if lines_left < 0:
                 raise NotSeen(f"{describe(pid)} has been sent what there is too much to tell of")
 
 
 def _peek(descriptor: int) -> list[int]:
     """Returns descriptors of our own for those in the first message queued at a socket."""
-    found = array.array("i")
-    with socket.socket(fileno=os.dup(descriptor)) as its:
-        if its.getsockopt(socket.SOL_SOCKET, _PEEK_OFFSET) >= 0:
+    descriptors = array.array("i")
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.getsockopt(socket.SOL_SOCKET, _PEEK_OFFSET) >= 0:
             return []  # peeking would move the position from which its owner peeks next
-        room = socket.CMSG_SPACE(_LARGEST_MESSAGE * found.itemsize)
+        room = socket.CMSG_SPACE(_LARGEST_MESSAGE * descriptors.itemsize)
         flags = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         with contextlib.suppress(BlockingIOError):
-            for level, kind, data in its.recvmsg(1, room, flags)[1]:
+            for level, kind, data in sock.recvmsg(1, room, flags)[1]:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    return list(found)
+                    descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return list(descriptors)

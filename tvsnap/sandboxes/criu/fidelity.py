@@ -1,12 +1,12 @@
-"""Finds what CRIU 4.2 restores differently without reporting an error, so that no snapshot is taken of it.
+"""Finds the properties of processes that CRIU 4.2 restores differently without an error; they prevent a snapshot.
 
 Each of these was found by experiment; `tests/conformance/test_refusals.py` repeats the experiments.
 
-Three differences are accepted, since common programs could not be snapshotted otherwise: an edge-triggered epoll
-reports once more what is ready (nginx, all Go programs; every user of one must expect that at any time); a connected
+Three differences are accepted because common programs could not be snapshotted otherwise: an edge-triggered epoll
+reports ready files once more (nginx, all Go programs; every user of one must expect that at any time); a connected
 Unix socket reports the credentials of the process that restored the pair, not of its peer (tmux, database clients; they
 are asked for when a connection is new); and a file made by O_TMPFILE can no longer be given a name (temporary files of
-MariaDB and Python, which cannot be told from those that are to get one).
+MariaDB and Python, which look like those that are to get one).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from tvsnap.sandboxes.repairs import socket_options
 
 _SIGCHLD = 17
 _STOP = 1 << signal.SIGSTOP - 1
-"""CRIU leaves this signal pending for processes that are already stopped, where it has no effect; SIGCONT drops it."""
+"""The signal that CRIU leaves pending for processes that are already stopped; SIGCONT drops it."""
 _EXIT_SIGNAL, _PERSONALITY = 35, 0  # an index in /proc/PID/stat after the name; the usual value
 _IOPRIO_GET, _IOPRIO_WHO_PROCESS, _BEST_EFFORT = 252 if platform.machine() == "x86_64" else 31, 1, 2
 _SCHED_GETATTR, _SCHED_ATTR, _SLICE = 315 if platform.machine() == "x86_64" else 275, 56, 24
-"""The call, the size of what it says, and where the slice and what follows it stand in that."""
+"""The call, the bytes of its result, and the offset in that of the slice and the values after it."""
 _LAST_OPERATION = 8
 """A column of /proc/sysvipc/sem: the time of the last semop(), seconds since the epoch."""
 _POSIX_LOCK = re.compile(r"lock:\t\d+: POSIX .* \w+:\w+:(\d+) ")
@@ -74,7 +74,7 @@ def refuse(loss: str) -> None:
 
 
 def find_loss_of_running(pids: Iterable[int]) -> str:
-    """Returns, in words, what a fork would lose of processes that are not frozen; empty if nothing."""
+    """Returns, in words, a property of unfrozen processes that a fork would lose; empty if there is none."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             if stat_fields(pid)[0] == "T" and pending_signals(pid)[1] & ~_STOP:
@@ -119,7 +119,7 @@ def refuse_loss(
         pids: a sandbox's processes, as the host sees them.
         init: its PID 1.
         upper: the writable layer of its overlay; None if it is out of reach.
-        keeps: what is restored nevertheless.
+        keeps: the properties that are restored nevertheless.
 
     Returns:
         What to note of its sockets, if `keeps.options`: each is looked at only once.
@@ -132,13 +132,13 @@ def refuse_loss(
 def _find_loss(
     pids: Iterable[int], init: int, upper: Path | None, keeps: Keeps, options: list[socket_options.Options]
 ) -> str:
-    """Returns, in words, what is lost; empty if nothing. Adds what to note of sockets to `options`."""
+    """Returns a loss in words; empty if there is none. Adds the options of sockets that must be noted to `options`."""
     if _semaphores_were_used(init):
-        # Nothing shows what SEM_UNDO would undo.
+        # The changes that SEM_UNDO would undo are not visible.
         return "a process has used semaphores of System V, maybe with SEM_UNDO"
     if changed := _changed_in_devpts(init):
         return f"a process has changed the mode or the times of {changed}"
-    seen: set[str] = set()
+    targets: set[str] = set()
     usual, scheduling = None if keeps.settings else _Usual.of(init), _scheduling(init)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(paths.directory(f"/proc/{init}/root"))
@@ -148,7 +148,7 @@ def _find_loss(
                 return f"{describe(pid)} has its terminal from another process (the CRIU of tvsnap setup could keep it)"
             for look in (
                 _losses_of_process(pid, usual, scheduling, root),
-                _losses_of_descriptors(pid, root, seen, keeps, options),
+                _losses_of_descriptors(pid, root, targets, keeps, options),
             ):
                 for loss in look:
                     return f"{describe(pid)} {loss}"
@@ -245,16 +245,16 @@ def _shares_terminal(pid: int) -> bool:
 def _group_priority(pid: int) -> int:
     """Returns the autogroup niceness of a process' session; 0 if the kernel does not schedule by session."""
     with contextlib.suppress(OSError):
-        found = re.search(r" nice (-?\d+)", head(f"/proc/{pid}/autogroup"))
-        return int(found[1]) if found else 0
+        match = re.search(r" nice (-?\d+)", head(f"/proc/{pid}/autogroup"))
+        return int(match[1]) if match else 0
     return 0
 
 
 def _scheduling(thread: int) -> bytes:
-    """Returns what a thread may have set of its scheduling beyond policy, niceness and priority (sched_getattr(2))."""
-    found = ctypes.create_string_buffer(_SCHED_ATTR)
-    libc.syscall(_SCHED_GETATTR, thread, found, _SCHED_ATTR, 0)
-    return found.raw[_SLICE:]
+    """Returns a thread's settings of scheduling beyond policy, niceness and priority (sched_getattr(2))."""
+    attributes = ctypes.create_string_buffer(_SCHED_ATTR)
+    libc.syscall(_SCHED_GETATTR, thread, attributes, _SCHED_ATTR, 0)
+    return attributes.raw[_SLICE:]
 
 
 def _has_io_priority(thread: int) -> bool:
@@ -264,7 +264,7 @@ def _has_io_priority(thread: int) -> bool:
 
 
 def _losses_of_descriptors(
-    pid: int, root: int, seen: set[str], keeps: Keeps, options: list[socket_options.Options]
+    pid: int, root: int, targets: set[str], keeps: Keeps, options: list[socket_options.Options]
 ) -> Iterator[str]:
     mapped: set[str] | None = None
     for name in os.listdir(f"/proc/{pid}/fd"):
@@ -273,8 +273,8 @@ def _losses_of_descriptors(
         except FileNotFoundError:  # a descriptor of CRIU's that was just closed
             continue
         if target.startswith("socket:"):
-            if target not in seen:
-                seen.add(target)
+            if target not in targets:
+                targets.add(target)
                 loss = _loss_of_socket(pid, int(name), root, keeps, options)
                 if loss:
                     yield f"has a socket {loss} (descriptor {name})"
@@ -350,8 +350,8 @@ def _leads_away(target: str, root: int) -> bool:
 def _identity(path: str, root: int) -> tuple[int, int] | None:
     """Returns the device and inode that a path leads to inside the sandbox; None if it leads nowhere."""
     with contextlib.suppress(OSError), closing(paths.open_in_root(root, path)) as descriptor:
-        found = os.fstat(descriptor)
-        return found.st_dev, found.st_ino
+        about = os.fstat(descriptor)
+        return about.st_dev, about.st_ino
     return None
 
 
@@ -359,45 +359,45 @@ def _identity(path: str, root: int) -> tuple[int, int] | None:
 
 
 def _loss_of_socket(pid: int, number: int, root: int, keeps: Keeps, options: list[socket_options.Options]) -> str:
-    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
+    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as sock:
         waiting = events(descriptor)
         if waiting & select.POLLERR:
             return "with an error that waits to be read"
-        if its.type in _DATAGRAM and waiting & select.POLLIN and not waiting & select.POLLRDHUP:
+        if sock.type in _DATAGRAM and waiting & select.POLLIN and not waiting & select.POLLRDHUP:
             return "with datagrams that wait to be read"
-        renamed = its.family == socket.AF_UNIX and _was_renamed(its, root)
-        if renamed and not (keeps.roots and _is_named_inside(its, pid)):
-            return f"whose file was renamed ({its.getsockname()})"
-        unusual = list(socket_options.unusual(its))
+        renamed = sock.family == socket.AF_UNIX and _was_renamed(sock, root)
+        if renamed and not (keeps.roots and _is_named_inside(sock, pid)):
+            return f"whose file was renamed ({sock.getsockname()})"
+        unusual = list(socket_options.unusual(sock))
         for option, _ in unusual:
             if not keeps.options or option.fate == "refused":
                 return f"with {option.name} set"
         if unusual:
-            options.append(socket_options.note(its, pid, number, unusual))
-        if its.family in _INTERNET and its.type in _DATAGRAM and not all(map(_USUAL_GROUPS.fullmatch, _groups(pid))):
+            options.append(socket_options.note(sock, pid, number, unusual))
+        if sock.family in _INTERNET and sock.type in _DATAGRAM and not all(map(_USUAL_GROUPS.fullmatch, _groups(pid))):
             return "that is a member of a multicast group"
     return ""
 
 
-def _was_renamed(its: socket.socket, root: int) -> bool:
+def _was_renamed(sock: socket.socket, root: int) -> bool:
     """Whether the file that a Unix socket is bound to exists, but not under the name that the socket has."""
-    name = its.getsockname()
+    name = sock.getsockname()
     if not isinstance(name, str) or not name.startswith("/"):
         return False
-    with file_of(its.fileno()) as bound:
+    with file_of(sock.fileno()) as bound:
         if bound is None:
             return False
         file = os.fstat(bound)
     return file.st_nlink > 0 and _identity(name, root) != (file.st_dev, file.st_ino)
 
 
-def _is_named_inside(its: socket.socket, pid: int) -> bool:
+def _is_named_inside(sock: socket.socket, pid: int) -> bool:
     """Whether the file that a Unix socket is bound to has that name in the process' own root directory."""
     with paths.directory(f"/proc/{pid}/root") as own:
-        return not _was_renamed(its, own)
+        return not _was_renamed(sock, own)
 
 
 def _groups(pid: int) -> set[str]:
     """Returns the multicast groups that a sandbox is in."""
-    found = {match[1] for match in map(_GROUP.match, lines(f"/proc/{pid}/net/igmp")) if match}
-    return found | {line.split()[2] for line in lines(f"/proc/{pid}/net/igmp6")}
+    groups = {match[1] for match in map(_GROUP.match, lines(f"/proc/{pid}/net/igmp")) if match}
+    return groups | {line.split()[2] for line in lines(f"/proc/{pid}/net/igmp6")}

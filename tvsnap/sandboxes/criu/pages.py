@@ -14,9 +14,9 @@ from pathlib import Path
 from tvsnap.sandboxes.sealing import Stamp
 
 DIRECTORY = "parent"
-"""Where CRIU looks for the earlier dump, in the directory of the new one."""
+"""Name of the earlier dump in the directory of the new one, for CRIU."""
 ADDITION = "pages"
-"""What a CRIU is called that compares pages, in `binary.additions`."""
+"""Entry of `binary.additions` of a CRIU that compares pages."""
 WORTH_COMPARING = 1 << 20
 """Bytes of pages from which on they are compared: more than those of an idle shell."""
 _MOST_NEW = 0.5
@@ -33,19 +33,19 @@ def to_lend(stamps: Mapping[str, Stamp]) -> dict[str, str]:
         stamps: the snapshot's files, by path in the snapshot.
 
     Returns:
-        Their paths by the names that they get; nothing where a whole dump is as cheap.
+        Their paths by the names that they get; nothing if a whole dump is as cheap.
     """
     sizes = {"": 0, "parent/": 0}
-    found: dict[str, dict[str, str]] = {"": {}, "parent/": {}}
+    by_kind: dict[str, dict[str, str]] = {"": {}, "parent/": {}}
     for path, (_, size, *_) in stamps.items():
         if image := _IMAGE.fullmatch(path):
             kind = image["lent"] or ""
-            found[kind][image["name"]] = path
+            by_kind[kind][image["name"]] = path
             if image["pages"]:
                 sizes[kind] += size
-    if found["parent/"]:
-        return found["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
-    return found[""] if sizes[""] >= WORTH_COMPARING else {}
+    if by_kind["parent/"]:
+        return by_kind["parent/"] if sizes[""] <= _MOST_NEW * sizes["parent/"] else {}
+    return by_kind[""] if sizes[""] >= WORTH_COMPARING else {}
 
 
 def size(stamps: Mapping[str, Stamp]) -> int:

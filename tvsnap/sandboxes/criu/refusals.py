@@ -4,9 +4,9 @@ Lines that no rule matches are passed on in CRIU's words. Each reason has a caus
 known to a rule), "machine" (recognised by error texts of the system and of CRIU), or "unknown".
 
 The log contains file names, and whoever created the files chose those freely, line ends included. So patterns match at
-the beginning of a line, or at its end where CRIU ends it with an error text and not with a name; and a process is
+the beginning of a line, or at its end if CRIU ends it with an error text and not with a name; and a process is
 inspected only if it belongs to the sandbox. A file name with a line end in it can still cause its own sandbox's state
-to be refused, or tried again, for a wrong reason; nothing else may depend on what is found here.
+to be refused, or tried again, for a wrong reason; nothing else may depend on these results.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Cause = Literal["state", "machine", "unknown"]
 
 
 def reason(log: str, init: int) -> str:
-    """Returns, in words, why CRIU gave up according to its log; empty if the log does not say.
+    """Returns, in words, the reason in CRIU's log for its failure; empty if the log has none.
 
-    The processes that the log names should still be alive, since their command lines are looked up.
+    The processes that the log names should still be alive, because their command lines are looked up.
 
     Args:
         log: CRIU's log.
@@ -44,13 +44,13 @@ def reason(log: str, init: int) -> str:
             if match:
                 what = sentence if isinstance(sentence, str) else sentence(match, pid)
                 return f"{describe(pid) if pid else 'a process'} {match.expand(what)}"
-    said = [line for line in lines if not _FOLLOWS.search(line)] or lines
-    told = "; ".join(said[:3])
-    return f"CRIU: {told} ({describe(pid)})" if told and pid else told and f"CRIU: {told}"
+    causes = [line for line in lines if not _FOLLOWS.search(line)] or lines
+    summary = "; ".join(causes[:3])
+    return f"CRIU: {summary} ({describe(pid)})" if summary and pid else summary and f"CRIU: {summary}"
 
 
 def cause(log: str) -> Cause:
-    """Returns what made CRIU give up, according to its log.
+    """Returns the kind of CRIU's failure, according to its log.
 
     A fault of the machine takes precedence: if processes are killed during a dump, CRIU says wrong things about others.
     """
@@ -71,7 +71,7 @@ def kind(log: str) -> str:
 
     It is the same for the same reason, regardless of the names of processes and files.
     """
-    return next((place for place, said in _errors(log) if not _is_usual(said)), "")
+    return next((place for place, message in _errors(log) if not _is_usual(message)), "")
 
 
 def refused_plugin(log: str, plugin: str) -> bool:
@@ -80,9 +80,9 @@ def refused_plugin(log: str, plugin: str) -> bool:
     return bool(_begins(rf"(?:Unable to load|Can't load plugin|Corrupted plugin) {re.escape(plugin)}(?::|$)", first))
 
 
-def is_trouble(said: str) -> bool:
+def is_trouble(message: str) -> bool:
     """Whether an error text of the kernel or of a container engine indicates a fault of the machine."""
-    return bool(re.search(_SYSTEM_ERRORS, said))
+    return bool(re.search(_SYSTEM_ERRORS, message))
 
 
 def _is_trouble_of_criu(line: str) -> bool:
@@ -115,7 +115,7 @@ _MOMENTARY = r"Unseizable non-zombie \d+ found, state [^tT]"
 
 
 def is_stranger(pid: int, init: int) -> bool:
-    """Whether a process (an id on the host) lives outside the PID namespace of `init`; 0 stands for no namespace."""
+    """Whether a process (an id on the host) runs outside the PID namespace of `init`; 0 means no namespace."""
     try:
         return not init or os.readlink(f"/proc/{pid}/ns/pid") != os.readlink(f"/proc/{init}/ns/pid")
     except OSError:  # one has ended, or root of this machine may not look at it
@@ -127,14 +127,14 @@ def held(log: str, init: int) -> list[int]:
 
     `init`, the sandbox's PID 1, stands for a process that the log does not name. All ids are those of the host.
     """
-    found = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
-    pids = [int(match[1] or match[2] or init) for match in found]
+    matches = [match for line in _complaints(log) if (match := _begins(_HELD, line))]
+    pids = [int(match[1] or match[2] or init) for match in matches]
     return [pid for pid in pids if not is_stranger(pid, init)]
 
 
 def _complaints(log: str) -> list[str]:
     """Returns the distinct errors in a log, without those that CRIU always reports when it lacks privileges."""
-    return [said for said in dict.fromkeys(said for _, said in _errors(log)) if not _is_usual(said)]
+    return [message for message in dict.fromkeys(message for _, message in _errors(log)) if not _is_usual(message)]
 
 
 def _errors(log: str) -> list[tuple[str, str]]:
@@ -142,8 +142,8 @@ def _errors(log: str) -> list[tuple[str, str]]:
     return [(match[1], match[2].strip()) for match in map(_ERROR.match, log.splitlines()) if match]
 
 
-def _is_usual(said: str) -> bool:
-    return bool(_begins(r"(?:rlimit: )?Can't setup RLIMIT_NOFILE|Failed to turn off repair mode on socket", said))
+def _is_usual(message: str) -> bool:
+    return bool(_begins(r"(?:rlimit: )?Can't setup RLIMIT_NOFILE|Failed to turn off repair mode on socket", message))
 
 
 _ERROR = re.compile(r"(?:\([\d.]+\))?\s*(?:pie:\s*)?(?:\d+:\s*)?Error \(([\w./-]+:\d+)\): (.*)")
@@ -163,8 +163,8 @@ def _begins(pattern: str, line: str) -> re.Match[str] | None:
 
 def _culprits(lines: list[str]) -> list[int]:
     """Returns the processes that made a dump fail, as the host sees them."""
-    found = [_begins(_CULPRIT, line) for line in lines]
-    return [int(group) for match in found if match for group in match.groups() if group]
+    matches = [_begins(_CULPRIT, line) for line in lines]
+    return [int(group) for match in matches if match for group in match.groups() if group]
 
 
 # -- sentences that need a look at the process -------------------------------------------------------------------------
@@ -233,19 +233,19 @@ _RULES: tuple[tuple[str, str | _Sentence], ...] = (
     (r"Can't dump file (\d+) of that type \[\w+\] \((?:\w+ )?(.+)\)", r"has \2 open (descriptor \1)"),
     (r"Unknown shit \d+ \((.+)\)", r"has mapped \1"),
 )
-"""The meaning of CRIU's lines: a pattern, and what the process has or is, as the rest of a sentence."""
+"""The meaning of CRIU's lines: a pattern, and the rest of a sentence about the process."""
 
 
 def _connected(pid: int) -> set[int]:
     """Returns the inodes of the TCP sockets in a process' network namespace that do not listen."""
-    found = set()
+    inodes = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in itertools.islice(lines(f"/proc/{pid}/net/{table}"), 1, None):
                 fields = line.split()
                 if fields[3] != _LISTENING:
-                    found.add(int(fields[9]))
-    return found
+                    inodes.add(int(fields[9]))
+    return inodes
 
 
 def _descriptor(pid: int, inodes: set[int]) -> str:

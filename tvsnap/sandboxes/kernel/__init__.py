@@ -1,1 +1,1 @@
-"""What the kernel tells of processes and files, and lends of them."""
+"""Access to processes and files by the kernel's interfaces: /proc, descriptors of others, namespaces, bpf(2)."""

@@ -1,7 +1,7 @@
-"""Limits the processor time for each inspection ("look") of a sandbox from outside, whatever there is to see.
+"""Limits the processor time for each inspection ("look") of a sandbox from outside, whatever the sandbox contains.
 
-A sandbox controls how much there is to see: files, descriptors, mappings, and their contents. A look that would take
-longer, or that finds more of something than its limit, ends with `NotSeen`. Then an observation says that everything
+A sandbox decides how much it contains: files, descriptors, mappings, and their contents. A look that would take
+longer, or that finds more of something than its limit, ends with `NotSeen`. Then an observation reports that everything
 may have changed, and no checkpoint is made: the state is private to the rollout, which goes on in its sandbox. The
 limit is on processor time, so that other load on the machine makes no difference.
 """
@@ -21,11 +21,11 @@ from tvsnap.model.observations import Observation
 LONGEST = 10.0
 """Seconds of processor time of the thread that looks, and of each program that it starts."""
 SHORTEST = 1.0
-"""Seconds that are left for a sandbox whose looks have repeatedly been too long."""
+"""Seconds for a look at a sandbox if earlier ones have repeatedly been too long."""
 
 
 class NotSeen(NotCheckpointable):
-    """A look would exceed its limit. The sandbox lives on."""
+    """A look would exceed its limit. The sandbox goes on."""
 
 
 class _Present(threading.local):

@@ -36,8 +36,8 @@ def compare(one: tuple[int, int], other: tuple[int, int]) -> int:
     Returns 0 if they are the same open file, else -1 or 1. Raises OSError if one is gone, or if this kernel lacks kcmp.
     """
     (pid, number), (other_pid, other_number) = one, other
-    found = libc.syscall(_KCMP, pid, other_pid, _KCMP_FILE, number, other_number)
-    return (0, -1, 1)[checked(found, f"descriptor {number} of process {pid}")]
+    order = libc.syscall(_KCMP, pid, other_pid, _KCMP_FILE, number, other_number)
+    return (0, -1, 1)[checked(order, f"descriptor {number} of process {pid}")]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Finds what sandboxes inherit from the process that started tvsnap and that cannot be changed."""
+"""Finds the limits of the process that started tvsnap which sandboxes inherit and cannot change."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tvsnap.host import native
 
 
 def unusual() -> list[str]:
-    """Returns, in words, which resources this process has less of than the first process of this machine.
+    """Returns, in words, the resources of which this process has less than the first process of this machine.
 
-    Commands can see the difference (`nproc`, `ulimit`), so states are shared only among processes for which it is the
-    same. The limits are those of `resource_limits.h` that this process cannot raise; with CAP_SYS_RESOURCE it can raise
-    all.
+    Commands can see the difference (`nproc`, `ulimit`), so states are shared only among processes with the same
+    difference. The limits are those of `resource_limits.h` that this process cannot raise; with CAP_SYS_RESOURCE it can
+    raise all.
     """
     run = subprocess.run([native.LAUNCH, "lacks"], capture_output=True, text=True, check=True)
-    found = run.stdout.splitlines()
+    limits = run.stdout.splitlines()
     processors = os.sched_getaffinity(os.getpid())
     if processors != os.sched_getaffinity(1):
-        found.append(f"processors {sorted(processors)}")
-    return found
+        limits.append(f"processors {sorted(processors)}")
+    return limits

@@ -14,12 +14,12 @@ T = TypeVar("T")
 def in_namespace_of(pid: int, kind: Literal["net", "ipc"], work: Callable[[], T]) -> T:
     """Runs `work` in a namespace of a process and returns its result; sockets that it makes belong to that namespace.
 
-    Raises what `work` raises, and OSError if the namespace cannot be entered.
+    Raises the exceptions of `work`, and OSError if the namespace cannot be entered.
     """
     results: list[T] = []
     failures: list[BaseException] = []
-    done = _thread.allocate_lock()  # joining a threading.Thread takes longer than the work
-    done.acquire()
+    end = _thread.allocate_lock()  # joining a threading.Thread takes longer than the work
+    end.acquire()
 
     def run() -> None:
         try:
@@ -29,10 +29,10 @@ def in_namespace_of(pid: int, kind: Literal["net", "ipc"], work: Callable[[], T]
         except BaseException as error:
             failures.append(error)
         finally:
-            done.release()
+            end.release()
 
     _thread.start_new_thread(run, ())
-    done.acquire()
+    end.acquire()
     if failures:
         raise failures[0]
     return results[0]

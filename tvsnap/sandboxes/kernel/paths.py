@@ -1,8 +1,8 @@
 """Opens files of a sandbox safely, although its processes may place links anywhere and rename things.
 
 Everything on the host that inspects a sandbox's files from outside opens them here: the kernel resolves the path within
-a directory (`openat2`), so that a directory which is replaced by a link to `/etc` in between leads nowhere. What is
-opened is first inspected by an O_PATH descriptor, so that a FIFO or a device in a file's place has no effect. All calls
+a directory (`openat2`), so that a directory which is replaced by a link to `/etc` in between leads nowhere. A file
+is first inspected by an O_PATH descriptor, so that a FIFO or a device in its place has no effect. All calls
 use ctypes, which lets other threads run meanwhile.
 """
 
@@ -51,7 +51,7 @@ def open_beneath(root: int, path: str, flags: int = os.O_PATH) -> int:
 
 
 def _openat2(root: int, path: str, flags: int, resolve: int) -> int:
-    if "\0" in path:  # the kernel would take what is before it for the path
+    if "\0" in path:  # the kernel would take the text before it for the path
         raise UsageError(f"path must contain no null character: {path!r}")
     how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)
     for _ in range(_TRIES):
@@ -76,8 +76,8 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
     """
     for layer in layers:
         try:
-            with directory(layer) as root, closing(open_beneath(root, path or "/")) as found:
-                about = os.fstat(found)
+            with directory(layer) as root, closing(open_beneath(root, path or "/")) as entry:
+                about = os.fstat(entry)
         except FileNotFoundError:
             continue
         except OSError:  # something that is no directory is on the way, and hides lower layers
@@ -87,7 +87,7 @@ def topmost(layers: Iterable[Path], path: str) -> tuple[Path, os.stat_result] | 
 
 
 def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields all that is below a directory, in any order, without following links, except what is deleted meanwhile.
+    """Yields everything below a directory, in any order, without following links, except files deleted meanwhile.
 
     `path`, the directory to begin with, is relative to `root`; so are the paths that are yielded, each with its lstat.
     """
@@ -110,19 +110,19 @@ def scan(root: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
 def contents(root: int, path: str, most: int) -> str | None:
     """Returns a link's target or a file's digest; None if it is neither, larger than `most` bytes, or gone."""
     try:
-        with closing(open_beneath(root, path)) as found:
-            about = os.fstat(found)
+        with closing(open_beneath(root, path)) as entry:
+            about = os.fstat(entry)
             if stat.S_ISLNK(about.st_mode):
-                return os.readlink("", dir_fd=found)
+                return os.readlink("", dir_fd=entry)
             if not stat.S_ISREG(about.st_mode) or about.st_size > most:
                 return None
             # By the descriptor, it is this very file. O_NONBLOCK avoids waiting for a lease.
-            descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(f"/proc/self/fd/{entry}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb", buffering=0) as file:
-            digest, left = hashlib.sha256(), most + 1
-            while left and (chunk := file.read(min(left, _CHUNK))):
+            digest, bytes_left = hashlib.sha256(), most + 1
+            while bytes_left and (chunk := file.read(min(bytes_left, _CHUNK))):
                 digest.update(chunk)
-                left -= len(chunk)
-            return digest.hexdigest() if left else None
+                bytes_left -= len(chunk)
+            return digest.hexdigest() if bytes_left else None
     except OSError:
         return None

@@ -18,10 +18,10 @@ _SHELL_OWN_FILES = {
     **dict.fromkeys((27, 28), "pipe:"),
     29: "/memfd:command",
 }
-"""How the targets begin of the shell's descriptors that are its terminal, PID 1's pipes, and a command's text."""
+"""Beginnings of the targets of the shell's own descriptors: its terminal, PID 1's pipes, and a command's text."""
 _COMMAND = 29
 _REPORTING = frozenset({10, 11, 12, 30})
-"""Descriptors that bash still has shortly after it reported its state: saved ones, and a command's output."""
+"""Descriptors that bash still has shortly after the report of its state: saved ones, and a command's output."""
 _SETTLE_TRIES, _SETTLE_PAUSE = 10, 0.0005
 _LONGEST_REPORT = 1.0  # seconds
 UNSEEN = "?"  # replaces the hash of something that was not seen entirely, so that it counts as changed
@@ -30,13 +30,13 @@ _NO_LOCKS = hashlib.blake2s().hexdigest()  # of empty input (hash.h)
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What tells whether a process is the same as before, and whether it has run since."""
+    """The facts by which two looks at a process are compared: whether it is the same, and whether it has run since."""
 
     pid: int
     start: int  # clock ticks after boot; unique together with the id
     state: str  # as in ps
     ran: int  # nanoseconds of processor time used by its tasks
-    # A hash of what others can change of it while it sleeps (holds.c); `UNSEEN` if part of that cannot be seen
+    # A hash of the properties that others can change while it sleeps (holds.c); `UNSEEN` if one of them is not visible
     holds: str
     locks: str  # a hash of only its locks and leases
 
@@ -59,7 +59,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class ShellHold:
-    """What the shell holds but does not report. It runs with every call, so its processor time means nothing."""
+    """The shell's properties that it does not report. It runs with every call, so its processor time means nothing."""
 
     pid: int
     start: int  # clock ticks after boot
@@ -87,7 +87,7 @@ class ShellHold:
 def settled(look: Callable[[], tuple[OpenFile, ...]], runs: Callable[[], bool] = lambda: False) -> tuple[OpenFile, ...]:
     """Returns the shell's open files, as seen by `look`, after it has undone the redirections of its report.
 
-    On a busy machine that takes a while: it is waited for as long as the shell `runs`, or waits for a processor.
+    On a busy machine that takes a while: the wait lasts as long as the shell `runs`, or waits for a processor.
     """
     deadline, tries = time.monotonic() + _LONGEST_REPORT, 0
     while True:
@@ -102,10 +102,10 @@ def settled(look: Callable[[], tuple[OpenFile, ...]], runs: Callable[[], bool] =
 
 def descendants(parents: Mapping[int, int], roots: Iterable[int]) -> frozenset[int]:
     """Returns those of `roots` that exist, and their descendants, given each process' parent by id."""
-    found = set(roots).intersection(parents)
-    while more := {one for one, parent in parents.items() if parent in found} - found:
-        found |= more
-    return frozenset(found)
+    family = set(roots).intersection(parents)
+    while more := {one for one, parent in parents.items() if parent in family} - family:
+        family |= more
+    return frozenset(family)
 
 
 def processes_fingerprint(others: Sequence[Activity], shell: ShellHold | None, serving: Sequence[Activity] = ()) -> str:

@@ -16,14 +16,14 @@ HEAD = 4096
 MOST_DESCRIPTORS = 20_000
 """Descriptors of all processes of a sandbox; more are not inspected: 150,000 took 7 s, and took CRIU 17 s."""
 DELETED = " (deleted)"
-"""What /proc appends to the path of a deleted file."""
+"""The end of a deleted file's path in /proc."""
 _LONGEST_COMM = 64
 _LONGEST_COMMAND = 60
 _LONGEST_STATUS = 1 << 20
 """Bytes: a process may belong to 65,536 groups, with ten digits each."""
 _PART = 1 << 16
 _LINES = 256
-"""After so many lines, the time limit is checked."""
+"""Lines between two checks of the time limit."""
 
 
 def head(path: str, most: int = HEAD) -> str:
@@ -79,16 +79,16 @@ def status(pid: int, *names: str) -> list[str]:
     Raises OSError if the process has ended.
     """
     path = f"/proc/{pid}/status"
-    said = read(path, HEAD)
-    if len(said) == HEAD:
-        said = read(path, _LONGEST_STATUS)
-    return [_value(said, f"\n{name}:".encode()).decode(errors="replace").strip() for name in names]
+    text = read(path, HEAD)
+    if len(text) == HEAD:
+        text = read(path, _LONGEST_STATUS)
+    return [_value(text, f"\n{name}:".encode()).decode(errors="replace").strip() for name in names]
 
 
-def _value(said: bytes, name: bytes) -> bytes:
+def _value(text: bytes, name: bytes) -> bytes:
     """Returns the rest of the line after `name`, which begins with a line feed; empty if there is no such line."""
-    begins = said.find(name) + len(name)
-    return said[begins : said.find(b"\n", begins)] if begins >= len(name) else b""
+    begins = text.find(name) + len(name)
+    return text[begins : text.find(b"\n", begins)] if begins >= len(name) else b""
 
 
 def command(pid: int) -> str:
@@ -129,12 +129,12 @@ def inner_pid(pid: int) -> int:
 def insiders(init: int, pids: Iterable[int]) -> dict[int, int]:
     """Returns the processes among `pids` that are in the PID namespace of `init`, by their ids inside."""
     space = os.readlink(f"/proc/{init}/ns/pid")
-    found = {}
+    inside = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
             if os.readlink(f"/proc/{pid}/ns/pid") == space:
-                found[inner_pid(pid)] = pid
-    return found
+                inside[inner_pid(pid)] = pid
+    return inside
 
 
 def describe(pid: int) -> str:

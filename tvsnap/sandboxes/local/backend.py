@@ -58,13 +58,13 @@ from tvsnap.sandboxes.shell.image import restore
 
 COLUMNS, ROWS = 80, 24
 _ROOT = Path("/run/root")
-"""Where launch.c mounts a sandbox's root, in a separate mount namespace."""
+"""Path at which launch.c mounts a sandbox's root, in a separate mount namespace."""
 START_PAUSES = (0.05, 0.2)
 """Seconds between the attempts at a start."""
 FORK_PAUSES = (0.05, 0.2, 0.8, 2.0)
-"""The same for a fork: more, since there may be no other way to its state."""
+"""The same for a fork: more, because there may be no other way to its state."""
 _CLEARED_AFTER = 60.0
-"""Seconds to wait, on request, until the kernel has freed what was deleted."""
+"""Seconds to wait, on request, until the kernel has freed the space of deleted files."""
 
 
 class LocalBackend:
@@ -77,7 +77,7 @@ class LocalBackend:
 
         Args:
             home: the data directory.
-            owner: this process's claim on it, which names what the process leaves behind.
+            owner: this process's claim on it, by which its remains are recognised.
             network: the host's resources for sandboxes with a network; by default those in the environment.
         """
         self._home = home
@@ -238,16 +238,23 @@ class LocalBackend:
                 if not gate.is_open:
                     self._refuse_deleted(snapshot)
                     gate.stand(resources.cgroup)
-                if noted.clock:  # last, since time counts from here on; nothing runs yet
+                if noted.clock:  # last, because time counts from here on; nothing runs yet
                     clocks.append(noted.clock.go_on())
                     fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
-            asked = [] if holder is None else ["--holder", str(holder)]
+            holder_options = [] if holder is None else ["--holder", str(holder)]
             init = self._criu.restore(
                 images,
                 _ROOT,
                 [f"mnt[{name}]:{NODES}/{name}" for name in native.DEVICES],
-                [str(native.LAUNCH), "restore", *self._criu.directories, *self._pool.options(resources), *asked, "--"],
+                [
+                    str(native.LAUNCH),
+                    "restore",
+                    *self._criu.directories,
+                    *self._pool.options(resources),
+                    *holder_options,
+                    "--",
+                ],
                 bring_back if noted.repairs or noted.clock or image.network.attached or not gate.is_open else None,
                 [] if holder is None else [holder],
             )
@@ -265,7 +272,7 @@ class LocalBackend:
         *,
         clock: fixed.Clock | None,
     ) -> LocalSandbox:
-        """Returns the sandbox whose PID 1 has started; `fork` is what was brought back in it, if anything was."""
+        """Returns the sandbox of a PID 1 that has started; `fork` has its repairs, if there were any."""
         contents, look = self._files.of(resources.origin)
         sandbox = LocalSandbox(
             resources,
@@ -405,7 +412,7 @@ def _usable_criu() -> Criu | None:
 
 
 def _id_ranges(criu: Criu | None) -> IdRanges | None:
-    """Returns the source of user ids for each sandbox; None if all have the same, since forks could not have others."""
+    """Returns the source of user ids for each sandbox; None if all have the same because forks cannot have others."""
     if criu is None or "owners" in criu.additions:
         with contextlib.suppress(OSError):  # /run cannot be written
             return IdRanges()

@@ -33,10 +33,10 @@ _NEARLY = 1 << 20
 _WEIGHTS = {"cpu.weight": 10_000, "cpu.shares": 1 << 18}
 """The files that hold the weight of a group beside others, in either version, with the largest weight."""
 _GROUP = "group."
-"""What the names of the groups of several sandboxes begin with; no owner has such a name."""
+"""Beginning of the names of groups of several sandboxes; no owner has such a name."""
 _AT_ONCE = 64
+"""Processes that are killed after each reading of the list."""
 _PART = 1 << 16
-"""How many processes are killed after each reading of the list."""
 _FREEZE_TIMEOUT = 10.0
 _SOCKETS = 64 << 20
 """Bytes in socket buffers, at most, if these do not count as the group's memory (version 1)."""
@@ -144,7 +144,7 @@ class CgroupTree:
                     path.rmdir()
 
     def _delegate(self, path: Path) -> None:
-        """Enables the controllers in all ancestors, as version 2 requires."""
+        """Enables the controllers in all ancestors, which version 2 requires."""
         hierarchy = self.roots[0].parents[1]
         ancestors = [ancestor for ancestor in reversed(path.parents) if ancestor.is_relative_to(hierarchy)]
         for ancestor in ancestors:
@@ -182,21 +182,21 @@ class Cgroup:
 
     def memory_kills(self) -> tuple[int, bool]:
         """Returns how many of its processes the kernel has killed for want of memory, and whether its limit was met."""
-        told: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for path in self.paths:
             for name in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError):
-                    told.update((key, int(value)) for key, value in map(str.split, _lines(f"{path}/{name}")))
+                    counts.update((key, int(value)) for key, value in map(str.split, _lines(f"{path}/{name}")))
             with contextlib.suppress(OSError):  # version 1 does not count how often the limit was met
                 most, limit = (int(_lines(f"{path}/memory.{name}_in_bytes")[0]) for name in ("max_usage", "limit"))
-                told["oom"] = int(most > limit - _NEARLY)
-        return told.get("oom_kill", 0), told.get("oom", 0) > 0
+                counts["oom"] = int(most > limit - _NEARLY)
+        return counts.get("oom_kill", 0), counts.get("oom", 0) > 0
 
     @contextlib.contextmanager
     def beside(self, limits: Limits) -> Iterator[Cgroup]:
         """Makes a temporary group beside this one, for a program that works on this one's processes.
 
-        It has the same limits plus what such a program needs. Processes that remain when the program is killed are
+        It has the same limits plus the needs of such a program. Processes that remain when the program is killed are
         killed at the end of the block, or with the sandboxes of a dead owner.
         """
         used = [
@@ -257,8 +257,8 @@ class Cgroup:
         """Kills all processes and removes the group; returns whether it is gone. Waits 5 s at most."""
         self.thaw()  # frozen processes do not die
         deadline = time.monotonic() + 5
-        left = self.paths
-        while left := tuple(path for path in left if not (_remove(path) or _remove(path, kill=True))):
+        groups = self.paths
+        while groups := tuple(path for path in groups if not (_remove(path) or _remove(path, kill=True))):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
@@ -281,7 +281,7 @@ def _below(group: Path) -> Iterable[str]:
 
 
 def _weigh(group: str, part: float) -> None:
-    """Makes a group of several sandboxes if there is none, and gives it its weight, where its hierarchy has weights."""
+    """Makes a group of several sandboxes if there is none, and gives it its weight if its hierarchy has weights."""
     os.makedirs(group, exist_ok=True)
     for name, largest in _WEIGHTS.items():
         with contextlib.suppress(FileNotFoundError):
@@ -341,20 +341,20 @@ def _kill_all(group: str) -> None:
     pids = sorted(_listed(group))
     for first in range(0, len(pids), _AT_ONCE):
         with contextlib.ExitStack() as stack:
-            held = {}
+            handles = {}
             for pid in pids[first : first + _AT_ONCE]:
                 with contextlib.suppress(ProcessLookupError):
-                    held[pid] = os.pidfd_open(pid)
-                    stack.callback(os.close, held[pid])
+                    handles[pid] = os.pidfd_open(pid)
+                    stack.callback(os.close, handles[pid])
             # A process that is still listed is the one of the descriptor; otherwise the signal reaches nobody.
-            for pid in held.keys() & _listed(group):
+            for pid in handles.keys() & _listed(group):
                 with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+                    signal.pidfd_send_signal(handles[pid], signal.SIGKILL)
 
 
 def _listed(group: str) -> set[int]:
-    said = b""
+    text = b""
     with closing(os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC)) as file:  # at each observation
         while part := os.read(file, _PART):
-            said += part
-    return set(map(int, said.split()))
+            text += part
+    return set(map(int, text.split()))

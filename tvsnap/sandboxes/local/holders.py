@@ -1,7 +1,7 @@
 """Processes that hold the memory of snapshots, so that forks share it until they write to it.
 
-A holder has read the large heaps of one snapshot, and starts a CRIU for each fork: what that restores inherits the
-memory as the child of a process does (`native/criu/held.c`). A holder ends if it is the least recently used one and
+A holder has read the large heaps of one snapshot, and starts a CRIU for each fork: the restored processes inherit the
+memory like the child of a process (`native/criu/held.c`). A holder ends if it is the least recently used one and
 there is no room for another, when its snapshot is deleted, and with this process, however that ends.
 """
 
@@ -34,21 +34,21 @@ from tvsnap.sandboxes.local.snapshot_store import Snapshots
 T = TypeVar("T")
 
 ADDITION = "held"
-"""What a CRIU is called that can hold memory, in `binary.additions`."""
+"""Entry of `binary.additions` of a CRIU that can hold memory."""
 WORTH_HOLDING = 16 << 20
-"""Bytes of pages from which on a snapshot's memory is held."""
+"""Bytes of pages of the smallest snapshot that gets a holder."""
 _PART = 0.25
-"""Of this machine's memory: what all holders may hold together; and of what is available: what another one may."""
+"""Fraction of this machine's memory for all holders together, and of the available memory for another one."""
 _BESIDE = 256 << 20
-"""Bytes of memory that a holder may need besides: for CRIU, and for its images in the page cache."""
+"""Bytes of memory that a holder may need in addition: for CRIU, and for its images in the page cache."""
 _HELD_WITHIN = 120.0
-"""Seconds in which a holder must have read everything."""
+"""Seconds within which a holder must have read everything."""
 _ENDED_WITHIN = 5.0
 _LONGEST = 8192
 """Bytes of the longest message of a holder."""
 _READY = b"holds "
 _HIGH = 200
-"""The least descriptor that the launcher leaves as it is."""
+"""The lowest descriptor that the launcher does not change."""
 
 
 class _NotHeld(Exception):
@@ -60,12 +60,12 @@ class _Holder:
     """A process that holds the memory of a snapshot.
 
     Attributes:
-        size: how many bytes it is taken to hold.
-        process: it.
+        size: the bytes that it counts for.
+        process: the process.
         cgroup: its control groups.
-        channel: what it is asked by.
+        channel: the socket for requests to it.
         parts: a file of `struct held_part`, see `native/criu/held.h`.
-        users: how many forks are being made with it.
+        users: the number of forks that are being made with it.
         dropped: whether it is to end once nobody uses it.
     """
 
@@ -87,8 +87,8 @@ class Holders:
         Args:
             owner: the process's claim on the data directory, with which the names of control groups begin.
             cgroups: the control groups of all owners.
-            criu: what holds memory, and makes forks of it.
-            snapshots: those whose memory is held.
+            criu: the program that holds memory and makes forks of it.
+            snapshots: the store of snapshots.
         """
         self._owner = owner
         self._cgroups = cgroups
@@ -128,7 +128,7 @@ class Holders:
 
     @contextlib.contextmanager
     def holding(self, snapshot: str) -> Iterator[Held | None]:
-        """Yields what holds the memory of a snapshot, which a dump can look at; None if nothing does."""
+        """Yields the process that holds the memory of a snapshot, for a dump to look at; None if there is none."""
         with self._lock:
             future = self._holders.get(snapshot)
             holder = future.result() if future is not None and _is_held(future) else None
@@ -203,9 +203,9 @@ class Holders:
     def _make_room(self, size: int) -> None:
         """Ends the least recently used holders that there is no room for beside another of a size."""
         with self._lock:
-            held = [(name, future.result()) for name, future in self._holders.items() if _is_held(future)]
-            excess = sum(holder.size for _, holder in held) + size - self._most
-            for name, holder in held:
+            ready = [(name, future.result()) for name, future in self._holders.items() if _is_held(future)]
+            excess = sum(holder.size for _, holder in ready) + size - self._most
+            for name, holder in ready:
                 if excess <= 0:
                     return
                 self._drop(name)
@@ -228,11 +228,11 @@ class Holders:
             ours.settimeout(_HELD_WITHIN)
             with self._snapshots.processes(snapshot) as images:
                 socket.send_fds(ours, [b"hold"], [images])
-            while not (said := ours.recv(_LONGEST)).startswith(_READY):
-                if not said:
+            while not (message := ours.recv(_LONGEST)).startswith(_READY):
+                if not message:
                     raise _NotHeld("the holder has ended")
-                os.write(holder.parts, said)
-            if not int(said.removeprefix(_READY)):
+                os.write(holder.parts, message)
+            if not int(message.removeprefix(_READY)):
                 raise _NotHeld("no mapping can be shared")
             ours.settimeout(None)
             return holder
@@ -279,20 +279,20 @@ class Holders:
 
         They, and each CRIU that they start, end with their parent, which is a thread for the kernel.
         """
-        done: Future[T] = Future()
+        future: Future[T] = Future()
 
         def work() -> None:
             try:
-                done.set_result(do())
+                future.set_result(do())
             except BaseException as error:
-                done.set_exception(error)
+                future.set_exception(error)
 
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tvsnap-holders", daemon=True)
                 self._thread.start()
         self._jobs.put(work)
-        return done.result()
+        return future.result()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -311,7 +311,7 @@ def _is_held(future: Future[_Holder]) -> bool:
 def _end(holder: _Holder) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         holder.process.wait(_ENDED_WITHIN)
-    with contextlib.suppress(OSError):  # what is left of the group goes with those of its owner
+    with contextlib.suppress(OSError):  # the rest of the group goes with those of its owner
         holder.cgroup.destroy()
     holder.process.kill()
     holder.process.wait()

@@ -18,7 +18,7 @@ from tvsnap.model.images import UID_BASE, UID_COUNT
 LOCKS = Path("/run/tvsnap-users")
 """File n in this directory is locked while a process of this machine uses range n."""
 RANGES = (2**31 - UID_BASE) // UID_COUNT - 1
-"""How many there are, 4095: programs on the host misread higher user ids as negative numbers."""
+"""Number of ranges, 4095: programs on the host misread higher user ids as negative numbers."""
 
 
 class IdRanges:
@@ -27,7 +27,7 @@ class IdRanges:
     def __init__(self) -> None:
         """Prepares the directory of locks; raises OSError if that is impossible."""
         LOCKS.mkdir(mode=0o700, exist_ok=True)
-        self._taken: dict[int, int] = {}  # number of a range -> descriptor of its file
+        self._descriptors: dict[int, int] = {}  # number of a range -> descriptor of its file
         self._next = random.randrange(RANGES)
         self._lock = threading.Lock()
 
@@ -36,10 +36,10 @@ class IdRanges:
         with self._lock:
             for _ in range(RANGES):
                 number, self._next = self._next, (self._next + 1) % RANGES
-                if number in self._taken:
+                if number in self._descriptors:
                     continue
                 try:
-                    self._taken[number] = _lock_file(LOCKS / str(number))
+                    self._descriptors[number] = _lock_file(LOCKS / str(number))
                 except BlockingIOError:
                     continue
                 except OSError:
@@ -50,21 +50,21 @@ class IdRanges:
     def give_back(self, first: int) -> None:
         """Releases a range, given its first user."""
         with self._lock:
-            descriptor = self._taken.pop((first - UID_BASE) // UID_COUNT - 1, None)
+            descriptor = self._descriptors.pop((first - UID_BASE) // UID_COUNT - 1, None)
             if descriptor is not None:  # otherwise it was released before
                 os.close(descriptor)
 
     def close(self) -> None:
         """Releases all ranges that were taken here."""
         with self._lock:
-            while self._taken:
-                os.close(self._taken.popitem()[1])
+            while self._descriptors:
+                os.close(self._descriptors.popitem()[1])
 
 
 def _lock_file(path: Path) -> int:
     """Returns a descriptor of a file that nobody else has locked; raises BlockingIOError if somebody has.
 
-    This uses flock, since fcntl's open file description locks are visible in /proc/locks of every container.
+    This uses flock, because fcntl's open file description locks are visible in /proc/locks of every container.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

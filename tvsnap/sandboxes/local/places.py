@@ -4,7 +4,7 @@ It first tries the last known paths, then paths that the processes using the fil
 arguments and open files. Otherwise it searches all names in the sandbox, layer by layer. Each candidate is verified in
 the sandbox itself, which detects wrong guesses and names that another layer hides.
 
-The sandbox's own directories are not read for that, since processes that watch them would be notified.
+The sandbox's own directories are not read for that, because processes that watch them would be notified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_NAMES = 1_000_000
 _MOST_CHANGED = 100_000
 """Names that are searched in all layers, and names of the upper layer that are each verified: about 2 s."""
 _LONGEST = 5.0
-"""Seconds."""
+"""Seconds of a search, at most."""
 _MOST_WORDS = 200
 _MOST_FILES = 200
 """Arguments and open files of a process that are tried."""
@@ -45,7 +45,7 @@ class Places:
         """
         self._init = init
         self._layers = layers
-        self._known = dict(known)
+        self._known_names = dict(known)
 
     def find(self, inodes: Collection[int], pids: Collection[int]) -> Mapping[int, str]:
         """Returns the paths, without symbolic links, of those inodes of the sandbox's root that are found.
@@ -56,8 +56,8 @@ class Places:
         with paths.directory(f"/proc/{self._init}/root") as root:
             search = _Search(root, inodes)
             for inode in inodes:
-                if inode in self._known:
-                    search.take(self._known[inode])
+                if inode in self._known_names:
+                    search.take(self._known_names[inode])
             for pid in pids:
                 if search.wanted:
                     search.take_all(_guesses(pid), follow=True)
@@ -65,17 +65,17 @@ class Places:
                 search.take_all(self._names(self._layers, _MOST_NAMES, search.has_number))
             if search.wanted:  # a file that was copied up and then moved has another number in the upper layer
                 search.take_all(self._names(self._layers[:1], _MOST_CHANGED, lambda _: True))
-        self._known = dict(search.found)
+        self._known_names = dict(search.found)
         return search.found
 
     @staticmethod
     def _names(layers: Iterable[Path], most: int, has_number: Callable[[int], bool]) -> Iterator[str]:
-        """Yields the names in these layers whose inode numbers there `has_number`."""
-        began, left = time.monotonic(), most
+        """Yields the names in these layers with inode numbers for which `has_number` is true."""
+        began, names_left = time.monotonic(), most
         for layer in layers:
             for path, inode in _walk(layer):
-                left -= 1
-                if left < 0:
+                names_left -= 1
+                if names_left < 0:
                     raise NotCheckpointable(
                         f"a process watches a file with inotify that is not among the first {most:,} looked at"
                     )
@@ -133,8 +133,8 @@ def _guesses(pid: int) -> Iterator[str]:
         yield root
         for word in read(f"/proc/{pid}/cmdline").split(b"\0")[:_MOST_WORDS]:
             for part in {word, word.rpartition(b"=")[2]}:
-                said = os.fsdecode(part)
-                path = f"{root}/{said}" if said.startswith("/") else f"{here}/{said}"
+                argument = os.fsdecode(part)
+                path = f"{root}/{argument}" if argument.startswith("/") else f"{here}/{argument}"
                 yield path
                 yield os.path.dirname(path)
         for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_FILES]:

@@ -1,4 +1,4 @@
-"""What sandboxes have of this machine, reserved before they start and released when they have ended."""
+"""A sandbox's share of this machine, reserved before it starts and released when it has ended."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tvsnap.sandboxes.sealing import DISK_ERRORS
 _FILE_SYSTEM_ID = b"tvsnap's sandbox"
 """Every sandbox's root has this id: 16 bytes, half of which `stat -f` shows."""
 _CLEARED_WITHIN = 10.0
-"""Seconds to wait, if a sandbox lacks room, until the kernel has freed what was deleted."""
+"""Seconds to wait, if a sandbox lacks room, until the kernel has freed the space of deleted files."""
 _LOOKS_FOR_DEAD = 32
-"""After a failed start, the ends of so many sandboxes also reap its dead processes."""
+"""Sandboxes that, when they end, also reap the dead processes of a failed start."""
 _ENDED_WITHIN = 1.0
 """Seconds to wait for killed processes to end."""
 _NO_ROOM = ("No space left on device", "ENOSPC")
@@ -86,7 +86,7 @@ class Pool:
             ranges: the source of user ids for each sandbox; None if all have the same.
             gateway: their ways to the network.
             guest_layer: tvsnap's own files in them.
-            snapshots: what they are forked from.
+            snapshots: those that they are forked from.
         """
         self.live = storage.path / "live"
         self.live.mkdir(exist_ok=True, mode=0o700)
@@ -99,7 +99,7 @@ class Pool:
         self._guest_layer = guest_layer
         self._snapshots = snapshots
         self._numbers = itertools.count(1)
-        self._looks_for_dead = 0  # how many are still to be made, since a sandbox failed to start
+        self._looks_for_dead = 0  # how many are still to be made, because a sandbox failed to start
         self._full = -math.inf  # when the storage was last found too full, by time.monotonic()
 
     def template(self) -> Path:
@@ -125,7 +125,7 @@ class Pool:
         """Reserves a new sandbox's resources, and releases them if the sandbox fails to start."""
         terminals.await_one()
         room = self._storage.room()
-        if room.free < room.reserve // 2:  # what was just deleted may not be free yet
+        if room.free < room.reserve // 2:  # the space of files just deleted may not be free yet
             self._storage.reclaim(_CLEARED_WITHIN)
             room = self._storage.room()
         room.require(room.reserve // 2, "a sandbox")
@@ -197,7 +197,7 @@ class Pool:
         with contextlib.suppress(OSError):  # the pool is full; the next observation tries again
             self._storage.keep_limit(resources.layer, resources.limits.disk)
 
-    def machine_fault(self, resources: Resources, looked: float, said: str) -> str | None:
+    def machine_fault(self, resources: Resources, looked: float, message: str) -> str | None:
         """See `Sandbox.machine_fault`: an error of the disk, or too little room, looks like a command's failure.
 
         `looked` is when the sandbox was last checked, by time.monotonic().
@@ -206,16 +206,16 @@ class Pool:
             self._snapshots.distrust(resources.origin)
             raise SandboxDied(f"the disk below the pool of {self._home} returned errors")
         lack = self._storage.lack(0)
-        told = any(word in said for word in _NO_ROOM)
+        is_about_room = any(word in message for word in _NO_ROOM)
         if lack:
             self._full = time.monotonic()
-            if told:
+            if is_about_room:
                 raise InfrastructureError(f"a call failed for want of room: {lack}; free some (tvsnap gc)")
             return lack
         if self._full > looked:  # found while another sandbox was checked
             return f"sandboxes and snapshots had too little room in {self._home} meanwhile"
             # At its own limit a sandbox gets quota errors; if the pool has less room than that, it may be the pool.
-        return self._storage.lack(resources.limits.disk or _UNLIMITED) if told else None
+        return self._storage.lack(resources.limits.disk or _UNLIMITED) if is_about_room else None
 
     def take_back(self, resources: Resources) -> None:
         """Releases the resources of a sandbox that has ended, except its control groups, which are gone."""
@@ -229,7 +229,7 @@ class Pool:
 
 
 def _reap_ended() -> None:
-    """Reaps children that were a sandbox's PID 1, and whose process id may not have become known."""
+    """Reaps children that were a sandbox's PID 1, also those with unknown process ids."""
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended
             for pid in map(int, path.read_text().split()):

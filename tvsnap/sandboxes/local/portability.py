@@ -1,4 +1,4 @@
-"""What a snapshot needs of a machine: whether one that was taken elsewhere can be forked here."""
+"""A snapshot's requirements of a machine: whether one that was taken elsewhere can be forked here."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _FLAGS = re.compile(r"^(?:flags|Features)\s*:\s*(.*)$", re.MULTILINE)
 
 
 def requirements(guest: str, criu: Criu | None) -> dict[str, Any]:
-    """Returns what a snapshot of this machine needs elsewhere.
+    """Returns the requirements of this machine's snapshots for use elsewhere.
 
     Args:
         guest: the version of PID 1.
-        criu: what dumped its processes; None if it holds none.
+        criu: the program that dumped its processes; None if it holds none.
     """
     needed: dict[str, Any] = {"machine": platform.machine(), "format": FORMAT, "guest": guest}
     if criu is not None:
@@ -37,11 +37,11 @@ def requirements(guest: str, criu: Criu | None) -> dict[str, Any]:
 def unfit(needed: Mapping[str, Any], guest: str, criu: Criu | None) -> str | None:
     """Returns why a snapshot that needs this cannot be forked on this machine; None if it can.
 
-    Processes are restored only where the kernel is of the same series, CRIU the same, and the processor has all that
+    Processes are restored only if the kernel is of the same series, CRIU the same, and the processor has all that
     programs may have found when they started.
 
     Args:
-        needed: what `requirements` returned there.
+        needed: the result of `requirements` there.
         guest: the version of PID 1 here.
         criu: of this machine; None if there is none.
     """
@@ -71,6 +71,6 @@ def kernel() -> str:
 
 
 def processor_flags() -> frozenset[str]:
-    """Returns what the processor can do, as the kernel names it."""
-    found = _FLAGS.search(_CPUINFO.read_text(errors="replace"))
-    return frozenset(found[1].split() if found else ())
+    """Returns the processor's features by the kernel's names."""
+    match = _FLAGS.search(_CPUINFO.read_text(errors="replace"))
+    return frozenset(match[1].split() if match else ())

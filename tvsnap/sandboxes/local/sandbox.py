@@ -42,12 +42,12 @@ from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 
 _START_TIMEOUT = 20.0
 _DYING = 1.0
-"""Seconds within which PID 1 has ended whose connection has."""
-# Equal files yield equal bytes. Holes are written out, since container engines cannot write sparse tars again.
+"""Seconds within which PID 1 ends after its connection."""
+# Equal files yield equal bytes. Holes are written out because container engines cannot write sparse tars again.
 _TAR = ["tar", "--create", "--format=posix", "--numeric-owner", "--sort=name", "--blocking-factor=512"]
 _TAR += ["--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime", "--warning=no-file-ignored"]
 _TAR += ["--acls", "--xattrs", "--xattrs-include=user.*", "--xattrs-include=security.capability"]
-_TAR += ["--exclude=.wh.*", "--anchored"]  # anchored, as otherwise each name is matched at every level
+_TAR += ["--exclude=.wh.*", "--anchored"]  # otherwise each name is matched at every level
 _TAR += ["--exclude=./proc", "--exclude=./sys/*", "--exclude=./dev/*", "--exclude=./run/tvsnap"]
 _PIPE_SIZE = 1 << 20
 _MOST_ARCHIVED = 128 << 30
@@ -57,14 +57,14 @@ _OURS = 2  # tvsnap's own processes in every sandbox: PID 1 and the shell
 
 
 class _Sight(NamedTuple):
-    """What an observation saw of a sandbox in which nothing lives but PID 1 and the idle shell, and nothing is due.
+    """An observation of a sandbox in which only PID 1 and the idle shell live, and nothing is due.
 
     Attributes:
-        guest: the connection by which PID 1 was asked.
-        requests: how many requests it had been sent.
-        reported: what it told.
+        guest: the connection to PID 1.
+        requests: the number of requests sent on it before.
+        reported: the answer of PID 1.
         shell: the shell's process id on the host.
-        hold: what the shell holds.
+        hold: the shell's own resources.
         entries: the files.
     """
 
@@ -103,7 +103,7 @@ class LocalSandbox(Networked, Rewindable):
             checkpoint: takes a snapshot of it; see `Sandbox.checkpoint`. ProcessesDisturbed ends the sandbox.
             on_close: is called once it has ended.
             tree: the image's files below the writable layer.
-            contents: what is known of its files' contents.
+            contents: known digests of its files' contents.
             look: the last look at the files of its snapshot, if it was forked.
             time_waits: its connections that end by themselves.
             clock: its own, if its image sets one.
@@ -139,7 +139,7 @@ class LocalSandbox(Networked, Rewindable):
         self._closing = threading.Lock()
         self._closed = False
 
-    # -- what it is like ------------------------------------------------------------------------------------------
+    # -- its properties -------------------------------------------------------------------------------------------
 
     def attach(self, columns: int, rows: int) -> socket.socket:
         return self._connect().detach(columns, rows)
@@ -160,7 +160,7 @@ class LocalSandbox(Networked, Rewindable):
         return [process.command for process in listed if process.pid != shell]
 
     def shell_hold(self) -> ShellHold:
-        """Returns what the persistent shell holds; raises SandboxDied if there is no shell."""
+        """Returns the persistent shell's resources; raises SandboxDied if there is no shell."""
         try:
             return observe.shell_hold(self._host_pid(self.guest().info().shell))
         except OSError as error:
@@ -183,7 +183,7 @@ class LocalSandbox(Networked, Rewindable):
         self._sight, guest = None, self.guest()
         reported = dump, info = guest.report()
         shell = self._host_pid(info.shell)
-        # First of all, since what is seen while nothing runs does not change afterwards.
+        # First of all, because an observation made while nothing runs stays true afterwards.
         pids = self.cgroup.pids()
         served = observe.serving(pids, service) if service.processes else ()
         look = self._watch.look(shell if info.idle else 0, served, pids)
@@ -191,7 +191,7 @@ class LocalSandbox(Networked, Rewindable):
         if look.active:
             pids = self.cgroup.pids()
         processes, serving, hold = observe.processes_fingerprint(pids, self.init, shell, service)
-        told, hidden = self._reports.seen(dump, info)
+        report, hidden = self._reports.seen(dump, info)
         alone = info.idle and len(pids) == _OURS + serving
         entries = self._files.seen
         if alone and not serving and not look.active and hold is not None and entries is not None:
@@ -200,7 +200,7 @@ class LocalSandbox(Networked, Rewindable):
         return Observation(
             files=files,
             processes=f"{processes} {look.passing}",
-            shell=told,
+            shell=report,
             data=data,
             hidden=hidden,
             serving=serving,
@@ -218,7 +218,7 @@ class LocalSandbox(Networked, Rewindable):
             return None
 
     def _digest(self) -> str | None:
-        """Returns the digest; what the last observation saw is looked at again only if something has run since."""
+        """Returns the digest; it repeats the last observation only if something has run since."""
         guest, sight = self.guest(), self._sight
         if sight is not None and (sight.guest is not guest or sight.requests != guest.requests):
             sight = None
@@ -251,9 +251,9 @@ class LocalSandbox(Networked, Rewindable):
     def file_times(self, since: int) -> dict[str, int]:
         if self.clock is not None:  # programs see times derived from the real ones (native/preload)
             return {}
-        seen = self._files.seen
-        if seen is not None:
-            return file_times.changed_since(since, seen)
+        look = self._files.seen
+        if look is not None:
+            return file_times.changed_since(since, look)
         with file_times.failures_told(), self._looks.one():
             return file_times.changed_since(since, self._files.entries())
 
@@ -287,10 +287,9 @@ class LocalSandbox(Networked, Rewindable):
                 yield tar.stdout
             if tar.returncode not in (0, -signal.SIGPIPE):  # SIGPIPE: the reader stopped early
                 complaints.seek(0)
-                said = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
-                raise InfrastructureError(
-                    f"the files of sandbox {self.id} could not be read: {said or f'tar ended with {tar.returncode}'}"
-                )
+                complaint = complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip().replace("\n", "; ")
+                complaint = complaint or f"tar ended with {tar.returncode}"
+                raise InfrastructureError(f"the files of sandbox {self.id} could not be read: {complaint}")
 
     def _refuse_endless_archive(self) -> None:
         """Raises InfrastructureError for more data than any disk is likely to hold; holes are written out as zeros."""
@@ -313,7 +312,7 @@ class LocalSandbox(Networked, Rewindable):
         system = (at for what, at in self.image.services.mounts if what in ("/proc", "/dev"))
         command += [f"--exclude=.{at}/*" for at in system]
         command += ["--directory", f"/proc/{self.init}/root", "."]
-        with closing(self._open_image()) as image:  # by descriptor, since only root can enter the data directory
+        with closing(self._open_image()) as image:  # by descriptor, because only root can enter the data directory
             # The mounted /proc has no valid owner inside, so the image's directory below it is archived.
             command += ["--directory", f"/proc/self/fd/{image}", "--no-recursion", "proc"]
             return subprocess.Popen(
@@ -431,7 +430,7 @@ class LocalSandbox(Networked, Rewindable):
         return connection
 
     def _why_gone(self) -> str:
-        """Returns why PID 1 has ended and what to do, in words that follow others; empty where it is closed."""
+        """Returns the reason of PID 1's end and the remedy, in words that follow others; empty if it is closed."""
         deadline, end = time.monotonic() + _DYING, None
         while not self._closed and end is None and time.monotonic() < deadline:  # its connection ends before it
             try:

@@ -1,13 +1,13 @@
 """Stores snapshots on disk, and reads them.
 
 A snapshot is a directory with `files`, a copy of the sandbox's writable layer; `criu`, CRIU's dump, or `shell.json`, an
-idle shell; and `manifest.json`, which exists only if all else does. It is written under another name, then renamed.
+idle shell; and `manifest.json`, which exists only if the rest does. It is written under another name, then renamed.
 `criu/parent` has links to pages of an earlier dump which are the same in this one. On btrfs, all but `files` is
 compressed by the kernel in the background.
 
 The manifest holds a checksum of each file except those in `files`, a seal over the latter, and its own checksum. They
 are verified before the first fork in each process, and again if a file's inode, size or time has changed since. `files`
-is read-only on btrfs, which verifies what it reads from the disk by its own checksums.
+is read-only on btrfs, which verifies data from the disk by its own checksums.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from tvsnap.sandboxes.shell.image import ShellImage
 FORMAT = 5
 """Version of the snapshots' layout on disk; others cannot be used."""
 NODES = "/run/dev"
-"""Where mounts.c creates a sandbox's device nodes, hidden from the sandbox."""
+"""Directory of a sandbox's device nodes, made by mounts.c and hidden from the sandbox."""
 REMEMBERED = 1000
-"""How many verified snapshots a process remembers."""
+"""Verified snapshots that a process remembers."""
 _MANIFEST = "manifest.json"
 SHELL = "shell.json"
 _ALWAYS = (_MANIFEST, "files", "files/upper")
@@ -68,9 +68,9 @@ class _Sound:
         processes: whether it holds live processes.
         stamps: its files' stamps, by path in the snapshot.
         seal: the seal of its writable layer.
-        changes: how many calls had changed the state of its sandbox.
-        noted: what it holds besides files and processes.
-        pages: how many bytes of pages of memory it has.
+        changes: the number of calls that had changed the state of its sandbox.
+        noted: its contents besides files and processes.
+        pages: the bytes of its pages of memory.
     """
 
     processes: bool
@@ -88,7 +88,7 @@ class Snapshots:
         """Opens the directory of the snapshots.
 
         Args:
-            storage: where it is.
+            storage: has the directory.
             owner: the name by which unfinished ones can be attributed.
             guest: version of PID 1 in the snapshots to take.
         """
@@ -116,8 +116,8 @@ class Snapshots:
         Returns:
             Size and checksum of each linked file, by path in the snapshot.
         """
-        known = self._sound.get(earlier)
-        lent = pages.to_lend(known.stamps) if known else {}
+        entry = self._sound.get(earlier)
+        lent = pages.to_lend(entry.stamps) if entry else {}
         if not lent:
             return {}
         directory = images / pages.DIRECTORY
@@ -138,13 +138,13 @@ class Snapshots:
         """Returns the directories with the files of a snapshot; see `Exchanging.trees`."""
         return {"images": self.path / snapshot / "criu", "files": self.files(snapshot)}
 
-    def adopt(self, said: Mapping[str, Any], fill: Callable[[str, Path], None]) -> SnapshotInfo:
+    def adopt(self, manifest: Mapping[str, Any], fill: Callable[[str, Path], None]) -> SnapshotInfo:
         """Makes a snapshot of the files of one of another data directory; see `Exchanging.adopt`."""
         try:
-            captures, noted = Captures(**said["captures"]), Noted.from_json(said)
-            expected = {name: list(found) for name, found in said["checksums"].items()}
-            frozen, processes = float(said["frozen"]), tuple(map(str, said["processes"]))
-            changes = int(said["changes"])
+            captures, noted = Captures(**manifest["captures"]), Noted.from_json(manifest)
+            expected = {name: list(value) for name, value in manifest["checksums"].items()}
+            frozen, processes = float(manifest["frozen"]), tuple(map(str, manifest["processes"]))
+            changes = int(manifest["changes"])
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotUnusable(f"a snapshot from elsewhere makes no sense: {error}") from None
         with self.unfinished("", changes) as (unfinished, finish):
@@ -157,8 +157,8 @@ class Snapshots:
             finally:
                 self._storage.delete(unfinished / "unpacked")
             with reading("from elsewhere"), paths.directory(unfinished) as directory:
-                found = {name: list(checksum(name, directory)) for name in expected}
-            if found != expected:
+                actual = {name: list(checksum(name, directory)) for name in expected}
+            if actual != expected:
                 raise SnapshotUnusable("the files of a snapshot from elsewhere are not what they were there")
             info: SnapshotInfo = finish(list(expected), captures, frozen, processes, noted)
             return info
@@ -182,7 +182,7 @@ class Snapshots:
             noted: Noted,
             lent: Mapping[str, list[int]] = MappingProxyType({}),
         ) -> SnapshotInfo:
-            # A descriptor and plain names, since operations on pathlib's paths would take most of the time.
+            # A descriptor and plain names, because operations on pathlib's paths would take most of the time.
             with paths.directory(unfinished) as directory:
                 checksums = {**lent, **{name: checksum(name, directory) for name in names}}
             layer, sealed = seal(unfinished / "files" / "upper")
@@ -250,13 +250,13 @@ class Snapshots:
         """
         if snapshot in self._distrusted:
             raise SnapshotUnusable(f"snapshot {snapshot} is damaged: the disk did not give back what it holds")
-        known = self._sound.get(snapshot)
+        entry = self._sound.get(snapshot)
         with reading(snapshot), paths.directory(self.path / snapshot) as directory:
-            if known is not None and _are_of_same(
-                known.stamps, {name: stamp(name, directory) for name in known.stamps}
+            if entry is not None and _are_of_same(
+                entry.stamps, {name: stamp(name, directory) for name in entry.stamps}
             ):
-                self._check_layer(snapshot, known.seal, seen_before=True)
-                return known.processes
+                self._check_layer(snapshot, entry.seal, seen_before=True)
+                return entry.processes
             manifest = self.manifest(snapshot)
             # Stamps first: then a change during the verification is noticed later.
             stamps = {name: stamp(name, directory) for name in (*manifest["checksums"], *_ALWAYS)}
@@ -304,29 +304,29 @@ class Snapshots:
 
     def noted(self, snapshot: str) -> Noted:
         """Returns the verified `Noted` of a snapshot."""
-        known = self._sound.get(snapshot)
-        if known is None:
+        entry = self._sound.get(snapshot)
+        if entry is None:
             self.check(snapshot)
-            known = self._sound[snapshot]
-        return known.noted
+            entry = self._sound[snapshot]
+        return entry.noted
 
     def pages(self, snapshot: str) -> int:
         """Returns how many bytes of pages of memory a verified snapshot has; 0 if that is not remembered."""
-        known = self._sound.get(snapshot)
-        return known.pages if known else 0
+        entry = self._sound.get(snapshot)
+        return entry.pages if entry else 0
 
     def lent_by_both(self, one: str, other: str) -> bool:
-        """Whether `lend` links the same pages of an earlier dump, if any, for two verified snapshots."""
+        """Whether `lend` links the same pages of an earlier dump for two verified snapshots."""
         lent = [
-            {known.stamps[path][0] for path in pages.to_lend(known.stamps).values()} if known else set()
-            for known in map(self._sound.get, (one, other))
+            {entry.stamps[path][0] for path in pages.to_lend(entry.stamps).values()} if entry else set()
+            for entry in map(self._sound.get, (one, other))
         ]
         return bool(lent[0]) and lent[0] == lent[1]
 
     def changes(self, snapshot: str) -> int:
-        """Returns how many calls had changed the state of a snapshot's sandbox; the snapshot was verified before."""
-        known = self._sound.get(snapshot)
-        return known.changes if known else int(self.manifest(snapshot)["changes"])
+        """Returns the number of calls that had changed a snapshot's sandbox; the snapshot was verified before."""
+        entry = self._sound.get(snapshot)
+        return entry.changes if entry else int(self.manifest(snapshot)["changes"])
 
     @contextlib.contextmanager
     def processes(self, snapshot: str) -> Iterator[int]:
@@ -349,31 +349,31 @@ class Snapshots:
     def delete(self, snapshot: str) -> None:
         """Deletes a snapshot, its manifest first, so that a partly deleted one is no snapshot."""
         directory = self.path / snapshot
-        known = self._sound.pop(snapshot, None)
-        shared = self._shared(directory, known) if known else []
+        entry = self._sound.pop(snapshot, None)
+        shared = self._shared(directory, entry) if entry else []
         self._distrusted.discard(snapshot)
         if not directory.is_symlink():
             with contextlib.suppress(OSError):
                 os.unlink(directory / _MANIFEST)
         self._remove(directory)
-        for stamps, name, path in shared:  # they have a name less, and change times that tell nothing else
+        for stamps, name, path in shared:  # they have a name less, and their change times differ for no other reason
             with contextlib.suppress(OSError):
                 stamps[name] = stamp(path)
 
-    def _shared(self, directory: Path, known: _Sound) -> list[tuple[dict[str, Stamp], str, Path]]:
+    def _shared(self, directory: Path, entry: _Sound) -> list[tuple[dict[str, Stamp], str, Path]]:
         """Returns the files of a snapshot that other verified ones have, too, if they are as they were then.
 
         Args:
             directory: the snapshot's.
-            known: what is known of it.
+            entry: the facts remembered about it.
 
         Returns:
             The other's stamps, the name of a file in them, and its path.
         """
-        found = []
+        images = []
         with contextlib.suppress(OSError):
             linked = {
-                known.stamps[name][0] for name in known.stamps if name not in _ALWAYS and stamp(directory / name)[4] > 1
+                entry.stamps[name][0] for name in entry.stamps if name not in _ALWAYS and stamp(directory / name)[4] > 1
             }
             for id, other in list(self._sound.items()) if linked else ():
                 for name, before in other.stamps.items():
@@ -381,15 +381,15 @@ class Snapshots:
                     if before[0] not in linked:
                         continue
                     if is_of_same(before, stamp(path)):
-                        found.append((other.stamps, name, path))
+                        images.append((other.stamps, name, path))
                     else:
-                        self._sound.pop(id, None)  # to be verified again, whatever its number of names tells later
-        return found
+                        self._sound.pop(id, None)  # to be verified again, whatever its number of names is later
+        return images
 
     def sweep(self, is_left: Callable[[str], bool]) -> tuple[int, int]:
-        """Removes incomplete snapshots, and temporary directories for which `is_left`; returns how many of each.
+        """Removes incomplete snapshots, and temporary directories for which `is_left`; returns the number of each.
 
-        `is_left` tells whether a temporary directory's owner is dead, given its name.
+        `is_left` returns whether a temporary directory's owner is dead, given its name.
         """
         temporary = sweep(self.temporary, is_left, self._remove)
         return sweep(self.path, lambda id: not self.is_there(id), self._remove), temporary

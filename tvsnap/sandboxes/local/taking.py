@@ -32,9 +32,9 @@ from tvsnap.sandboxes.repairs.sockets import Sockets
 from tvsnap.sandboxes.shell.image import capture
 
 PAUSES = (0.05, 0.2)
-"""Seconds between the attempts at a checkpoint: few, since the next call in the sandbox waits for the last one."""
+"""Seconds between the attempts at a checkpoint: few, because the next call in the sandbox waits for the last one."""
 _WATCHES = "watches"
-"""What a CRIU is called that dumps instances of inotify without their watches, in `binary.additions`."""
+"""Entry of `binary.additions` of a CRIU that dumps instances of inotify without their watches."""
 _STARTUP_FILE = ("etc", "bash.bashrc")
 """A file that every interactive bash reads, also a bare one, if the distribution's bash does so."""
 
@@ -77,8 +77,8 @@ class Taker:
                     with allowance.uncounted():
                         self.storage.copy(sandbox.layer, unfinished / "files", read_only=True)
 
-                with self._holding(sandbox) as held:
-                    self._dump(sandbox, criu, images, copy, held)
+                with self._holding(sandbox) as holder:
+                    self._dump(sandbox, criu, images, copy, holder)
                 frozen = time.perf_counter() - begin
                 observe.wait_for_rest(resting)
             for file in pages.too_large_to_compress(unfinished / "criu"):
@@ -89,14 +89,14 @@ class Taker:
             return info
 
     def _holding(self, sandbox: LocalSandbox) -> contextlib.AbstractContextManager[Held | None]:
-        """Yields what holds pages that a sandbox may still share, and that are lent to its next dump."""
+        """Yields the process with the pages that a sandbox may still share, and that are lent to its next dump."""
         if self.holders and self.snapshots.lent_by_both(sandbox.origin, sandbox.dumped):
             return self.holders.holding(sandbox.origin)
         return contextlib.nullcontext()
 
     @staticmethod
     def _prepare(sandbox: LocalSandbox, criu: Criu) -> None:
-        """Refuses what can be refused while processes run, and ends the connections that no snapshot can hold."""
+        """Refuses, if possible while processes run, and ends the connections that no snapshot can hold."""
         refuse_excess(sandbox.cgroup.pids(), sandbox.init, sandbox.limits)
         fidelity.refuse(fidelity.find_loss_of_running(sandbox.cgroup.pids()))
         if _WATCHES in criu.additions:
@@ -107,7 +107,7 @@ class Taker:
         sandbox.disconnect()
 
     @staticmethod
-    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None], held: Held | None) -> None:
+    def _dump(sandbox: LocalSandbox, criu: Criu, images: int, copy: Callable[[], None], holder: Held | None) -> None:
         """Dumps the processes into the directory `images`; `copy` is called while they are frozen."""
 
         def cut_nothing_short() -> None:
@@ -126,12 +126,12 @@ class Taker:
                 cut_nothing_short,
                 copy,
                 without_watches=_WATCHES in criu.additions,
-                held=held,
+                holder=holder,
             )
 
     @staticmethod
     def _note(sandbox: LocalSandbox, criu: Criu, images: int) -> Noted:
-        """Notes what CRIU does not restore of frozen processes, and refuses what nobody does."""
+        """Notes the properties of frozen processes that CRIU does not restore; refuses those that nobody restores."""
         clock = sandbox.clock.stop() if sandbox.clock else None
         options = _refuse_loss(sandbox, criu)
         find = sandbox.places.find if _WATCHES in criu.additions else None

@@ -1,1 +1,1 @@
-"""What is seen of a sandbox from outside: its files and processes, and what may happen in it by itself."""
+"""Looks at a sandbox from outside: its files and processes, and events that may happen in it by themselves."""

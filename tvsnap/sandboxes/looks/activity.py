@@ -1,7 +1,7 @@
-"""Tells whether anything in a sandbox may change by itself, without a call, and when at the earliest.
+"""Finds out whether anything in a sandbox may change by itself, without a call, and when at the earliest.
 
 Nothing can if every thread waits without a time limit for something that only a call can cause. All threads are
-inspected, and it is verified that none ran meanwhile, since a thread not yet inspected could have woken another one.
+inspected, and none may have run meanwhile, because a thread not yet inspected could have woken another one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Unrest:
 
     Attributes:
         pid: the process, as the host sees it; 0 if it belongs to none.
-        what: what it does, in words.
-        left: seconds during which it cannot happen.
+        what: the event, in words.
+        quiet_s: seconds during which it cannot happen.
     """
 
     pid: int
     what: str
-    left: float
+    quiet_s: float
 
     def __str__(self) -> str:
         return f"{describe(self.pid)} {self.what}" if self.pid else self.what
@@ -56,8 +56,8 @@ class Look:
     """The result of inspecting a sandbox.
 
     Attributes:
-        active: what may happen by itself, in words; None if nothing may.
-        quiet_s: seconds from now during which nothing does.
+        active: the events that may happen by themselves, in words; None if there are none.
+        quiet_s: seconds from now during which nothing happens.
         passing: identifies the connections that end by themselves; empty if there are none, or if something runs.
     """
 
@@ -66,30 +66,30 @@ class Look:
     passing: str = ""
 
 
-def told(found: Iterable[Unrest], since: float) -> tuple[str | None, float]:
+def told(reasons: Iterable[Unrest], since: float) -> tuple[str | None, float]:
     """Returns the findings in words (None if there are none), and seconds from now during which nothing happens.
 
     `since` is the time.monotonic() of the inspection.
     """
-    urgent = sorted(found, key=lambda one: one.left)
+    urgent = sorted(reasons, key=lambda one: one.quiet_s)
     if not urgent:
         return None, math.inf
     count = Counter(map(str, urgent))
-    said = list(count.items())
-    words = [what if times == 1 else f"{what} ({times} times)" for what, times in said[:_TOLD]]
-    if left := sum(times for _, times in said[_TOLD:]):
-        words.append(f"{left} more")
-    return _printable("; ".join(words)), max(0.0, urgent[0].left - (time.monotonic() - since))
+    entries = list(count.items())
+    words = [what if times == 1 else f"{what} ({times} times)" for what, times in entries[:_TOLD]]
+    if others := sum(times for _, times in entries[_TOLD:]):
+        words.append(f"{others} more")
+    return _printable("; ".join(words)), max(0.0, urgent[0].quiet_s - (time.monotonic() - since))
 
 
 def family(init: int) -> list[int]:
     """Returns a process and all its descendants, as the host sees them."""
-    found = [init]
-    for pid in found:
+    pids = [init]
+    for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended; then it ran, which is noticed
             for thread in os.listdir(f"/proc/{pid}/task"):
-                found += map(int, read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
-    return found
+                pids += map(int, read(f"/proc/{pid}/task/{thread}/children", _LONGEST_LIST).split())
+    return pids
 
 
 class Watch:
@@ -107,10 +107,12 @@ class Watch:
         self._list_pids = list_pids
         self._init = init
         self._passing = passing
-        self._seen: dict[int, tuple[bytes, list[tuple[str, float]]]] = {}  # what may happen, and its earliest time
+        self._records: dict[
+            int, tuple[bytes, list[tuple[str, float]]]
+        ] = {}  # the processor time that it had used, and its events with their earliest times
 
     def look(self, shell: int, leave_out: Collection[int] = (), there: Collection[int] | None = None) -> Look:
-        """Returns what may happen by itself.
+        """Returns the events that may happen by themselves.
 
         Args:
             shell: the persistent shell while it waits for a command; else 0.
@@ -120,76 +122,76 @@ class Watch:
         for last in range(_SETTLE_TRIES, -1, -1):
             since = time.monotonic()
             passing: list[Connection] = []
-            found = self._look({self._init, *leave_out}, since, passing, there)
+            reasons = self._look({self._init, *leave_out}, since, passing, there)
             there = None
-            if not last or [one.pid for one in found if not one.left] != [shell]:
+            if not last or [one.pid for one in reasons if not one.quiet_s] != [shell]:
                 break
             time.sleep(_SETTLE_PAUSE)  # the shell has just reported its state, and is about to sleep
-        return Look(*told(found, since), " ".join(sorted(one.ends for one in passing)))
+        return Look(*told(reasons, since), " ".join(sorted(one.ends for one in passing)))
 
     def has_stood_still(self, pid: int) -> bool:
-        """Whether a process has not run since the last look, which found out what it may do by itself."""
-        seen = self._seen.get(pid)
+        """Whether a process has not run since the last look, which found the events that it may cause by itself."""
+        record = self._records.get(pid)
         with contextlib.suppress(OSError):  # it has ended
-            return seen is not None and ran([pid], _MOST_THREADS)[pid] == seen[0]
+            return record is not None and ran([pid], _MOST_THREADS)[pid] == record[0]
         return False
 
     def _look(
         self, leave_out: set[int], now: float, passing: list[Connection], there: Collection[int] | None
     ) -> list[Unrest]:
-        found: list[Unrest] = []
+        reasons: list[Unrest] = []
         try:
             pids = [pid for pid in (self._list_pids() if there is None else there) if pid not in leave_out]
             before = ran(pids, _MOST_THREADS)
-            known = {pid: self._seen[pid] for pid in pids if self._holds(pid, before[pid], now)}
-            for pid, (_, told_before) in known.items():
-                found += [Unrest(pid, what, at - now) for what, at in told_before]
-            new = [pid for pid in pids if pid not in known]
+            unchanged = {pid: self._records[pid] for pid in pids if self._holds(pid, before[pid], now)}
+            for pid, (_, told_before) in unchanged.items():
+                reasons += [Unrest(pid, what, at - now) for what, at in told_before]
+            new = [pid for pid in pids if pid not in unchanged]
             ringing: list[int] = []
             for pid in new:
-                its = list(threads(pid))
-                for one in _of_threads(pid, its, self._init):
-                    found.append(one)
-                    if not one.left:
-                        return found
-                if any(_hears_alarms(stat) for _, stat, _ in its):
+                rows = list(threads(pid))
+                for one in _of_threads(pid, rows, self._init):
+                    reasons.append(one)
+                    if not one.quiet_s:
+                        return reasons
+                if any(_hears_alarms(stat) for _, stat, _ in rows):
                     ringing.append(pid)
-            found += _of_timers(new, ringing)
+            reasons += _of_timers(new, ringing)
             passing += self._passing()
-            found += [Unrest(0, str(one), one.left) for one in passing]
+            reasons += [Unrest(0, str(one), one.seconds_left) for one in passing]
             after = ran(pids, _MOST_THREADS)
             for pid in pids:
                 if after[pid] != before[pid]:
-                    return [*found, Unrest(pid, "is running", 0.0)]
+                    return [*reasons, Unrest(pid, "is running", 0.0)]
             if started := set(self._list_pids()).difference(pids, leave_out):
-                return [*found, Unrest(min(started), "has just been started", 0.0)]
+                return [*reasons, Unrest(min(started), "has just been started", 0.0)]
         except TooMuch:
-            return [*found, Unrest(0, "there are too many processes to look at", 0.0)]
+            return [*reasons, Unrest(0, "there are too many processes to look at", 0.0)]
         except (FileNotFoundError, ProcessLookupError):
-            return [*found, Unrest(0, "a process has just ended", 0.0)]
+            return [*reasons, Unrest(0, "a process has just ended", 0.0)]
         except OSError as error:
-            return [*found, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
-        self._seen = known
+            return [*reasons, Unrest(0, f"what runs cannot be looked at ({error.strerror})", 0.0)]
+        self._records = unchanged
         for pid in new:
-            mine = [(one.what, now + one.left) for one in found if one.pid == pid]
-            self._seen[pid] = (before[pid], mine)
-        return found
+            mine = [(one.what, now + one.quiet_s) for one in reasons if one.pid == pid]
+            self._records[pid] = (before[pid], mine)
+        return reasons
 
     def _holds(self, pid: int, now_ran: bytes, now: float) -> bool:
         """Whether the last findings for a process are valid: it has not run, and nothing that it waits for is due."""
-        seen = self._seen.get(pid)
-        return seen is not None and seen[0] == now_ran and all(at > now for _, at in seen[1])
+        record = self._records.get(pid)
+        return record is not None and record[0] == now_ran and all(at > now for _, at in record[1])
 
 
-def _of_threads(pid: int, found: Sequence[tuple[int, bytes, bytes]], init: int) -> Iterator[Unrest]:
-    """Yields what the threads of a process may do, as `threads` has `found` them."""
-    for thread, stat, call in found:
+def _of_threads(pid: int, rows: Sequence[tuple[int, bytes, bytes]], init: int) -> Iterator[Unrest]:
+    """Yields the events that the threads of a process may cause; `rows` is the result of `threads`."""
+    for thread, stat, call in rows:
         fields = _fields(stat)
         state = fields[0].decode()
         if state in "ZX":
             if int(fields[1]) == init:
                 yield Unrest(pid, "has ended and is about to go", 0.0)
-            elif thread == pid and len(found) > 1:  # then /proc shows nothing of its files and waits
+            elif thread == pid and len(rows) > 1:  # then /proc shows nothing of its files and waits
                 yield Unrest(pid, "goes on after its first thread has ended", 0.0)
             continue
         if state == "D":
@@ -198,18 +200,18 @@ def _of_threads(pid: int, found: Sequence[tuple[int, bytes, bytes]], init: int) 
         if state not in "STt":
             yield Unrest(pid, "is running", 0.0)
             continue
-        said = call.decode(errors="replace")
-        if state != "S" and said.startswith("-1"):
+        text = call.decode(errors="replace")
+        if state != "S" and text.startswith("-1"):
             continue  # stopped outside of any system call
-        wait = wait_of(pid, thread, said, age_of(int(fields[19])))
-        if wait.left >= FOR_EVER:
+        wait = wait_of(pid, thread, text, age_of(int(fields[19])))
+        if wait.least >= FOR_EVER:
             continue
         if state != "S" and math.isnan(wait.most):
             continue  # stopped in a system call that has no known time limit
         if math.isnan(wait.most):
-            yield Unrest(pid, "is running" if said.startswith("running") else _unknown(said), 0.0)
+            yield Unrest(pid, "is running" if text.startswith("running") else _unknown(text), 0.0)
         else:
-            yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.left)
+            yield Unrest(pid, f"waits at most {_seconds(wait.most)}", wait.least)
 
 
 def _fields(stat: bytes) -> list[bytes]:
@@ -222,13 +224,13 @@ def _hears_alarms(stat: bytes) -> bool:
     return not int(_fields(stat)[_IGNORED]) & _SIGALRM_BIT
 
 
-def _unknown(said: str) -> str:
-    number = said.split()[:1]
+def _unknown(text: str) -> str:
+    number = text.split()[:1]
     return f"waits for what may come by itself (system call {number[0]})" if number else "waits for what is not known"
 
 
 def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
-    """Yields what timers of processes may do; alarms only reach those that `may_ring`."""
+    """Yields the events of processes' timers; alarms only reach those that `may_ring`."""
     room = _MOST_FILES
     posix: list[int] = []
     for pid in pids:
@@ -238,8 +240,8 @@ def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
             yield Unrest(pid, "is one of those with too many open files to look at", 0.0)
             return
         room -= len(targets)
-        for left in timers.timerfds(pid, targets):
-            yield from _rings(pid, "has a timer", left)
+        for seconds in timers.timerfds(pid, targets):
+            yield from _rings(pid, "has a timer", seconds)
         has_timers = timers.posix_timers(pid)
         if has_timers is None:
             yield Unrest(pid, "has a timer of a rare kind", 0.0)
@@ -249,7 +251,7 @@ def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
         return
     try:
         alarms, set_timers = ALARMS.left({*posix, *may_ring})
-    except OSError:  # this kernel does not tell the owners
+    except OSError:  # this kernel does not show the owners
         yield from _of_any_process(posix, may_ring)
         return
     for pid in posix:
@@ -259,7 +261,7 @@ def _of_timers(pids: list[int], may_ring: list[int]) -> Iterator[Unrest]:
 
 
 def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
-    """Yields what timers may do whose owner is one of these processes, or another one on this machine."""
+    """Yields the events of timers that belong to one of these processes, or to another one on this machine."""
     try:
         first = timers.first_to_ring()
     except OSError:
@@ -270,9 +272,9 @@ def _of_any_process(posix: list[int], may_ring: list[int]) -> Iterator[Unrest]:
             yield from _rings(pid, "may have set a timer", first.get(kind, math.inf))
 
 
-def _rings(pid: int, what: str, left: float) -> Iterator[Unrest]:
-    if left < FOR_EVER:
-        yield Unrest(pid, f"{what} that rings in {_seconds(left)}", left)
+def _rings(pid: int, what: str, seconds: float) -> Iterator[Unrest]:
+    if seconds < FOR_EVER:
+        yield Unrest(pid, f"{what} that rings in {_seconds(seconds)}", seconds)
 
 
 def _seconds(number: float) -> str:

@@ -1,7 +1,7 @@
-"""Reads clocks as a process sees them.
+"""Reads the clocks of processes.
 
-A fork lives in a time namespace: clocks that count from the machine's boot continue there from the snapshot, also after
-a reboot. So a time must be compared with the clock of its source: a process, or the kernel, whose timers use the clocks
+A fork runs in a time namespace: clocks that count from the machine's boot continue there from the snapshot, also after
+a reboot. So a time must be compared with the clock of its source: a process, or the kernel, which times by the clocks
 of no namespace. Times in /proc, such as the start of a process, are by the clock of the process that reads them.
 """
 
@@ -20,14 +20,14 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def shown_to(pid: int, clock: int) -> int:
-    """Returns what a clock of `CLOCKS` shows to a process, ns; raises OSError if that is unknown, or it has ended."""
+    """Returns the time of a clock of `CLOCKS` for a process, ns; raises OSError if that is unknown, or it has ended."""
     if clock not in _SHIFTED or _namespace("self") == _namespace(str(pid)):
         return time.clock_gettime_ns(CLOCKS[clock])
     return of_the_kernel(clock) + _shifts(str(pid))[clock]
 
 
 def of_the_kernel(clock: int) -> int:
-    """Returns what a clock of `CLOCKS` shows outside of all time namespaces, ns; raises OSError if that is unknown."""
+    """Returns the time of a clock of `CLOCKS` outside of all time namespaces, ns; raises OSError if that is unknown."""
     return time.clock_gettime_ns(CLOCKS[clock]) - _own_shifts().get(clock, 0)
 
 
@@ -55,11 +55,11 @@ def _shifts(process: str) -> dict[int, int]:
     if os.readlink(f"/proc/{process}/ns/time_for_children") != namespace:
         raise OSError(f"process {process} has made a time namespace for its children")
     with open(f"/proc/{process}/timens_offsets") as offsets:
-        told = {name: int(seconds) * _SECOND + int(rest) for name, seconds, rest in map(str.split, offsets)}
-    return {clock: told[name] for clock, name in _SHIFTED.items()}
+        values = {name: int(seconds) * _SECOND + int(rest) for name, seconds, rest in map(str.split, offsets)}
+    return {clock: values[name] for clock, name in _SHIFTED.items()}
 
 
 @functools.cache
 def _own_shifts() -> dict[int, int]:
-    """See `_shifts`; cached, since a process with threads cannot change its time namespace."""
+    """See `_shifts`; cached, because a process with threads cannot change its time namespace."""
     return _shifts("self")

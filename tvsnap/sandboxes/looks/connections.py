@@ -46,19 +46,19 @@ class Connection:
         family: AF_INET or AF_INET6.
         local, remote: addresses and ports of its ends.
         state: the kernel's number for it.
-        left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if unknown.
+        seconds_left: seconds for which it keeps its port; infinite if it does not end by itself, 0 if unknown.
         inode: of its socket; 0 if no process has it any more.
         cookie: the kernel's permanent number for the connection.
         name: the key by which the kernel finds it (struct inet_diag_sockid).
         unread: bytes that wait to be read.
-        is_counted_down: only a timer is left of it, which expires in `left` seconds.
+        is_counted_down: only a timer is left of it, which expires in `seconds_left`.
     """
 
     family: int
     local: tuple[str, int]
     remote: tuple[str, int]
     state: int
-    left: float
+    seconds_left: float
     inode: int
     cookie: int
     name: bytes
@@ -67,7 +67,7 @@ class Connection:
 
     @property
     def near(self) -> tuple[str, int]:
-        """Its own address; an IPv4-mapped IPv6 address is converted to IPv4, as the other end has it."""
+        """Its own address in the form of the other end: an IPv4-mapped IPv6 address is converted to IPv4."""
         return _plain(self.local)
 
     @property
@@ -95,23 +95,23 @@ class TooMany(OSError):
 
 def present(init: int) -> list[Connection]:
     """Returns all TCP connections in a sandbox; see `connections`. Raises TooMany or OSError if that is impossible."""
-    told = b""
+    statistics = b""
     for name in ("sockstat", "sockstat6"):
         with contextlib.suppress(FileNotFoundError):  # there may be no IPv6 on this machine
-            told += read(f"/proc/{init}/net/{name}")
-    if not may_pass(told, lambda: len(in_network_of(init, listening))):
+            statistics += read(f"/proc/{init}/net/{name}")
+    if not may_pass(statistics, lambda: len(in_network_of(init, listening))):
         return []
     return in_network_of(init, connections)
 
 
-def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
-    """Whether there may be any connections, given what /proc/net/sockstat and sockstat6 say.
+def may_pass(statistics: bytes, count_listening: Callable[[], int] = lambda: 0) -> bool:
+    """Whether there may be any connections, given the contents of /proc/net/sockstat and sockstat6.
 
-    `count_listening` returns how many sockets listen.
+    `count_listening` returns the number of listening sockets.
     """
-    counts = _COUNTS.findall(told)
+    counts = _COUNTS.findall(statistics)
     if not counts:
-        return True  # the kernel does not say
+        return True  # the kernel does not show it
     if any(int(waiting or 0) for _, waiting in counts):
         return True
     used = sum(int(count) for count, _ in counts)
@@ -120,10 +120,10 @@ def may_pass(told: bytes, count_listening: Callable[[], int] = lambda: 0) -> boo
 
 def listening() -> list[Connection]:
     """Returns the TCP sockets that listen in this thread's network namespace."""
-    found = []
+    sockets = []
     for family in (socket.AF_INET, socket.AF_INET6):
-        found += _ask(_BY_FAMILY, _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN, bytes(48)))
-    return found
+        sockets += _ask(_BY_FAMILY, _QUERY.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN, bytes(48)))
+    return sockets
 
 
 def connections() -> list[Connection]:
@@ -141,26 +141,26 @@ def ages() -> dict[int, int]:
     For a connection that waits to be accepted, this is its age.
     """
     query = _OLD_QUERY.pack(socket.AF_UNSPEC, 0, 0, _WITH_INFO, bytes(48), _ALL_BUT_LISTEN, 0)
-    found: dict[int, int] = {}
+    by_cookie: dict[int, int] = {}
     for body in _answers(_TCP_OF_ANY_FAMILY, query):
         attributes = body[_ANSWER.size :]
         while len(attributes) >= _ATTRIBUTE.size:
             length, kind = _ATTRIBUTE.unpack_from(attributes)
             if kind == _INFO and length >= _ATTRIBUTE.size + _LAST_SENT.size:
-                found[_connection(body).cookie] = int(_LAST_SENT.unpack_from(attributes, _ATTRIBUTE.size)[0])
+                by_cookie[_connection(body).cookie] = int(_LAST_SENT.unpack_from(attributes, _ATTRIBUTE.size)[0])
             attributes = attributes[max(length, _ATTRIBUTE.size) + 3 & ~3 :]
-    return found
+    return by_cookie
 
 
 def _plain(address: tuple[str, int]) -> tuple[str, int]:
-    its = ipaddress.ip_address(address[0])
-    mapped = its.ipv4_mapped if isinstance(its, ipaddress.IPv6Address) else None
+    ip = ipaddress.ip_address(address[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return (str(mapped) if mapped else address[0]), address[1]
 
 
 def _is_inside(address: str) -> bool:
-    its = ipaddress.ip_address(_plain((address, 0))[0])
-    return its.is_loopback or its.is_unspecified or str(its) == OWN_ADDRESS
+    ip = ipaddress.ip_address(_plain((address, 0))[0])
+    return ip.is_loopback or ip.is_unspecified or str(ip) == OWN_ADDRESS
 
 
 def can_end() -> bool:
@@ -188,16 +188,16 @@ def _ask(kind: int, query: bytes) -> list[Connection]:
 
 
 def _answers(kind: int, query: bytes) -> list[bytes]:
-    found: list[bytes] = []
+    bodies: list[bytes] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _DIAGNOSIS) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(query), kind, _DUMP, 1, 0) + query)
-        while len(found) <= _MOST:
+        while len(bodies) <= _MOST:
             for answer, body in _messages(kernel.recv(1 << 16)):
                 if answer == _DONE:
-                    return found
+                    return bodies
                 if answer == _ERROR:
                     raise OSError("the kernel does not tell of its connections")
-                found.append(body)
+                bodies.append(body)
     raise TooMany("too many connections to look at")
 
 
@@ -213,12 +213,21 @@ def _connection(body: bytes) -> Connection:
         _ANSWER.unpack_from(body)
     )
     if state in _LASTING or (state == FIN_WAIT_2 and timer == _NO_TIMER) or (inode and state in _LASTING_WHILE_HELD):
-        left = math.inf
+        seconds_left = math.inf
     else:
-        left = expires / 1000 if timer == _LAST_WAIT else 0.0
+        seconds_left = expires / 1000 if timer == _LAST_WAIT else 0.0
     local, remote = _address(family, address, port), _address(family, peer, peer_port)
     return Connection(
-        family, local, remote, state, left, inode, cookie, body[4:52], unread, is_counted_down=timer == _LAST_WAIT
+        family,
+        local,
+        remote,
+        state,
+        seconds_left,
+        inode,
+        cookie,
+        body[4:52],
+        unread,
+        is_counted_down=timer == _LAST_WAIT,
     )
 
 

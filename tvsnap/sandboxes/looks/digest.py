@@ -55,25 +55,25 @@ _FLAGGED = {
     "BASHPID", "BASH_COMMAND", "BASH_SUBSHELL", "EPOCHREALTIME", "EPOCHSECONDS", "HISTCMD", "LINENO", "RANDOM",
     "SECONDS", "SRANDOM",
 }  # fmt: skip
-"""Variables whose value is computed by bash, but whose attributes are part of the state."""
+"""Variables with a value that bash computes, and with attributes that are part of the state."""
 _OPENED = {f"/dev/{name}" for name in DEVICES if name != "tty"}
 _SOCKETS = re.compile(rb"\b(?:inuse|tw) (\d+)")
 
 
 class Incomparable(Exception):
-    """The sandbox holds something that no digest can cover; the message says what."""
+    """The sandbox holds something that no digest can cover; the message names it."""
 
 
 class _Changed(Exception):
     """The sandbox has changed since its shell's report."""
 
 
-class _Told(NamedTuple):
+class _Part(NamedTuple):
     """An entry's part of a digest: empty if it is as in the image."""
 
     entry: Entry
     record: bytes
-    key: tuple[str, str]  # in `Contents.known`
+    key: tuple[str, str]  # in `Contents.digests`
 
 
 @dataclasses.dataclass(slots=True)
@@ -84,17 +84,17 @@ class Contents:
     `SnapshotFiles`.
 
     Attributes:
-        known: the digests, by path and stamp.
-        told: the entries' parts of the last digest, by path; valid only for the same objects.
+        digests: the digests, by path and stamp.
+        parts: the entries' parts of the last digest, by path; valid only for the same objects.
         last: a list of entries, and their part of the digest.
     """
 
-    known: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
-    told: dict[str, _Told] = dataclasses.field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    parts: dict[str, _Part] = dataclasses.field(default_factory=dict)
     last: tuple[list[Entry], bytes] | None = None
 
     def copy(self) -> Contents:
-        return Contents(dict(self.known), dict(self.told), self.last)
+        return Contents(dict(self.digests), dict(self.parts), self.last)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ def digest(
         guest: its PID 1.
         reports: the cache of its shell's reports.
         processes: takes the shell's process id inside; returns whether no process beyond PID 1 and the shell lives, and
-            what the shell holds.
+            the shell's resources.
         files: returns a context manager with its files.
         outside: the directory of its PID 1 in the host's /proc.
-        changes: how many calls have changed its state; future process ids depend on it.
+        changes: the number of calls that have changed its state; future process ids depend on it.
         reported: the result of `Guest.report`, possibly outdated.
-        stands: returns whether nothing has run inside since `reported`. If something has, all is looked at anew.
+        stands: returns whether nothing has run inside since `reported`. If something has, all is inspected again.
     """
     try:
         if reported is not None:
@@ -166,8 +166,8 @@ def _digest(
     hasher = hashlib.sha256(b"%b%d %d " % (reports.come_to(_shell, dump), info.shell, changes))
     for text in _hold(hold, outside / "root"):
         hasher.update(_record(text))
-    with files() as found:
-        told = _files(found)
+    with files() as differing:
+        files_part = _files(differing)
     if stands is None:
         (shown, columns, rows), now = guest.terminal_and_info()
         same = now == info
@@ -176,7 +176,7 @@ def _digest(
     if not same:
         raise _Changed
     hasher.update(_record(f"{hashlib.sha256(shown).hexdigest()} {info.shown} {columns} {rows}"))
-    hasher.update(told)
+    hasher.update(files_part)
     return hasher.hexdigest()
 
 
@@ -189,24 +189,24 @@ def _record(text: str) -> bytes:
 
 
 def _shell(dump: bytes) -> bytes:
-    """Returns a hash of the state that a shell reported, without what changes by itself."""
+    """Returns a hash of the state that a shell reported, without the parts that change by themselves."""
     variables, _, rest = dump.partition(b"\1")
-    kept = []
+    lines = []
     for name, text in declared(variables):
         if name == "RANDOM" and b"=" in text:
             raise Incomparable("RANDOM was used, and may have been seeded")
         if name in _FLAGGED:
-            kept.append(text.partition(b"=")[0].rstrip())
+            lines.append(text.partition(b"=")[0].rstrip())
         elif name not in VOLATILE:
-            kept.append(text)
+            lines.append(text)
     last = re.search(rb"\x01last\n-?\d+ (\d*)\n", rest)
     if last is None or last[1]:
         raise Incomparable("the shell remembers a background job, and how it ended")
-    return hashlib.sha256(b"\0".join((*kept, without_clock(rest)))).digest()
+    return hashlib.sha256(b"\0".join((*lines, without_clock(rest)))).digest()
 
 
 def _hold(hold: ShellHold, root: Path) -> Iterator[str]:
-    """Yields what the shell holds but does not report, given the sandbox's root directory."""
+    """Yields the shell's resources that it does not report, given the sandbox's root directory."""
     if hold.cwd_deleted:
         raise Incomparable("the shell's directory is deleted")
     if hold.locked:
@@ -229,8 +229,8 @@ def _check_opened(file: OpenFile, root: Path) -> None:
     if file.target in _OPENED:
         return
     if file.target.startswith("/") and not file.target.endswith(" (deleted)"):
-        with paths.directory(root) as top, closing(paths.open_beneath(top, file.target)) as found:
-            mode = os.fstat(found).st_mode
+        with paths.directory(root) as top, closing(paths.open_beneath(top, file.target)) as descriptor:
+            mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return
     raise Incomparable(f"the shell holds {file.target} open")
@@ -258,22 +258,22 @@ def _files(files: Files) -> bytes:
     first = {inode: min(names) for inode, names in linked(files.entries).items()}
     records = []
     for entry in sorted(files.entries, key=lambda entry: entry.path):
-        if (known := reader.known(entry)) is not None:
-            records.append(known)
+        if (record := reader.earlier(entry)) is not None:
+            records.append(record)
             continue
         if entry.deleted:
             continue
         named = None if stat.S_ISDIR(entry.mode) else first.get(entry.inode)
         if named is None:
-            records.append(reader.told(entry))
+            records.append(reader.record(entry))
         elif named == entry.path:
             records.append(_record(f"{entry.path}\0{reader.about(entry)}"))
         else:
             records.append(_record(f"{entry.path}\0link {named}"))
     records += [_record(f"{path}\0gone") for path in sorted(files.gone())]
-    told = b"".join(records)
-    reader.keep(told)
-    return told
+    joined = b"".join(records)
+    reader.keep(joined)
+    return joined
 
 
 class _Reader:
@@ -281,30 +281,30 @@ class _Reader:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._known = files.contents.known
-        self._told = files.contents.told
-        self._kept: dict[tuple[str, str], str] = {}
-        self._kept_told: dict[str, _Told] = {}
-        self._left = MOST_BYTES
+        self._digests = files.contents.digests
+        self._parts = files.contents.parts
+        self._digests_now: dict[tuple[str, str], str] = {}
+        self._parts_now: dict[str, _Part] = {}
+        self._bytes_left = MOST_BYTES
         self._recent = False  # a file was changed a moment ago, and may change again
 
-    def known(self, entry: Entry) -> bytes | None:
-        """Returns the last result of `told` if it was for this entry object."""
-        told = self._told.get(entry.path)
-        if told is None or told.entry is not entry:
+    def earlier(self, entry: Entry) -> bytes | None:
+        """Returns the last result of `record` if it was for this entry object."""
+        part = self._parts.get(entry.path)
+        if part is None or part.entry is not entry:
             return None
-        content = self._known.get(told.key)
+        content = self._digests.get(part.key)
         if content is not None:
-            self._kept[told.key] = content
-        self._kept_told[entry.path] = told
-        return told.record
+            self._digests_now[part.key] = content
+        self._parts_now[entry.path] = part
+        return part.record
 
-    def told(self, entry: Entry) -> bytes:
+    def record(self, entry: Entry) -> bytes:
         """Returns an entry's part of the digest if it has no other name; empty if it is as in the image."""
         about, key = self.about(entry), (entry.path, entry.stamp)
         record = b"" if about == self.image(entry) else _record(f"{entry.path}\0{about}")
-        if not stat.S_ISREG(entry.mode) or key in self._kept:  # otherwise it was changed a moment ago
-            self._kept_told[entry.path] = _Told(entry, record, key)
+        if not stat.S_ISREG(entry.mode) or key in self._digests_now:  # otherwise it was changed a moment ago
+            self._parts_now[entry.path] = _Part(entry, record, key)
         return record
 
     def about(self, entry: Entry) -> str:
@@ -328,41 +328,45 @@ class _Reader:
         there = self._files.image.entry(entry.path)
         if there is None:
             return ""
-        place, found = there
+        place, image_stat = there
         base = self._files.id_base - UID_BASE
-        if (found.st_mode, found.st_uid + base, found.st_gid + base) != (entry.mode, entry.uid, entry.gid):
+        if (image_stat.st_mode, image_stat.st_uid + base, image_stat.st_gid + base) != (
+            entry.mode,
+            entry.uid,
+            entry.gid,
+        ):
             return ""
-        about = f"{found.st_mode:o} {found.st_uid - UID_BASE} {found.st_gid - UID_BASE}"
+        about = f"{image_stat.st_mode:o} {image_stat.st_uid - UID_BASE} {image_stat.st_gid - UID_BASE}"
         if stat.S_ISDIR(entry.mode):
             return f"{about} 0 {_attributes(place, UID_BASE)}"
         if stat.S_ISLNK(entry.mode):
             return f"{about} 0 {os.readlink(place)}"
-        if not stat.S_ISREG(entry.mode) or found.st_nlink > 1 or found.st_size != entry.size:
+        if not stat.S_ISREG(entry.mode) or image_stat.st_nlink > 1 or image_stat.st_size != entry.size:
             return ""  # the file's other names still have the image's contents
-        return f"{about} {self._image_content(place, found)}"
+        return f"{about} {self._image_content(place, image_stat)}"
 
-    def keep(self, told: bytes) -> None:
-        """Stores what was read of the existing files, and the files' part of the digest, for the next digest."""
-        self._files.contents.known = self._kept
-        self._files.contents.told = self._kept_told
-        self._files.contents.last = None if self._recent else (self._files.entries, told)
+    def keep(self, records: bytes) -> None:
+        """Stores the digests of the existing files, and the files' part of the digest, for the next digest."""
+        self._files.contents.digests = self._digests_now
+        self._files.contents.parts = self._parts_now
+        self._files.contents.last = None if self._recent else (self._files.entries, records)
 
     def _content(self, entry: Entry) -> str:
         key = entry.path, entry.stamp
-        found = self._known.get(key)
-        if found is None:
+        content = self._digests.get(key)
+        if content is None:
             with self._open(entry, os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME) as descriptor:
-                found = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
+                content = self._read(descriptor, self._files.id_base, attributes=entry.has_attributes)
                 now = os.fstat(descriptor)
                 if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (entry.size, entry.mtime_ns, entry.ctime_ns):
                     raise Incomparable(f"{entry.path} was changed while it was read")
             if time.time_ns() - entry.ctime_ns < _RECENT_NS:
                 self._recent = True
-                return found
-        self._kept[key] = found
-        return found
+                return content
+        self._digests_now[key] = content
+        return content
 
-    def _image_content(self, place: Path, found: os.stat_result) -> str:
+    def _image_content(self, place: Path, image_stat: os.stat_result) -> str:
         remembered = self._files.image.contents
         if str(place) not in remembered:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOATIME
@@ -384,8 +388,8 @@ class _Reader:
                 except OSError:  # the rest is a hole
                     break
             chunk = _read_at(descriptor, min(_CHUNK, size - at), at)
-            self._left -= len(chunk)
-            if self._left < 0:
+            self._bytes_left -= len(chunk)
+            if self._bytes_left < 0:
                 raise Incomparable("too much to read")
             if not chunk:
                 raise Incomparable("a file was cut short while it was read")
@@ -402,15 +406,15 @@ class _Reader:
 
 
 def _read_at(descriptor: int, size: int, at: int) -> bytes:
-    found = os.pread(descriptor, size, at)
-    while len(found) < size and (more := os.pread(descriptor, size - len(found), at + len(found))):
-        found += more
-    return found
+    data = os.pread(descriptor, size, at)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), at + len(data))):
+        data += more
+    return data
 
 
 def _attributes(of: int | Path, id_base: int) -> str:
     """Returns the extended attributes and access control lists of a file, with the owners as seen inside."""
-    found = []
+    lines = []
     for name in sorted(os.listxattr(of)):
         if name.startswith("trusted."):
             continue
@@ -419,8 +423,8 @@ def _attributes(of: int | Path, id_base: int) -> str:
             value = _unshifted_acl(value, id_base)
         elif name == CAPABILITY_XATTR and len(value) == _CAPABILITY_SHIFTED:
             value = unshifted_capability(value)
-        found.append(f"{name}={hashlib.sha256(value).hexdigest()}")
-    return " ".join(found)
+        lines.append(f"{name}={hashlib.sha256(value).hexdigest()}")
+    return " ".join(lines)
 
 
 def _unshifted_acl(value: bytes, id_base: int) -> bytes:
@@ -434,15 +438,15 @@ def _unshifted_acl(value: bytes, id_base: int) -> bytes:
 def gone(entries: Iterable[Entry], image: ImageTree) -> set[str]:
     """Returns the paths of an image that an upper layer with these entries deletes; for a directory, its own alone."""
     there = {entry.path: entry for entry in entries}
-    found = {entry.path for entry in there.values() if entry.deleted and image.entry(entry.path)}
+    names = {entry.path for entry in there.values() if entry.deleted and image.entry(entry.path)}
     for entry in there.values():
         if entry.opaque:
-            found.update(_gone_from(there, {path for path in image.below(entry.path) if path not in there}))
-    return found
+            names.update(_gone_from(there, {path for path in image.below(entry.path) if path not in there}))
+    return names
 
 
 def _gone_from(there: Mapping[str, Entry], missing: Iterable[str]) -> Iterator[str]:
-    """Yields those missing paths whose directory exists; the others follow from the missing directory."""
+    """Yields the missing paths in existing directories; the others follow from the missing directory."""
     for path in missing:
         parent = there.get(os.path.dirname(path))
         if parent is not None and stat.S_ISDIR(parent.mode) and not parent.deleted:

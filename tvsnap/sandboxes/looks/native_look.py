@@ -25,7 +25,7 @@ class TooMuch(InfrastructureError):
 
 
 class Holder(IntEnum):
-    """The kind of a process, which determines what is inspected (holds.h)."""
+    """The kind of a process, which determines the extent of its inspection (holds.h)."""
 
     OTHER = 0
     SERVING = 1
@@ -57,20 +57,20 @@ class FilesMemory:
     def __del__(self) -> None:
         try:  # noqa: SIM105  # contextlib may be gone, too
             _library().look_files_free(self._handle)
-        except (AttributeError, TypeError):  # the interpreter is exiting, and what is imported may be gone
+        except (AttributeError, TypeError):  # the interpreter is exiting, and imported names may be gone
             pass
 
 
 def holds(processes: Sequence[tuple[int, Holder]]) -> dict[int, tuple[str, str]]:
-    """Returns hashes of what processes hold that calls can change while they sleep, and of their locks, by process.
+    """Returns hashes of processes' resources that calls can change while they sleep, and of their locks, by process.
 
     The first hash is `?` if part of it cannot be seen. Raises OSError if memory is short, NotSeen after the time limit.
     """
     numbers = ctypes.c_int * len(processes)
     pids, kinds = numbers(*(pid for pid, _ in processes)), numbers(*(kind for _, kind in processes))
-    found, _ = _look(_library().look_holds, pids, kinds, len(processes), allowance.left())
-    lines = (line.split() for line in found.decode().splitlines())
-    return {int(pid): (held, locks) for pid, held, locks in lines}
+    text, _ = _look(_library().look_holds, pids, kinds, len(processes), allowance.left())
+    lines = (line.split() for line in text.decode().splitlines())
+    return {int(pid): (holding, locks) for pid, holding, locks in lines}
 
 
 def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
@@ -79,8 +79,8 @@ def ran(pids: Sequence[int], most: int) -> dict[int, bytes]:
     Raises TooMuch if there are more than `most` threads in all, and OSError if a process has ended.
     """
     numbers = (ctypes.c_int * len(pids))(*pids)
-    found, _ = _look(_library().look_ran, numbers, len(pids), most)
-    return dict(zip(pids, found.split(b"\0"), strict=False))
+    text, _ = _look(_library().look_ran, numbers, len(pids), most)
+    return dict(zip(pids, text.split(b"\0"), strict=False))
 
 
 def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -88,8 +88,8 @@ def threads(pid: int) -> Iterator[tuple[int, bytes, bytes]]:
 
     Raises OSError if one has ended.
     """
-    found, _ = _look(_library().look_threads, pid)
-    fields = found.split(b"\0")
+    text, _ = _look(_library().look_threads, pid)
+    fields = text.split(b"\0")
     for number, stat, call in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
         yield int(number), stat, call
 
@@ -99,22 +99,22 @@ def descriptors(pid: int, most: int = 1 << 30) -> Iterator[tuple[int, str]]:
 
     Raises TooMuch if there are more than `most`, and OSError if it has ended.
     """
-    found, _ = _look(_library().look_descriptors, pid, most)
-    for each in found.split(b"\0")[:-1]:
+    text, _ = _look(_library().look_descriptors, pid, most)
+    for each in text.split(b"\0")[:-1]:
         number, target = each.split(b" ", 1)
         yield int(number), os.fsdecode(target)
 
 
 def shell(pid: int) -> bytes:
-    """Returns what a shell holds but does not report, in the format of `look_shell` (native/look/shell.c).
+    """Returns a shell's resources that it does not report, in the format of `look_shell` (native/look/shell.c).
 
     Raises OSError if it has ended.
     """
-    found, _ = _look(_library().look_shell, pid)
-    return found
+    text, _ = _look(_library().look_shell, pid)
+    return text
 
 
-class _Told(ctypes.Structure):
+class _Report(ctypes.Structure):
     changed: int | None
     changed_length: int
     gone: int | None
@@ -136,24 +136,24 @@ def _bytes(at: int | None, length: int) -> bytes:
 
 
 def _look(look: Callable[..., int], *arguments: object) -> tuple[bytes, bytes]:
-    """Calls a function of the library and returns what it found (and deleted files); raises an exception for errors."""
-    told = _Told()
+    """Calls a function of the library; returns its findings, and deleted files; raises an exception for errors."""
+    report = _Report()
     try:
-        result = look(*arguments, ctypes.byref(told))
+        result = look(*arguments, ctypes.byref(report))
         if result != _DONE:
-            raise _failure(result, told)
-        return _bytes(told.changed, told.changed_length), _bytes(told.gone, told.gone_length)
+            raise _failure(result, report)
+        return _bytes(report.changed, report.changed_length), _bytes(report.gone, report.gone_length)
     finally:
-        _library().look_told_free(ctypes.byref(told))
+        _library().look_told_free(ctypes.byref(report))
 
 
-def _failure(result: int, told: _Told) -> Exception:
+def _failure(result: int, report: _Report) -> Exception:
     if result == _TOO_LONG:
         return allowance.too_long()
-    why = told.why.decode(errors="replace")
+    why = report.why.decode(errors="replace")
     if result == _TOO_MUCH:
         return TooMuch(f"there is more in a sandbox than is looked at: {why}")
-    return OSError(told.error, why) if told.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
+    return OSError(report.error, why) if report.error else InfrastructureError(f"a sandbox cannot be looked at: {why}")
 
 
 @functools.cache

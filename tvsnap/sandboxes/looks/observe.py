@@ -61,7 +61,7 @@ def differing(
 
 def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileChange]:
     """Returns how the files differ from the image, by absolute path."""
-    found: dict[str, FileChange] = {}
+    changes: dict[str, FileChange] = {}
     hidden: list[str] = []
     present: set[str] = set()
     with paths.directory(upper) as root:
@@ -70,7 +70,7 @@ def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileCh
             if not observing.differs(entry, image):
                 continue
             if entry.deleted:
-                found[entry.path] = FileChange("deleted")
+                changes[entry.path] = FileChange("deleted")
             if entry.deleted or entry.opaque:
                 hidden.append(entry.path)
             if entry.deleted:
@@ -78,12 +78,12 @@ def file_changes(upper: Path, image: observing.ImageTree) -> Mapping[str, FileCh
             identity = paths.contents(root, entry.path, observing.SMALL_FILE) or entry.stamp
             change = observing.change_of(entry, identity, id_base=UID_BASE)
             if change is not None:
-                found[entry.path] = change
+                changes[entry.path] = change
     for directory in hidden:
         for path in image.below(directory):
             if path not in present:
-                found[path] = FileChange("deleted")
-    return found
+                changes[path] = FileChange("deleted")
+    return changes
 
 
 def is_running(pid: int) -> bool:
@@ -105,7 +105,7 @@ def processes_fingerprint(
 ) -> tuple[str, int, ShellHold | None]:
     """Returns a hash that changes when a process starts, ends, stops or has run, and how many belong to a service.
 
-    Also what the shell holds; None if that, or a process, was not seen.
+    Also the shell's resources; None if these, or a process, were not visible.
     """
     if has_too_many_descriptors(pids):
         return secrets.token_hex(), 0, None
@@ -127,7 +127,7 @@ def processes_fingerprint(
 
 
 def serving(pids: list[int], service: Service) -> frozenset[int]:
-    """Returns those of a sandbox's processes that belong to a service, as the host sees them."""
+    """Returns the processes of a sandbox that belong to a service, as the host sees them."""
     parents = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -136,14 +136,14 @@ def serving(pids: list[int], service: Service) -> frozenset[int]:
 
 
 def _holds(shell: ShellHold | None, others: list[int], serving: list[int]) -> dict[int, tuple[str, str]]:
-    """Returns what processes hold, and their locks, by process (see `Activity`); raises NotSeen after the time limit.
+    """Returns hashes of processes' resources and locks, by process (see `Activity`); raises NotSeen after a time limit.
 
     The idle shell is inspected if it has more descriptors than usual.
     """
-    asked = [(pid, Holder.OTHER) for pid in others] + [(pid, Holder.SERVING) for pid in serving]
+    processes = [(pid, Holder.OTHER) for pid in others] + [(pid, Holder.SERVING) for pid in serving]
     if shell is not None and shell.further_files:
-        asked.append((shell.pid, Holder.SHELL))
-    return native_look.holds(asked) if asked else {}
+        processes.append((shell.pid, Holder.SHELL))
+    return native_look.holds(processes) if processes else {}
 
 
 def _activity(pid: int, holds: str, locks: str) -> Activity:
@@ -160,7 +160,7 @@ def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
 
 
 def shell_hold(pid: int) -> ShellHold:
-    """Returns what the shell holds, except `ShellHold.holds`; raises OSError if it has ended.
+    """Returns the shell's resources, except `ShellHold.holds`; raises OSError if it has ended.
 
     A request for a signal when a file changes counts as a lock.
     """
@@ -175,9 +175,9 @@ def shell_hold(pid: int) -> ShellHold:
 
 
 @lru_cache(maxsize=256)
-def _parse_hold(pid: int, told: bytes) -> ShellHold:
+def _parse_hold(pid: int, text: bytes) -> ShellHold:
     """Parses the output of `look_shell` (native/look/shell.c)."""
-    first, *descriptors, _ = told.split(b"\0")
+    first, *descriptors, _ = text.split(b"\0")
     start, nice, gone, processors = first.decode().split(" ", 3)
     files, locked = [], False
     for each in descriptors:
@@ -191,12 +191,12 @@ def _parse_hold(pid: int, told: bytes) -> ShellHold:
 
 def list_processes(pids: list[int], init: int) -> list[Process]:
     """Returns the sandbox's processes except its PID 1, with their ids inside."""
-    found = []
+    processes = []
     for pid in pids:
         if pid == init:
             continue
         with contextlib.suppress(OSError):
             fields = stat_fields(pid)
             memory = int(head(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            found.append(Process(inner_pid(pid), inner_pid(int(fields[1])), fields[0], command(pid), memory))
-    return sorted(found, key=lambda process: process.pid)
+            processes.append(Process(inner_pid(pid), inner_pid(int(fields[1])), fields[0], command(pid), memory))
+    return sorted(processes, key=lambda process: process.pid)

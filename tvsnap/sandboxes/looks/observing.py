@@ -34,7 +34,7 @@ KINDS: dict[int, Literal["file", "directory", "symlink", "fifo", "socket"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path, as lstat shows it."""
+    """One path, with the values of lstat."""
 
     path: str  # absolute, as seen inside
     mode: int  # type and permission bits
@@ -69,8 +69,8 @@ class Entry:
     def dated(self) -> bool:
         """Whether a directory's modification time means more than that temporary files came and went.
 
-        Programs create temporary files in world-writable (sticky) directories, and git creates locks where it only
-        reads: the time of such directories changes by mere looking. All others keep theirs, which `make` and such use.
+        Programs create temporary files in world-writable (sticky) directories, and git creates locks in directories
+        that it only reads: so mere reading changes the time of these. All others keep theirs, for `make` and such.
         """
         return not self.mode & stat.S_ISVTX and "/.git/" not in f"{self.path}/"
 
@@ -80,9 +80,9 @@ class Entry:
         return _stamp(self.inode, self.size, self.mtime_ns, self.ctime_ns)
 
 
-def stamp(found: os.stat_result) -> str:
+def stamp(about: os.stat_result) -> str:
     """Returns `Entry.stamp` for a file with this lstat."""
-    return _stamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return _stamp(about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 
 def _stamp(inode: int, size: int, mtime_ns: int, ctime_ns: int) -> str:
@@ -134,11 +134,11 @@ def walk(directory: Path, *, home: bool = False) -> Iterator[Entry]:
                 yield from parse_entries(records)
         finally:
             run.kill()
-        said = run.stderr.read()  # at most one line
+        complaint = run.stderr.read()  # at most one line
     if run.returncode == -signal.SIGKILL:
         raise allowance.too_long()
     if run.returncode:
-        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(said).strip()}")
+        raise InfrastructureError(f"the files of {directory} cannot be listed: {os.fsdecode(complaint).strip()}")
 
 
 def _whole(records: bytes) -> tuple[bytes, bytes]:
@@ -165,7 +165,7 @@ class ImageDirectory:
 
 
 class ImageTree:
-    """The files of a read-only image; lookups are cached, since they never change.
+    """The files of a read-only image; lookups are cached, because they never change.
 
     Attributes:
         entry: returns the location of a path's file on the host, and its lstat; None if the image has no such path.
@@ -177,7 +177,7 @@ class ImageTree:
         """
         Args:
             layers: root directories, topmost first.
-            root: the one whose modification time is that of `/`; by default the topmost.
+            root: the one with the modification time of `/`; by default the topmost.
         """
         self._root = root
         self._layers = layers
@@ -189,15 +189,15 @@ class ImageTree:
         """Yields all paths below a directory of the image."""
         for layer in self._layers:
             with paths.directory(layer) as root:
-                for found, _ in paths.scan(root, path):
-                    if self.entry(found) is not None:  # otherwise another layer hides it
-                        yield found
+                for name, _ in paths.scan(root, path):
+                    if self.entry(name) is not None:  # otherwise another layer hides it
+                        yield name
 
     def _directory(self, path: str) -> ImageDirectory | None:
-        found = self.entry(path)
-        if found is None or not stat.S_ISDIR(found[1].st_mode):
+        entry = self.entry(path)
+        if entry is None or not stat.S_ISDIR(entry[1].st_mode):
             return None
-        place, about = found
+        place, about = entry
         names = os.listxattr(place, follow_symlinks=False)
         return ImageDirectory(
             owned=(about.st_mode, about.st_uid, about.st_gid),
@@ -229,7 +229,7 @@ def files_fingerprint(entries: Iterable[Entry], image: ImageTree, *, accessed: b
 
 
 def together(prints: Iterable[bytes | None]) -> str:
-    """Returns one hash for those of entries, in any order; None stands for an entry without a difference."""
+    """Returns one hash for the hashes of entries, in any order; None is an entry without a difference."""
     return hashlib.sha256(b"".join(sorted(one for one in prints if one is not None))).hexdigest()
 
 
@@ -263,7 +263,7 @@ def print_of(entry: Entry, image: ImageTree, *, accessed: bool = False, dated: b
             f"{entry.path}\0{entry.mode} {entry.uid} {entry.gid} {entry.size} {entry.mtime_ns} {entry.ctime_ns} "
             f"{entry.inode} {entry.device} {entry.attributes}"
         )
-    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # hashed, since names may be long
+    return hashlib.sha256(line.encode("utf-8", "surrogateescape")).digest()  # hashed, because names may be long
 
 
 def linked(entries: Iterable[Entry]) -> dict[int, list[str]]:

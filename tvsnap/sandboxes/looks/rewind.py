@@ -1,4 +1,4 @@
-"""Proves from outside that a sandbox's own processes are as they were before a call; see rewind.c for what is compared.
+"""Proves from outside that a sandbox's own processes are as they were before a call, by the comparison in rewind.c.
 
 Programs in a sandbox may lie, and a manipulated shell may claim that nothing has changed. So PID 1 and the idle shell
 are recorded before a call. After a call that claims to have changed nothing, they are restored as far as possible, and
@@ -37,18 +37,18 @@ class OwnProcesses:
 
     def note(self, find: Callable[[], Sequence[int]]) -> None:
         """See `Sandbox.note`; `find` returns their process ids on the host, in that order; none if out of reach."""
-        if (self._note is None or not self._note.taken) and (pids := find()):
+        if (self._note is None or not self._note.is_valid) and (pids := find()):
             self._note = self._note or Note()
             self._note.take(pids)
 
     def go_back(self) -> bool:
         """See `Sandbox.go_back`."""
-        return self._note is not None and self._note.taken and not self._note.go_back()
+        return self._note is not None and self._note.is_valid and not self._note.go_back()
 
     def forget(self) -> None:
         """Drops the record: the state has changed, or the processes are used through another connection."""
         if self._note is not None:
-            self._note.taken = False
+            self._note.is_valid = False
 
 
 class Rewindable(GuestActions):
@@ -80,10 +80,10 @@ class Rewindable(GuestActions):
 
 
 class Note:
-    """A record of processes; each use stops them for a moment. `taken` tells whether there is a valid record."""
+    """A record of processes; each use stops them for a moment. `is_valid` is False if there is no record."""
 
     def __init__(self) -> None:
-        self.taken = False
+        self.is_valid = False
         self._pids: Sequence[int] = ()
         self._handle = _library().rewind_new()
         if not self._handle:
@@ -94,17 +94,17 @@ class Note:
         """Returns a record of waiting processes; None if it cannot be taken. See `take`."""
         note = cls()
         note.take(pids)
-        return note if note.taken else None
+        return note if note.is_valid else None
 
     def take(self, pids: Sequence[int]) -> None:
         """Records a sandbox's PID 1 and idle shell (ids on the host), replacing any earlier record; both must wait."""
         self._pids = pids
         reason = ctypes.create_string_buffer(_LONGEST_REASON)
         array = (ctypes.c_int * len(pids))(*pids)
-        self.taken = False
+        self.is_valid = False
         for _ in _tries(pids):
-            self.taken = self._act("rewind_note", array, len(pids), reason, _LONGEST_REASON) == 0
-            if self.taken:
+            self.is_valid = self._act("rewind_note", array, len(pids), reason, _LONGEST_REASON) == 0
+            if self.is_valid:
                 return
 
     def go_back(self) -> str:
@@ -117,10 +117,10 @@ class Note:
             result = self._act("rewind_to", reason, _LONGEST_REASON)
             if result == 0:
                 return ""
-            said = reason.value.decode(errors="replace") or "there is no memory to compare them in"
+            message = reason.value.decode(errors="replace") or "there is no memory to compare them in"
             if result == _HALF_MADE:
-                raise SandboxDied(f"the sandbox could not be made what it was: {said}")
-        return said
+                raise SandboxDied(f"the sandbox could not be made what it was: {message}")
+        return message
 
     def _act(self, name: str, *arguments: object) -> int:
         function = getattr(_library(), name)
@@ -129,7 +129,7 @@ class Note:
     def __del__(self) -> None:
         try:  # noqa: SIM105  # contextlib may be gone, too
             _library().rewind_free(self._handle)
-        except (AttributeError, TypeError):  # the interpreter is exiting, and what is imported may be gone
+        except (AttributeError, TypeError):  # the interpreter is exiting, and imported names may be gone
             pass
 
 
@@ -171,22 +171,22 @@ class _Tracer(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="tvsnap-work-tracer", daemon=True)
-        self._asked: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], int] | None] = SimpleQueue()
         self._answered: SimpleQueue[int] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        while act := self._asked.get():
+        while act := self._calls.get():
             result = act()
-            del act  # otherwise what it refers to would live until the next one
+            del act  # otherwise its references would stay until the next one
             self._answered.put(result)
 
     def do(self, act: Callable[[], int]) -> int:
-        self._asked.put(act)
+        self._calls.put(act)
         return self._answered.get()
 
     def end(self) -> None:
-        self._asked.put(None)
+        self._calls.put(None)
 
 
 _idle: list[_Tracer] = []

@@ -104,11 +104,11 @@ class Look:
 
     @property
     def size(self) -> int:
-        """How many files it knows."""
+        """The number of files that it knows."""
         return len(self._entries)
 
     def copy(self) -> Look:
-        """Returns the same, with the same entries, for a copy of the directory whose files keep inodes and times."""
+        """Returns the same, with the same entries, for a copy of the directory with the same inodes and times."""
         other = Look(self._image, self.apart, self._memory.copy())
         other.fingerprints, other.entries = self.fingerprints, self.entries
         other._entries, other._prints = self._entries.copy(), self._prints.copy()
@@ -139,31 +139,31 @@ class Look:
 
 
 class SnapshotFiles:
-    """What is known of snapshots' files, for forks to continue with: of a process' youngest snapshots. Thread-safe."""
+    """Digests and looks of the files of a process' youngest snapshots, for forks to continue with. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[Contents, Look | None]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[Contents, Look | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(self, snapshot: str, contents: Contents, look: Look | None) -> None:
-        """Stores what is known of a sandbox's files when its snapshot is taken; `look` has no other owner."""
+        """Stores the digests and look of a sandbox's files when its snapshot is taken; `look` has no other owner."""
         with self._lock:
-            self._known[snapshot] = contents.copy(), look
-            while len(self._known) > _SNAPSHOTS or sum(map(_size, self._known.values())) > MOST_FILES:
-                self._known.popitem(last=False)
+            self._entries[snapshot] = contents.copy(), look
+            while len(self._entries) > _SNAPSHOTS or sum(map(_size, self._entries.values())) > MOST_FILES:
+                self._entries.popitem(last=False)
 
     def of(self, snapshot: str) -> tuple[Contents, Look | None]:
-        """Returns what is known of a snapshot's files, and the last look at them."""
+        """Returns the digests of a snapshot's files, and the last look at them."""
         with self._lock:
-            contents, look = self._known.get(snapshot, (Contents(), None))
+            contents, look = self._entries.get(snapshot, (Contents(), None))
             return contents.copy(), look and look.copy()
 
     def drop(self, snapshot: str) -> None:
         """Forgets a snapshot."""
         with self._lock:
-            self._known.pop(snapshot, None)
+            self._entries.pop(snapshot, None)
 
 
-def _size(known: tuple[Contents, Look | None]) -> int:
-    contents, look = known
-    return len(contents.known) + (look.size if look else 0)
+def _size(entry: tuple[Contents, Look | None]) -> int:
+    contents, look = entry
+    return len(contents.digests) + (look.size if look else 0)

@@ -25,7 +25,7 @@ _LIST = Path("/proc/timer_list")
 _LONGEST = 16 << 20
 _ENTRY = re.compile(rb"(?m)^(now at|  \.offset:| clock| #\s*\d+:.*?, (\w+), S:.*\n # expires at) *(\d+)")
 TIMERFD = "anon_inode:[timerfd]"
-"""What a timerfd is called in /proc/PID/fd."""
+"""The link of a timerfd in /proc/PID/fd."""
 _LEFT = re.compile(rb"^it_value: \((\d+), (\d+)\)", re.MULTILINE)
 _INTERVAL = re.compile(rb"^it_interval: \((\d+), (\d+)\)", re.MULTILINE)
 _TICKS = re.compile(rb"^ticks: (\d+)", re.MULTILINE)
@@ -34,7 +34,7 @@ _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _ITIMERSPEC = 32  # bytes: the interval, and the remaining time
 _CLOCK = re.compile(rb"^ClockID: (-?\d+)", re.MULTILINE)
 _WALL_CLOCKS = {0, 1, 7, 11}
-"""Clocks that do not count processor time, and whose timers are in the list."""
+"""Clocks that do not count processor time, and have their timers in the list."""
 _CPU_CLOCKS = {2, 3}
 
 
@@ -47,7 +47,7 @@ def first_to_ring() -> dict[str, float]:
     if len(text) > _LONGEST or not text.startswith(b"Timer List"):
         raise OSError("timers are not listed as expected")
     now = offset = 0
-    found: dict[str, float] = {}
+    nearest: dict[str, float] = {}
     for match in _ENTRY.finditer(text):
         what, kind, number = match[1], match[2], int(match[3])
         if what == b"now at":
@@ -58,9 +58,9 @@ def first_to_ring() -> dict[str, float]:
             offset = 0
         else:
             name = kind.decode()
-            left = max(0.0, (number - now - offset) / 1e9)
-            found[name] = min(found.get(name, math.inf), left)
-    return found
+            seconds = max(0.0, (number - now - offset) / 1e9)
+            nearest[name] = min(nearest.get(name, math.inf), seconds)
+    return nearest
 
 
 def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
@@ -72,13 +72,13 @@ def timerfds(pid: int, targets: Mapping[int, str]) -> Iterator[float]:
         if target != TIMERFD:
             continue
         try:
-            left = _LEFT.search(read(f"/proc/{pid}/fdinfo/{number}"))
+            remaining = _LEFT.search(read(f"/proc/{pid}/fdinfo/{number}"))
         except FileNotFoundError:
             continue  # it was just closed; then the process ran, which is noticed
-        if left is None:
+        if remaining is None:
             yield 0.0
-        elif left[1] != b"0" or left[2] != b"0":
-            yield int(left[1]) + int(left[2]) / 1e9
+        elif remaining[1] != b"0" or remaining[2] != b"0":
+            yield int(remaining[1]) + int(remaining[2]) / 1e9
 
 
 def prepare_for_dump(pids: Iterable[int]) -> None:
@@ -98,8 +98,8 @@ def prepare_for_dump(pids: Iterable[int]) -> None:
 def rings_at_a_moment(pid: int, number: str) -> bool:
     """Whether a timerfd is armed and was set with TFD_TIMER_ABSTIME."""
     info = read(f"/proc/{pid}/fdinfo/{number}")
-    flags, left = _FLAGS.search(info), _LEFT.search(info)
-    return bool(flags and left and int(flags[1], 8) & _ABSOLUTE and (int(left[1]) or int(left[2])))
+    flags, remaining = _FLAGS.search(info), _LEFT.search(info)
+    return bool(flags and remaining and int(flags[1], 8) & _ABSOLUTE and (int(remaining[1]) or int(remaining[2])))
 
 
 def _has_rung(info: bytes) -> bool:

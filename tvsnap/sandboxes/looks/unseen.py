@@ -16,7 +16,7 @@ from tvsnap.sandboxes.kernel.procfs import status
 
 
 def pending_signals(pid: int) -> tuple[int, int]:
-    """Returns the signals pending for a process, and those of them that it does not block, as bit sets."""
+    """Returns the signals pending for a process, and the ones among them that it does not block, as bit sets."""
     own, shared, blocked = (int(value, 16) for value in status(pid, "SigPnd", "ShdPnd", "SigBlk"))
     return own | shared, (own | shared) & ~blocked
 

@@ -61,11 +61,11 @@ class Wait:
 
     Attributes:
         most: seconds that it can last at most, from its beginning; infinite if unlimited, NaN if unknown.
-        left: seconds that it lasts at least from now on, unless something wakes the thread.
+        least: seconds that it lasts at least from now on, unless something wakes the thread.
     """
 
     most: float
-    left: float
+    least: float
 
     @classmethod
     def lasting(cls, most: float, age: float) -> Wait:
@@ -148,8 +148,8 @@ def _clock_nanosleep(call: _Call) -> Wait:
     clock = call.number(0)
     if clock not in CLOCKS:
         raise Unreadable
-    asked = call.time(2)
-    return call.until(asked, clock) if call.number(1) & _TIMER_ABSTIME else call.relative(asked)
+    seconds = call.time(2)
+    return call.until(seconds, clock) if call.number(1) & _TIMER_ABSTIME else call.relative(seconds)
 
 
 def _open_fifo(call: _Call) -> Wait:
@@ -160,7 +160,7 @@ def _open_fifo(call: _Call) -> Wait:
 
 
 def _restarted(call: _Call) -> Wait:
-    """A restarted call has the registers of the original one, which is one of three, told by where it waits."""
+    """A restarted call has the registers of the original one, one of three; its wait channel shows which."""
     channel = _wait_channel(call)
     if "nanosleep" in channel:
         first = call.arguments[0]
@@ -180,7 +180,7 @@ def _descriptors(*indexes: int) -> Callable[[_Call], Wait]:
     """Reading and writing: sockets and terminals may have their own timeouts."""
 
     def look(call: _Call) -> Wait:
-        return min((_at_descriptor(call, call.number(index)) for index in indexes), key=lambda wait: wait.left)
+        return min((_at_descriptor(call, call.number(index)) for index in indexes), key=lambda wait: wait.least)
 
     return look
 
@@ -188,10 +188,10 @@ def _descriptors(*indexes: int) -> Callable[[_Call], Wait]:
 def _at_descriptor(call: _Call, number: int) -> Wait:
     target = os.readlink(f"/proc/{call.pid}/fd/{number}")
     if target.startswith("socket:"):
-        with borrowed(call.pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
-            limits = [struct.unpack("ll", its.getsockopt(socket.SOL_SOCKET, name, 16)) for name in _SO_TIMEOUTS]
-        asked = [seconds + rest / 1e6 for seconds, rest in limits if seconds or rest]
-        return call.relative(min(asked, default=None))
+        with borrowed(call.pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as sock:
+            limits = [struct.unpack("ll", sock.getsockopt(socket.SOL_SOCKET, name, 16)) for name in _SO_TIMEOUTS]
+        timeouts = [seconds + rest / 1e6 for seconds, rest in limits if seconds or rest]
+        return call.relative(min(timeouts, default=None))
     if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console", "/dev/ptmx")):
         with borrowed(call.pid, number) as descriptor:
             modes = termios.tcgetattr(descriptor)
@@ -243,23 +243,23 @@ _WAITS: dict[str, Callable[[_Call], Wait]] = {
 }
 
 
-def call_of(said: str) -> tuple[str, tuple[int, ...]]:
+def call_of(text: str) -> tuple[str, tuple[int, ...]]:
     """Returns the name and the arguments of a thread's system call, given its /proc/PID/task/THREAD/syscall.
 
     The name is empty for calls not listed here, or if the thread runs, or waits for something else, such as a page.
     """
-    words = said.split()
+    words = text.split()
     if len(words) < 7 or not words[0].isdecimal():
         return "", ()
     return _NAMES.get(int(words[0]), ""), tuple(int(word, 16) for word in words[1:7])
 
 
-def wait_of(pid: int, thread: int, said: str, age: float) -> Wait:
+def wait_of(pid: int, thread: int, text: str, age: float) -> Wait:
     """Returns the limits of a thread's wait, given its /proc/PID/task/THREAD/syscall.
 
     `pid` and `thread` are ids on the host; `age` is the thread's in seconds, or more.
     """
-    name, arguments = call_of(said)
+    name, arguments = call_of(text)
     look = _WAITS.get(name)
     if look is None:
         return UNKNOWN

@@ -50,9 +50,9 @@ class Addresses:
 
         Raises InfrastructureError if the file cannot be written, or if no address is free.
         """
-        known = self._addresses.get((space, name))
-        if known is not None:
-            return known
+        address = self._addresses.get((space, name))
+        if address is not None:
+            return address
         try:
             for number in _wishes(f"{space} {name}"):
                 self._database.execute("INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (space, number, name))
@@ -67,9 +67,9 @@ class Addresses:
 
     def name_of(self, space: str, address: str) -> str | None:
         """Returns the name that an address stands for in a space; None if there is none."""
-        known = self._names.get((space, address))
-        if known is not None or not stands_for_a_name(address):
-            return known
+        name = self._names.get((space, address))
+        if name is not None or not stands_for_a_name(address):
+            return name
         number = int(ipaddress.IPv4Address(address))
         try:
             row = self._database.execute(
@@ -97,8 +97,8 @@ class Addresses:
 
 def stands_for_a_name(address: str) -> bool:
     """Whether an address is in a range for names."""
-    its = ipaddress.ip_address(address)
-    return its.version == 4 and any(first <= int(its) < end for first, end in _numbers())
+    ip = ipaddress.ip_address(address)
+    return ip.version == 4 and any(first <= int(ip) < end for first, end in _numbers())
 
 
 def ranges() -> list[ipaddress.IPv4Network]:

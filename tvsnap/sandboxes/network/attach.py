@@ -1,7 +1,7 @@
 """Redirects all connections of a network namespace to sockets that are held outside it.
 
 Every address is made local, on the loopback device, and a program in the kernel (BPF, type sk_lookup, Linux 5.9)
-chooses a socket for each new TCP connection and each UDP packet, or refuses it by its rules, as a host does where
+chooses a socket for each new TCP connection and each UDP packet, or refuses it by its rules, like a host on which
 nobody listens. Nothing else leaves.
 """
 
@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import ipaddress
 import os
-import platform
 import socket
 import struct
 import subprocess
@@ -21,6 +20,17 @@ from functools import partial
 
 from tvsnap.model.errors import MachineLacks
 from tvsnap.model.network import OWN_ADDRESS, OWN_ADDRESS_6, RELAY_ADDRESS
+from tvsnap.sandboxes.kernel.bpf import (
+    LINK_CREATE,
+    MAP_CREATE,
+    MAP_DELETE,
+    MAP_NEXT_KEY,
+    MAP_UPDATE,
+    STACK,
+    Code,
+    bpf,
+    load_program,
+)
 from tvsnap.sandboxes.kernel.namespaces import in_network_of
 from tvsnap.sandboxes.network.rules import Prefix, Verdict
 
@@ -28,9 +38,6 @@ DNS_PORT = 53
 _TCP_PORT = 1
 _BACKLOG = 512
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_BPF = {"x86_64": 321, "aarch64": 280}
-_MAP_CREATE, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY, _PROGRAM_LOAD, _LINK_CREATE = 0, 2, 3, 4, 5, 28
 _LRU_HASH, _LPM_TRIE, _SOCKMAP, _SK_LOOKUP, _ATTACH_SK_LOOKUP = 9, 11, 15, 30, 36
 _MAP_LOOKUP_CALL, _MAP_UPDATE_CALL, _RELEASE_CALL, _ASSIGN_CALL = 1, 2, 86, 124
 _NO_PREALLOC = 1
@@ -39,6 +46,8 @@ _SOCKETS_OF_WAY = 5
 _RULE_KEY, _REFUSED_KEY = 20, 24  # bytes
 _MOST_RULES, _MOST_REFUSED = 16384, 256
 _MAPPED = bytes(10) + b"\xff\xff"
+_MAPPED_WORD = struct.unpack("=i", _MAPPED[8:])[0]
+_KEY, _VALUE, _INDEX = -24, -28, -32  # places on the program's stack: of a map's key and value, and a socket's index
 _RELAY_ADDRESS_6 = "2001:2::1"
 _NO_DUPLICATE_CHECK = 2
 _LOOPBACK = 1  # the device's number in every network namespace
@@ -59,7 +68,7 @@ class WayOut:
         raw: sends packets from any address into the sandbox.
         link: of the BPF program that redirects to these.
         rules: the map of verdicts; see `Rules`.
-        refused: the map of what was refused.
+        refused: the map of refused connections.
     """
 
     tcp: socket.socket
@@ -88,19 +97,19 @@ class WayOut:
             os.close(one) if isinstance(one, int) else one.close()
 
     def judge(self, address: Prefix, verdict: Verdict) -> None:
-        """Says what becomes of connections to an address from now on; raises OSError if there are too many rules."""
+        """Sets the verdict on connections to an address from now on; raises OSError if there are too many rules."""
         _update(self.rules, _rule_key(address), struct.pack("=I", verdict))
 
     def take_refused(self) -> list[tuple[str, int, int]]:
-        """Returns what was refused since the last time: address, port and protocol of each."""
-        found: list[tuple[str, int, int]] = []
+        """Returns address, port and protocol of each connection that was refused since the last time."""
+        connections: list[tuple[str, int, int]] = []
         buffer = ctypes.create_string_buffer(_REFUSED_KEY)
-        while len(found) < _MOST_REFUSED and _first_key(self.refused, buffer):
+        while len(connections) < _MOST_REFUSED and _first_key(self.refused, buffer):
             _delete(self.refused, buffer)
-            numbers, said = buffer.raw[4:20], struct.unpack("=I", buffer.raw[20:24])[0]
-            its = ipaddress.IPv6Address(numbers)
-            found.append((str(its.ipv4_mapped or its), said & 0xFFFF, said >> 16))
-        return found
+            numbers, value = buffer.raw[4:20], struct.unpack("=I", buffer.raw[20:24])[0]
+            ip = ipaddress.IPv6Address(numbers)
+            connections.append((str(ip.ipv4_mapped or ip), value & 0xFFFF, value >> 16))
+        return connections
 
 
 def attach(init: int, rules: Mapping[Prefix, Verdict], udp: bool = True) -> WayOut:
@@ -110,7 +119,7 @@ def attach(init: int, rules: Mapping[Prefix, Verdict], udp: bool = True) -> WayO
 
     Args:
         init: the sandbox's PID 1, as the host sees it.
-        rules: what becomes of connections.
+        rules: the verdicts on connections.
         udp: whether packets of UDP can leave.
     """
     try:
@@ -138,7 +147,7 @@ def network_complaint() -> str:
 
 
 def _with_version_6() -> socket.AddressFamily:
-    """Makes all addresses of IPv6 local; returns its family, or IPv4's where the kernel has no IPv6."""
+    """Makes all addresses of IPv6 local; returns its family, or IPv4's if the kernel has no IPv6."""
     try:
         _make_all_addresses_local(socket.AF_INET6, OWN_ADDRESS_6)
     except OSError:
@@ -154,7 +163,7 @@ def _attach(rules: Mapping[Prefix, Verdict], udp: bool) -> WayOut:
             return undone.enter_context(socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol))
 
         def mapped(kind: int, key: int, value: int, most: int, flags: int = 0) -> int:
-            descriptor = _bpf(_MAP_CREATE, struct.pack("=5I", kind, key, value, most, flags), "a map")
+            descriptor = bpf(MAP_CREATE, struct.pack("=5I", kind, key, value, most, flags), "a map")
             undone.callback(os.close, descriptor)
             return descriptor
 
@@ -182,10 +191,10 @@ def _attach(rules: Mapping[Prefix, Verdict], udp: bool) -> WayOut:
         refused = mapped(_LRU_HASH, _REFUSED_KEY, 4, _MOST_REFUSED)
         for address, verdict in rules.items():
             _update(verdicts, _rule_key(address), struct.pack("=I", verdict))
-        program = _load(_program(verdicts, refused, sockets))
+        program = load_program(_program(verdicts, refused, sockets), _SK_LOOKUP, _ATTACH_SK_LOOKUP, name=b"tvsnap")
         own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            link = _bpf(_LINK_CREATE, struct.pack("=4I2Q", program, own, _ATTACH_SK_LOOKUP, 0, 0, 0), "a link")
+            link = bpf(LINK_CREATE, struct.pack("=4I2Q", program, own, _ATTACH_SK_LOOKUP, 0, 0, 0), "a link")
         finally:
             os.close(own)
             os.close(program)
@@ -217,18 +226,6 @@ def _attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def _bpf(command: int, fields: bytes, what: str) -> int:
-    buffer = ctypes.create_string_buffer(fields, len(fields))
-    number = _BPF.get(platform.machine())
-    if number is None:
-        raise OSError(0, f"unknown processor {platform.machine()}", what)
-    result = int(_libc.syscall(number, command, buffer, len(fields)))
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), what)
-    return result
-
-
 def _rule_key(address: Prefix) -> bytes:
     """Returns the key of a prefix; addresses of IPv4 are mapped into those of IPv6 (RFC 4291)."""
     if address.version == 6:
@@ -239,13 +236,13 @@ def _rule_key(address: Prefix) -> bytes:
 def _update(map: int, key: bytes, value: bytes) -> None:
     buffers = [ctypes.create_string_buffer(one, len(one)) for one in (key, value)]
     fields = struct.pack("=IIQQQ", map, 0, *(ctypes.addressof(one) for one in buffers), 0)
-    _bpf(_MAP_UPDATE, fields, "an entry of a map")
+    bpf(MAP_UPDATE, fields, "an entry of a map")
 
 
 def _first_key(map: int, key: ctypes.Array[ctypes.c_char]) -> bool:
     """Finds any key of a map; False if it is empty."""
     try:
-        _bpf(_MAP_NEXT_KEY, struct.pack("=IIQQQ", map, 0, 0, ctypes.addressof(key), 0), "a map")
+        bpf(MAP_NEXT_KEY, struct.pack("=IIQQQ", map, 0, 0, ctypes.addressof(key), 0), "a map")
     except FileNotFoundError:
         return False
     return True
@@ -253,116 +250,106 @@ def _first_key(map: int, key: ctypes.Array[ctypes.c_char]) -> bool:
 
 def _delete(map: int, key: ctypes.Array[ctypes.c_char]) -> None:
     with contextlib.suppress(FileNotFoundError):  # the kernel may have made room meanwhile
-        _bpf(_MAP_DELETE, struct.pack("=IIQQQ", map, 0, ctypes.addressof(key), 0, 0), "a map")
-
-
-def _load(program: bytes) -> int:
-    code, license = ctypes.create_string_buffer(program, len(program)), ctypes.create_string_buffer(b"GPL")
-    fields = struct.pack(
-        "=2I2Q2IQ2I16s2I", _SK_LOOKUP, len(program) // 8, ctypes.addressof(code), ctypes.addressof(license),
-        0, 0, 0, 0, 0, b"tvsnap", 0, _ATTACH_SK_LOOKUP,
-    )  # fmt: skip
-    return _bpf(_PROGRAM_LOAD, fields, "a program")
+        bpf(MAP_DELETE, struct.pack("=IIQQQ", map, 0, ctypes.addressof(key), 0, 0), "a map")
 
 
 def _program(rules: int, refused: int, sockets: int) -> bytes:
     """Returns the program, which runs for each new connection, and for each packet that belongs to none.
 
+    It returns 0 to refuse, as if nobody listened, and else 1: without an assigned socket the normal lookup follows.
+
     Its argument is a `struct bpf_sk_lookup` (linux/bpf.h): at 8 the family, at 12 the protocol, at 40 the local IPv4
-    address, at 44 the local IPv6 address, at 60 the local port. It returns 0 to refuse, as if nobody listened, and else
-    1: without an assigned socket the normal lookup follows. Its stack has at -24 a key of `rules` with the address,
-    which together with the protocol and port at -4 is a key of `refused`; at -28 a value of that; at -32 the index of a
-    socket. The arguments are the descriptors of maps.
+    address, at 44 the local IPv6 address, at 60 the local port. The other arguments are the descriptors of maps.
     """
-    load, move, set_to, equal, unequal = 0x61, 0xBF, 0xB7, 0x15, 0x55
-    call, leave, store, store_value, add, wide, shift, both = 0x85, 0x95, 0x63, 0x62, 0x07, 0x18, 0x67, 0x4F
-    as_usual, choose, version_6, decide, ruled = "as usual", "choose", "version 6", "decide", "ruled"
-    judged, refuse = "judged", "refuse"
-    mapped = struct.unpack("=i", bytes([0, 0, 255, 255]))[0]
-    lines: list[tuple[int, int, int, int | str, int] | str] = [  # code, target, source, offset or label, value
-        (move, 6, 1, 0, 0),
-        (load, 2, 6, 8, 0),
-        (equal, 2, 0, version_6, socket.AF_INET6),
-        (unequal, 2, 0, as_usual, socket.AF_INET),
-        (store_value, 10, 0, -20, 0),
-        (store_value, 10, 0, -16, 0),
-        (store_value, 10, 0, -12, mapped),
-        (load, 3, 6, 40, 0),
-        (store, 10, 3, -8, 0),
-        (equal, 2, 0, decide, socket.AF_INET),
-        version_6,
-        *(one for word in range(4) for one in ((load, 3, 6, 44 + 4 * word, 0), (store, 10, 3, -20 + 4 * word, 0))),
-        decide,
-        (store_value, 10, 0, -24, 128),
-        (wide, 1, 1, 0, rules),
-        (0, 0, 0, 0, 0),
-        (move, 2, 10, 0, 0),
-        (add, 2, 0, 0, -24),
-        (call, 0, 0, 0, _MAP_LOOKUP_CALL),
-        (set_to, 8, 0, 0, Verdict.REFUSED),
-        (equal, 0, 0, ruled, 0),
-        (load, 8, 0, 0, 0),
-        ruled,
-        (equal, 8, 0, as_usual, Verdict.INSIDE),
-        (load, 2, 6, 12, 0),
-        (load, 3, 6, 60, 0),
-        (set_to, 7, 0, 0, _TCP),
-        (equal, 2, 0, judged, socket.IPPROTO_TCP),
-        (set_to, 7, 0, 0, _UDP),
-        (unequal, 3, 0, judged, DNS_PORT),
-        (set_to, 7, 0, 0, _DNS),
-        (equal, 7, 0, choose, _DNS),
-        judged,
-        (unequal, 8, 0, refuse, Verdict.RELAYED),
-        choose,
-        (load, 2, 6, 8, 0),
-        (equal, 2, 0, "chosen", socket.AF_INET),
-        (add, 7, 0, 0, _SOCKETS),
-        "chosen",
-        (store, 10, 7, -32, 0),
-        (wide, 1, 1, 0, sockets),
-        (0, 0, 0, 0, 0),
-        (move, 2, 10, 0, 0),
-        (add, 2, 0, 0, -32),
-        (call, 0, 0, 0, _MAP_LOOKUP_CALL),
-        (equal, 0, 0, refuse, 0),
-        (move, 7, 0, 0, 0),
-        (move, 1, 6, 0, 0),
-        (move, 2, 7, 0, 0),
-        (set_to, 3, 0, 0, 0),
-        (call, 0, 0, 0, _ASSIGN_CALL),
-        (move, 1, 7, 0, 0),
-        (call, 0, 0, 0, _RELEASE_CALL),
-        as_usual,
-        (set_to, 0, 0, 0, 1),
-        (leave, 0, 0, 0, 0),
-        refuse,
-        (load, 2, 6, 12, 0),
-        (load, 3, 6, 60, 0),
-        (shift, 2, 0, 0, 16),
-        (both, 3, 2, 0, 0),
-        (store, 10, 3, -4, 0),
-        (store_value, 10, 0, -28, 1),
-        (wide, 1, 1, 0, refused),
-        (0, 0, 0, 0, 0),
-        (move, 2, 10, 0, 0),
-        (add, 2, 0, 0, -24),
-        (move, 3, 10, 0, 0),
-        (add, 3, 0, 0, -28),
-        (set_to, 4, 0, 0, 0),
-        (call, 0, 0, 0, _MAP_UPDATE_CALL),
-        (set_to, 0, 0, 0, 0),
-        (leave, 0, 0, 0, 0),
-    ]
-    labels: dict[str, int] = {}
-    instructions: list[tuple[int, int, int, int | str, int]] = []
-    for line in lines:
-        if isinstance(line, str):
-            labels[line] = len(instructions)
-        else:
-            instructions.append(line)
-    program = b""
-    for index, (code, target, source, offset, value) in enumerate(instructions):
-        jump = offset if isinstance(offset, int) else labels[offset] - index - 1
-        program += struct.pack("=BBhi", code, target | source << 4, jump, value)
-    return program
+    code = Code()
+    _take_address(code)
+    _take_verdict(code, rules)
+    _choose_socket(code)
+    _assign(code, sockets)
+    code.label("as usual")
+    code.leave(1)
+    code.label("refuse")
+    _refuse(code, refused)
+    return code.to_bytes()
+
+
+def _take_address(code: Code) -> None:
+    """Writes a key of the map of rules: the address, and its length in bits."""
+    code.move(6, 1)  # register 6 has the argument from now on
+    code.load(4, 2, 6, 8)
+    code.jump_if(2, socket.AF_INET6, "version 6")
+    code.jump_unless(2, socket.AF_INET, "as usual")
+    for offset, word in ((4, 0), (8, 0), (12, _MAPPED_WORD)):
+        code.store_constant(4, STACK, _KEY + offset, word)
+    code.load(4, 3, 6, 40)
+    code.store(4, STACK, _KEY + 16, 3)
+    code.jump_if(2, socket.AF_INET, "decide")
+    code.label("version 6")
+    for offset in range(0, 16, 4):
+        code.load(4, 3, 6, 44 + offset)
+        code.store(4, STACK, _KEY + 4 + offset, 3)
+    code.label("decide")
+    code.store_constant(4, STACK, _KEY, 128)
+
+
+def _take_verdict(code: Code, rules: int) -> None:
+    """Sets register 8 to the verdict of the rules."""
+    code.set_map(1, rules)
+    code.set_address(2, _KEY)
+    code.call(_MAP_LOOKUP_CALL)
+    code.set(8, Verdict.REFUSED)
+    code.jump_if(0, 0, "ruled")
+    code.load(4, 8, 0, 0)
+    code.label("ruled")
+    code.jump_if(8, Verdict.INSIDE, "as usual")
+
+
+def _choose_socket(code: Code) -> None:
+    """Sets register 7 to the index of the socket, by protocol, port and family."""
+    code.load(4, 2, 6, 12)
+    code.load(4, 3, 6, 60)
+    code.set(7, _TCP)
+    code.jump_if(2, socket.IPPROTO_TCP, "judged")
+    code.set(7, _UDP)
+    code.jump_unless(3, DNS_PORT, "judged")
+    code.set(7, _DNS)
+    code.jump_if(7, _DNS, "choose")
+    code.label("judged")
+    code.jump_unless(8, Verdict.RELAYED, "refuse")
+    code.label("choose")
+    code.load(4, 2, 6, 8)
+    code.jump_if(2, socket.AF_INET, "chosen")
+    code.add(7, _SOCKETS)
+    code.label("chosen")
+
+
+def _assign(code: Code, sockets: int) -> None:
+    """Gives the connection or packet to the socket."""
+    code.store(4, STACK, _INDEX, 7)
+    code.set_map(1, sockets)
+    code.set_address(2, _INDEX)
+    code.call(_MAP_LOOKUP_CALL)
+    code.jump_if(0, 0, "refuse")
+    code.move(7, 0)
+    code.move(1, 6)
+    code.move(2, 7)
+    code.set(3, 0)
+    code.call(_ASSIGN_CALL)
+    code.move(1, 7)
+    code.call(_RELEASE_CALL)
+
+
+def _refuse(code: Code, refused: int) -> None:
+    """Notes address, protocol and port in the map of refused connections."""
+    code.load(4, 2, 6, 12)
+    code.load(4, 3, 6, 60)
+    code.shift_left(2, 16)
+    code.combine(3, 2)
+    code.store(4, STACK, _KEY + _RULE_KEY, 3)
+    code.store_constant(4, STACK, _VALUE, 1)
+    code.set_map(1, refused)
+    code.set_address(2, _KEY)
+    code.set_address(3, _VALUE)
+    code.set(4, 0)
+    code.call(_MAP_UPDATE_CALL)
+    code.leave(0)

@@ -22,10 +22,10 @@ def variables(settings: NetworkSettings) -> Mapping[str, str]:
 
 
 def identity(settings: NetworkSettings) -> str:
-    """Returns a text for a root's name that depends on what a sandbox sees of the settings; empty for none.
+    """Returns a text for a root's name that depends on the settings visible in a sandbox; empty for none.
 
-    It does not depend on the places of the host's servers, or on the proxy, since the same names should lead to the
-    same servers. Raises InfrastructureError if the certificates cannot be read.
+    It does not depend on the addresses of the host's servers, or on the proxy, because the same names should lead to
+    the same servers. Raises InfrastructureError if the certificates cannot be read.
     """
     certificates = None if settings.certificates is None else hashlib.sha256(_read(settings)).hexdigest()
     lent = {"certificates": certificates, "hosts": sorted(settings.hosts)}
@@ -38,8 +38,8 @@ def prepare(sandbox: Sandbox, settings: NetworkSettings) -> None:
     """Writes these files in a sandbox with a network; raises InfrastructureError if that fails."""
     outcome = sandbox.exec(_NAMES, timeout=_TIMEOUT, cwd="/", user="root")
     if outcome.exit_code != 0:
-        said = outcome.output.decode(errors="replace").strip()
-        raise InfrastructureError(f"/etc/resolv.conf of {sandbox.image.name} cannot be written: {said}")
+        complaint = outcome.output.decode(errors="replace").strip()
+        raise InfrastructureError(f"/etc/resolv.conf of {sandbox.image.name} cannot be written: {complaint}")
     for service in sandbox.image.services.names[1:]:
         sandbox.write_file("/etc/resolv.conf", f"nameserver {RELAY_ADDRESS}\n".encode(), user="root", service=service)
     if settings.certificates is not None:

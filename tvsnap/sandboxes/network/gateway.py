@@ -23,7 +23,7 @@ from tvsnap.sandboxes.network.rules import rules_of
 from tvsnap.sandboxes.network.settings import NetworkSettings
 
 NOT_KNOWN = "(not known: the program that counts it had ended)"
-"""Stands for what a sandbox asked for before its way out was opened again."""
+"""Entry for the unknown targets of a sandbox before its way out was opened again."""
 _LONGEST_ANSWER = 1 << 20
 _ANSWER_TIMEOUT = 30.0  # seconds; on a busy machine the relay takes a second to start
 
@@ -41,7 +41,7 @@ class Gateway:
         self._settings = settings
         self._lock = threading.RLock()
         self._ways: dict[str, tuple[Network, WayOut]] = {}
-        self._unknown: set[str] = set()  # sandboxes whose records were lost when a relay ended
+        self._unknown: set[str] = set()  # sandboxes that lost their records when a relay ended
         self.relay: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._closed = False
@@ -54,7 +54,7 @@ class Gateway:
         Args:
             id: the sandbox's.
             init: its PID 1, as the host sees it.
-            network: what it may reach.
+            network: the policy.
         """
         rules = rules_of(network, self._settings, own_networks(), self._settings.proxy is not None or has_version_6())
         way = attach(init, rules, udp=self._settings.proxy is None)
@@ -72,16 +72,19 @@ class Gateway:
                 raise
 
     def traffic(self, id: str, *, forget: bool = True) -> Traffic:
-        """Returns what a sandbox has asked of the network since the last call with `forget`.
+        """Returns a sandbox's requests to the network since the last call with `forget`.
 
         Raises InfrastructureError if the relay does not answer.
         """
-        told = self._ask(id, "take" if forget else "tell")
-        asked, unknown = tuple(told["asked"]), id in self._unknown
+        reply = self._ask(id, "take" if forget else "tell")
+        names, unknown = tuple(reply["asked"]), id in self._unknown
         if forget:
             self._unknown.discard(id)
         return Traffic(
-            (*asked, NOT_KNOWN) if unknown else asked, tuple(told["refused"]), told["open"], told["stirred"] or unknown
+            (*names, NOT_KNOWN) if unknown else names,
+            tuple(reply["refused"]),
+            reply["open"],
+            reply["stirred"] or unknown,
         )
 
     def reset(self, id: str) -> int:
@@ -126,14 +129,14 @@ class Gateway:
             return
         died = self.relay is not None
         self._end_relay()
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lent = asdict(self._settings)
         lent["certificates"] = str(lent["certificates"]) if lent["certificates"] else None
-        with its:
+        with theirs:
             # Not by "-m", which would import modules from the current directory.
             self.relay = subprocess.Popen(
                 [sys.executable, "-c", _START, str(self._home), json.dumps(lent)],
-                stdin=its.fileno(),
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -148,20 +151,20 @@ class Gateway:
 
     def _say_open(self, id: str) -> None:
         network, way = self._ways[id]
-        asked = {"id": id, "do": "open", "network": str(network), "space": network.space}
-        self._send(asked, way.descriptors)
+        message = {"id": id, "do": "open", "network": str(network), "space": network.space}
+        self._send(message, way.descriptors)
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> Mapping[str, Any]:
         assert self._control is not None
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
-            told = self._control.recv(_LONGEST_ANSWER)
-            if not told:
+            data = self._control.recv(_LONGEST_ANSWER)
+            if not data:
                 raise ConnectionResetError(errno.ECONNRESET, "it ended")
         except OSError as error:
             self._end_relay()
             raise _RelayEnded(f"the network of sandboxes does not answer: {error.strerror or error}") from None
-        answer: Mapping[str, Any] = json.loads(told)
+        answer: Mapping[str, Any] = json.loads(data)
         if "error" in answer:
             raise InfrastructureError(f"the network of sandboxes failed: {answer['error']}")
         return answer

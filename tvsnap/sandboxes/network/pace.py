@@ -12,12 +12,12 @@ class Pace:
         """See the class."""
         self._per_second = per_second
         self._at_once = at_once
-        self._left = float(at_once)
+        self._tokens = float(at_once)
         self._counted = time.monotonic()
 
     def take(self) -> float:
         """Counts one event; returns the seconds to wait before the next one, 0 if it may follow immediately."""
         now = time.monotonic()
-        self._left = min(self._at_once, self._left + (now - self._counted) * self._per_second) - 1
+        self._tokens = min(self._at_once, self._tokens + (now - self._counted) * self._per_second) - 1
         self._counted = now
-        return max(0.0, (1 - self._left) / self._per_second)
+        return max(0.0, (1 - self._tokens) / self._per_second)

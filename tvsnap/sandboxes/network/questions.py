@@ -31,11 +31,11 @@ class Question:
         if questions != 1 or answers or authorities or more > 1:
             raise NoQuestion("not one question alone")
         try:
-            asked = dns.message.from_wire(message, ignore_trailing=True)
-            self._reply = dns.message.make_response(asked, recursion_available=True)
+            query = dns.message.from_wire(message, ignore_trailing=True)
+            self._reply = dns.message.make_response(query, recursion_available=True)
         except (dns.exception.DNSException, ValueError) as error:
             raise NoQuestion(str(error)) from None
-        self._about = asked.question[0]
+        self._about = query.question[0]
         self.name = self._about.name.to_text(omit_final_dot=True).lower()
 
     @property
@@ -45,7 +45,7 @@ class Question:
 
     @property
     def address(self) -> str | None:
-        """The IPv4 address whose name is asked for; None if it is none."""
+        """The IPv4 address in a question for its name; None if there is none."""
         digits, end, more = self.name.partition(".in-addr.arpa")
         if not end or more:
             return None

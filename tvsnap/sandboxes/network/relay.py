@@ -1,7 +1,7 @@
 """The relay: a program that accepts all connections of sandboxes, and makes those that a policy allows on their behalf.
 
 Each process with sandboxes that have a network runs one. It executes requests from its standard input, a Unix socket
-over which descriptors are passed too, and ends when the other end is closed.
+that also passes descriptors, and ends when the other end is closed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import ipaddress
 import json
 import os
 import resource
-import select
 import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,25 +28,20 @@ from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.network import Network, is_host_name
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.attach import IP_RECVORIGDSTADDR, WayOut
-from tvsnap.sandboxes.network.pace import Pace
 from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.network.resolver import Resolver
 from tvsnap.sandboxes.network.rules import Verdict
 from tvsnap.sandboxes.network.settings import NetworkSettings
+from tvsnap.sandboxes.network.way import Address, Flow, Way, target_text
 
-Address = tuple[str, int]
 LONGEST_MESSAGE = 1 << 18
 _IP_PKTINFO = 8
 _MOST_DESCRIPTORS = 16
 _MOST_CONNECTIONS = 128  # of one sandbox at a time
-_MOST_QUESTIONS, _MOST_LOOKUPS = 64, 16  # of one sandbox at a time; beyond the second number they wait
+_MOST_QUESTIONS = 64  # of one sandbox at a time
 _LOOKUP_THREADS = 256
-_QUESTIONS_PER_SECOND, _CONNECTIONS_PER_SECOND, _AT_ONCE = 100, 100, 300
-_MOST_NAMES = 200  # reported for a call: they fit into one message
 _MOST_ADDRESSES = 4096  # of names, for one sandbox
-_MOST_FLOWS, _MOST_WAITING = 64, 64  # exchanges of UDP packets of one sandbox, and unsent packets of each
-_PACKETS_PER_SECOND = 5000
-_FLOW_TIMEOUT = 5.0  # seconds
+_MOST_FLOWS = 64  # exchanges of UDP packets of one sandbox
 _IP_HEADER = 20  # bytes
 _PART = 1 << 16
 _CONNECT_TIMEOUT = 20.0  # seconds
@@ -56,105 +50,6 @@ _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 class Refused(Exception):
     """A request is not allowed, or its target does not exist; the message says which."""
-
-
-class Flow:
-    """An exchange of UDP packets between an address inside and one outside.
-
-    Attributes:
-        packets: those that are to be sent.
-        until: when it ends, if nothing is sent either way until then.
-        task: passes them on.
-    """
-
-    task: asyncio.Task[None]
-
-    def __init__(self) -> None:
-        self.packets: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
-        self.until = time.monotonic() + _FLOW_TIMEOUT
-
-    def stir(self) -> None:
-        """Records that a packet went one way or the other."""
-        self.until = time.monotonic() + _FLOW_TIMEOUT
-
-    def send(self, packet: bytes) -> None:
-        """Takes a packet from inside; it is lost if too many wait."""
-        self.stir()
-        with contextlib.suppress(asyncio.QueueFull):
-            self.packets.put_nowait(packet)
-
-
-@dataclass(eq=False)
-class Way:
-    """The way out of one sandbox.
-
-    Attributes:
-        network: what it may reach.
-        out: its descriptors.
-        flows: exchanges of UDP packets, by the address inside and the one that packets were sent to.
-        open: the connections that are being relayed, by task.
-        asked: the distinct targets that it asked for since the last report.
-        refused: those of them that were not allowed.
-        stirred: whether anything was, or may have been, under way since the last report.
-        known: the names whose addresses it asked for.
-        questions: how many DNS questions are being answered.
-        looking: limits the name lookups outside.
-        questioning, connecting, sending: limit how often it may ask, connect, and send packets of UDP.
-        listening: the tasks that answer it.
-        pauses: resume reading from sockets when the rate limits allow, by socket.
-    """
-
-    network: Network
-    out: WayOut
-    flows: dict[tuple[Address, Address], Flow] = field(default_factory=dict)
-    open: dict[asyncio.Task[None], socket.socket] = field(default_factory=dict)
-    asked: dict[str, None] = field(default_factory=dict)
-    refused: dict[str, None] = field(default_factory=dict)
-    stirred: bool = True
-    known: set[str] = field(default_factory=set)
-    questions: int = 0
-    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_LOOKUPS))
-    questioning: Pace = field(default_factory=lambda: Pace(_QUESTIONS_PER_SECOND, _AT_ONCE))
-    connecting: Pace = field(default_factory=lambda: Pace(_CONNECTIONS_PER_SECOND, _AT_ONCE))
-    sending: Pace = field(default_factory=lambda: Pace(_PACKETS_PER_SECOND, _PACKETS_PER_SECOND))
-    listening: list[asyncio.Task[None]] = field(default_factory=list)
-    pauses: dict[socket.socket, asyncio.TimerHandle] = field(default_factory=dict)
-
-    def note(self, what: str, *, refused: bool = False) -> None:
-        """Records a target that was asked for."""
-        for noted in (self.asked, self.refused) if refused else (self.asked,):
-            if len(noted) < _MOST_NAMES:
-                noted[what] = None
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts a task, which is cancelled when the way is closed."""
-        task = asyncio.ensure_future(work)
-        self.listening.append(task)
-        task.add_done_callback(self.listening.remove)
-
-    def under_way(self) -> int:
-        """Returns how many connections and unanswered questions there are, including those not yet accepted here."""
-        waiting = select.poll()
-        for one in (self.out.tcp, self.out.tcp6, self.out.udp, self.out.dns):
-            waiting.register(one, select.POLLIN)
-        return len(self.open) + len(self.flows) + self.questions + len(waiting.poll(0))
-
-    def listen(self, one: socket.socket, receive: Callable[[Way], None]) -> None:
-        """Calls a function whenever there is something to read at a socket."""
-        self.pauses.pop(one, None)
-        asyncio.get_running_loop().add_reader(one, receive, self)
-
-    def rest(self, one: socket.socket, receive: Callable[[Way], None], seconds: float) -> None:
-        """Does not read from a socket for some time; 0 does nothing."""
-        if seconds:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(one)
-            self.pauses[one] = loop.call_later(seconds, self.listen, one, receive)
-
-    def note_refused(self) -> None:
-        """Records what the kernel has refused."""
-        for address, port, protocol in self.out.take_refused():
-            self.note(f"{_target(address, port)}{'/udp' * (protocol == socket.IPPROTO_UDP)}", refused=True)
 
 
 class Relay:
@@ -184,12 +79,12 @@ class Relay:
             if not message:
                 self._ended.set()
                 return
-            asked = json.loads(message)
-            if asked["do"] == "reset":
-                way = self._ways[str(asked["id"])]
+            request = json.loads(message)
+            if request["do"] == "reset":
+                way = self._ways[str(request["id"])]
                 way.begin(self._tell_of_reset(way))
                 return
-            answer = self._do(asked, descriptors)
+            answer = self._do(request, descriptors)
         except Exception as error:  # reported to the other end
             for descriptor in descriptors:
                 with contextlib.suppress(OSError):
@@ -203,30 +98,30 @@ class Relay:
         except OSError:
             self._ended.set()
 
-    def _do(self, asked: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-        id = str(asked["id"])
-        if asked["do"] == "open":
-            network = replace(Network.parse(asked["network"]), space=str(asked["space"]))
+    def _do(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        id = str(request["id"])
+        if request["do"] == "open":
+            network = replace(Network.parse(request["network"]), space=str(request["space"]))
             self._open(id, network, descriptors)
             return {}
         way = self._ways[id]
-        if asked["do"] == "close":
+        if request["do"] == "close":
             del self._ways[id]
             self._close(way)
-        elif asked["do"] in ("tell", "take"):
+        elif request["do"] in ("tell", "take"):
             count = way.under_way()
             way.note_refused()
-            told = {
+            report = {
                 "open": count,
                 "stirred": way.stirred or count > 0,
-                "asked": list(way.asked),
+                "asked": list(way.targets),
                 "refused": list(way.refused),
             }
             way.stirred = count > 0
-            if asked["do"] == "take":
-                way.asked.clear()
+            if request["do"] == "take":
+                way.targets.clear()
                 way.refused.clear()
-            return told
+            return report
         return {}
 
     def _open(self, id: str, network: Network, descriptors: Sequence[int]) -> None:
@@ -288,7 +183,7 @@ class Relay:
             task = asyncio.ensure_future(self._relay(way, inside))
             way.open[task] = inside
             way.stirred = True
-            task.add_done_callback(lambda done: way.open.pop(done, None))
+            task.add_done_callback(lambda finished_task: way.open.pop(finished_task, None))
             await asyncio.sleep(pause)
 
     async def _relay(self, way: Way, inside: socket.socket) -> None:
@@ -323,7 +218,7 @@ class Relay:
     async def _places(
         self, way: Way, address: str, port: int, protocol: str = ""
     ) -> tuple[str, list[tuple[str, int, bool]]]:
-        """Returns what an address inside stands for, and the hosts and ports to try, each with whether it is lent.
+        """Returns the target of an address inside, and the hosts and ports to try, each with whether it is the host's.
 
         Raises Refused if the policy does not allow it.
         """
@@ -333,7 +228,7 @@ class Relay:
             raise Refused(f"{address} stands for no name")
         target = name or address
         allowed = way.network.allows(target)
-        way.note(f"{_target(target, port)}{protocol}", refused=not allowed)
+        way.note(f"{target_text(target, port)}{protocol}", refused=not allowed)
         if not allowed:
             self._refuse(way, address)
             raise Refused(target)
@@ -341,15 +236,15 @@ class Relay:
         if server is not None:
             return target, [(*server, True)]
         if name is None:
-            found = [address] if self._resolver.reaches(address) else []
+            hosts = [address] if self._resolver.reaches(address) else []
         elif self._settings.proxy is not None:
-            found = [name] if await self._resolver.is_there(name, way.looking) else []
+            hosts = [name] if await self._resolver.is_there(name, way.looking) else []
         else:
-            found = await self._resolver.addresses(name, way.looking)
-        return target, [(one, port, False) for one in found]
+            hosts = await self._resolver.addresses(name, way.looking)
+        return target, [(one, port, False) for one in hosts]
 
     def _refuse(self, way: Way, address: str) -> None:
-        """Lets the kernel refuse what is sent to an address that stands for no name that is allowed."""
+        """Makes the kernel refuse packets to an address that stands for no allowed name."""
         with contextlib.suppress(OSError):
             way.out.judge(ipaddress.ip_network(address), Verdict.REFUSED)
 
@@ -358,8 +253,10 @@ class Relay:
     def _receive_packet(self, way: Way) -> None:
         with contextlib.suppress(OSError):
             packet, about, _, sender = way.out.udp.recvmsg(_PART, socket.CMSG_SPACE(16))
-            told = [data for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, IP_RECVORIGDSTADDR)]
-            port, number = struct.unpack_from("!H4s", told[0], 2)
+            addresses = [
+                data for level, kind, data in about if (level, kind) == (socket.IPPROTO_IP, IP_RECVORIGDSTADDR)
+            ]
+            port, number = struct.unpack_from("!H4s", addresses[0], 2)
             key = (sender, (socket.inet_ntoa(number), port))
             flow = way.flows.get(key)
             if flow is None and len(way.flows) < _MOST_FLOWS:
@@ -380,9 +277,9 @@ class Relay:
             transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
                 lambda: _Answers(way, key, flow), remote_addr=(host, its_port)
             )
-            while (left := flow.until - time.monotonic()) > 0:
+            while (seconds := flow.until - time.monotonic()) > 0:
                 with contextlib.suppress(asyncio.TimeoutError):
-                    transport.sendto(await asyncio.wait_for(flow.packets.get(), left))
+                    transport.sendto(await asyncio.wait_for(flow.packets.get(), seconds))
         except (Refused, OSError, IndexError):
             pass
         finally:
@@ -424,13 +321,13 @@ class Relay:
             return question.answer_unknown()
         if not question.wants_address:
             return question.answer_nothing()
-        if name not in way.known and len(way.known) >= _MOST_ADDRESSES:
+        if name not in way.names and len(way.names) >= _MOST_ADDRESSES:
             return question.answer_failure()
         try:
             address = self._addresses.address_of(way.network.space, name)
         except InfrastructureError:
             return question.answer_failure()
-        way.known.add(name)
+        way.names.add(name)
         return question.answer("A", address)
 
     async def _is_there(self, way: Way, name: str) -> bool:
@@ -441,7 +338,7 @@ class Relay:
 
 
 class _Answers(asyncio.DatagramProtocol):
-    """Sends into the sandbox what comes back, as from the address that was sent to."""
+    """Sends answers into the sandbox, as from the address that it had sent to."""
 
     def __init__(self, way: Way, key: tuple[Address, Address], flow: Flow) -> None:
         self._way, self._flow = way, flow
@@ -459,23 +356,18 @@ class _Answers(asyncio.DatagramProtocol):
             self._way.out.raw.sendto(ip + header + data, (target, 0))
 
 
-def _target(host: str, port: int) -> str:
-    """Returns host and port as text."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_TIMEOUT)
 
 
 async def _connect_through(proxy: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connects to a host through an HTTP proxy."""
-    its = urlsplit(proxy)
-    assert its.hostname is not None
-    reader, writer = await _connect(its.hostname, its.port or 80)
-    who, place = "", _target(host, port)
-    if its.username is not None:
-        secret = f"{unquote(its.username)}:{unquote(its.password or '')}"
+    url = urlsplit(proxy)
+    assert url.hostname is not None
+    reader, writer = await _connect(url.hostname, url.port or 80)
+    who, place = "", target_text(host, port)
+    if url.username is not None:
+        secret = f"{unquote(url.username)}:{unquote(url.password or '')}"
         who = f"Proxy-Authorization: Basic {base64.b64encode(secret.encode()).decode()}\r\n"
     try:
         writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{who}\r\n".encode())

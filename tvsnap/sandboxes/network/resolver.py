@@ -1,4 +1,4 @@
-"""Resolves names outside, and tells which addresses may be reached."""
+"""Resolves names outside, and decides which addresses may be reached."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Resolver:
     def __init__(self, settings: NetworkSettings) -> None:
         self._settings = settings
         self._timeout = _TIMEOUT if settings.proxy is None else _TIMEOUT_BESIDE_A_PROXY
-        self._found: dict[str, tuple[float, list[str]]] = {}
+        self._cache: dict[str, tuple[float, list[str]]] = {}
         self._own: tuple[float, list[ipaddress.IPv4Network | ipaddress.IPv6Network]] = (0.0, [])
 
     async def is_there(self, name: str, turn: asyncio.Semaphore) -> bool:
         """Whether a host name (in lower case) has something that may be reached; holds `turn` while it is resolved."""
         if self._settings.server(name) is not None:
             return True
-        found = await self._look_up(name, turn)
-        if self._settings.proxy is not None and not found:
+        addresses = await self._look_up(name, turn)
+        if self._settings.proxy is not None and not addresses:
             return not is_private_name(name)  # the proxy resolves it
-        return any(map(self.reaches, found))
+        return any(map(self.reaches, addresses))
 
     async def addresses(self, name: str, turn: asyncio.Semaphore) -> list[str]:
         """Returns a name's addresses that may be reached, IPv4 first; arguments as for `is_there`."""
@@ -50,26 +50,26 @@ class Resolver:
         return is_within_reach(address, self._own_networks())
 
     async def _look_up(self, name: str, turn: asyncio.Semaphore) -> list[str]:
-        until, found = self._found.get(name, (0.0, []))
+        until, addresses = self._cache.get(name, (0.0, []))
         if time.monotonic() < until:
-            return found
+            return addresses
         try:
             async with turn:
                 looked_up = asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-                told = await asyncio.wait_for(looked_up, self._timeout)
+                answers = await asyncio.wait_for(looked_up, self._timeout)
         except (OSError, UnicodeError, asyncio.TimeoutError):
-            told = []
+            answers = []
             if self._settings.proxy is None:
                 return []
-        found = [str(one[4][0]).partition("%")[0] for one in sorted(told)]
-        if len(self._found) >= _MOST_REMEMBERED:
-            self._found.clear()
-        self._found[name] = (time.monotonic() + _REMEMBERED, found)
-        return found
+        addresses = [str(one[4][0]).partition("%")[0] for one in sorted(answers)]
+        if len(self._cache) >= _MOST_REMEMBERED:
+            self._cache.clear()
+        self._cache[name] = (time.monotonic() + _REMEMBERED, addresses)
+        return addresses
 
     def _own_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-        read, networks = self._own
-        if time.monotonic() > read + _OWN_AGAIN or not read:
+        read_at, networks = self._own
+        if time.monotonic() > read_at + _OWN_AGAIN or not read_at:
             networks = own_networks()
             self._own = (time.monotonic(), networks)
         return networks
@@ -86,20 +86,20 @@ def has_version_6() -> bool:
 
 def own_networks() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     """Returns this machine's addresses and networks, IPv4 and IPv6."""
-    found: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+    networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/route").read_text().splitlines()[1:]:
             _, target, gateway, _, _, _, _, mask, *_ = line.split()
             if int(gateway, 16) == 0 and int(mask, 16):
                 numbers = [socket.inet_ntoa(struct.pack("=I", int(one, 16))) for one in (target, mask)]
-                found.append(ipaddress.IPv4Network("/".join(numbers), strict=False))
+                networks.append(ipaddress.IPv4Network("/".join(numbers), strict=False))
     with contextlib.suppress(OSError):
         lines = Path("/proc/net/fib_trie").read_text().splitlines()
         for above, line in itertools.pairwise(lines):
             if is_local := _LOCAL.search(line):
-                found.append(ipaddress.IPv4Network(f"{above.split()[-1]}/{is_local[1]}", strict=False))
+                networks.append(ipaddress.IPv4Network(f"{above.split()[-1]}/{is_local[1]}", strict=False))
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             digits, _, prefix, *_ = line.split()
-            found.append(ipaddress.IPv6Network((bytes.fromhex(digits), int(prefix, 16)), strict=False))
-    return found
+            networks.append(ipaddress.IPv6Network((bytes.fromhex(digits), int(prefix, 16)), strict=False))
+    return networks

@@ -14,7 +14,7 @@ Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Verdict(IntEnum):
-    """What becomes of a connection: it is refused, goes to the relay, or stays within the sandbox."""
+    """The treatment of a connection: it is refused, goes to the relay, or stays within the sandbox."""
 
     REFUSED = 0
     RELAYED = 1
@@ -24,7 +24,7 @@ class Verdict(IntEnum):
 def rules_of(
     network: Network, settings: NetworkSettings, own: Sequence[Prefix], version_6: bool
 ) -> dict[Prefix, Verdict]:
-    """Returns the verdicts by prefix, of which the longest counts; what has none is refused.
+    """Returns the verdicts by prefix; the longest prefix counts, and an address without one is refused.
 
     Addresses that stand for names go to the relay, which knows the names.
 

@@ -30,8 +30,8 @@ class Networked:
         """See `Sandbox.traffic`."""
         if not self.image.network.attached:
             return Traffic()
-        told = self.gateway.traffic(self.id)
-        return replace(told, asked=told.asked[:_MOST_NAMED], refused=told.refused[:_MOST_NAMED])
+        traffic = self.gateway.traffic(self.id)
+        return replace(traffic, asked=traffic.asked[:_MOST_NAMED], refused=traffic.refused[:_MOST_NAMED])
 
     def is_connected(self) -> bool:
         """Whether there is a connection out of the sandbox."""
@@ -43,7 +43,7 @@ class Networked:
             self.gateway.reset(self.id)
 
     def with_connections(self, look: Callable[[], Observation]) -> Observation:
-        """Returns the observation by `look`; with open connections, it is active, since data may arrive at any time.
+        """Returns the observation by `look`; with open connections, it is active, because data may arrive at any time.
 
         Data from a connection that has ended meanwhile may have woken processes that were inspected before, so the look
         is repeated then.
@@ -52,11 +52,13 @@ class Networked:
             return look()
         self.gateway.traffic(self.id, forget=False)
         for _ in range(_MOST_LOOKS):
-            seen = look()
-            told = self.gateway.traffic(self.id, forget=False)
-            if told.open or not told.stirred:
+            observation = look()
+            traffic = self.gateway.traffic(self.id, forget=False)
+            if traffic.open or not traffic.stirred:
                 break
-        if not told.stirred:
-            return seen
-        what = f"{told.open} connections or look-ups" if told.open > 1 else "a connection or look-up"
-        return replace(seen, active=seen.active or f"{what} out of the sandbox may be answered", quiet_s=0.0)
+        if not traffic.stirred:
+            return observation
+        what = f"{traffic.open} connections or look-ups" if traffic.open > 1 else "a connection or look-up"
+        return replace(
+            observation, active=observation.active or f"{what} out of the sandbox may be answered", quiet_s=0.0
+        )

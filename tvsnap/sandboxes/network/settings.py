@@ -16,14 +16,14 @@ _SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\[\]]+):(?P<port>\d{1,5})"
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """How connections that leave a sandbox are made.
+    """Settings for connections that leave a sandbox.
 
     Attributes:
         proxy: the address of an HTTP proxy ("http://proxy:3128") for all connections, by its method CONNECT; None to
             connect directly.
         certificates: a file of certificates (PEM) that programs in sandboxes are to trust too; None for none.
-        hosts: servers that names stand for, as `host:port` on the host's side, for any port that is asked for. This is
-            the only way to reach a server on this machine or in a private network.
+        hosts: servers by the names that sandboxes use, as `host:port` on the host's side, whatever the port inside.
+                This is the only way to reach a server on this machine or in a private network.
 
     Raises:
         UsageError: one of them is invalid.
@@ -35,8 +35,8 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         if self.proxy is not None:
-            its = urlsplit(self.proxy)
-            if its.scheme != "http" or not its.hostname:
+            url = urlsplit(self.proxy)
+            if url.scheme != "http" or not url.hostname:
                 shown = f"...@{self.proxy.rpartition('@')[2]}" if "@" in self.proxy else self.proxy  # no password
                 raise UsageError(f"{shown!r} is no HTTP proxy; give its address as http://host:port")
         if self.certificates is not None and not self.certificates.is_file():
@@ -65,10 +65,10 @@ class NetworkSettings:
         return cls(proxy, Path(certificates) if certificates else None, hosts)
 
     def server(self, name: str) -> tuple[str, int] | None:
-        """Returns the host and port, on the host's side, that a name stands for; None if it stands for none.
+        """Returns the host and port of a name's server on the host's side; None if it has none.
 
         Args:
             name: the name, in lower case.
         """
-        found = _SERVER.fullmatch(self.hosts.get(name, ""))
-        return (found["host"].strip("[]"), int(found["port"])) if found else None
+        match = _SERVER.fullmatch(self.hosts.get(name, ""))
+        return (match["host"].strip("[]"), int(match["port"])) if match else None

@@ -1,1 +1,1 @@
-"""What CRIU does not restore: noted while the processes are frozen, and brought back before any runs in a fork."""
+"""Repairs of CRIU's restore: properties that are noted of frozen processes, and brought back before a fork runs."""

@@ -1,4 +1,4 @@
-"""All that CRIU does not restore, in the order in which it is brought back."""
+"""The list of all repairs, in the order in which they are made."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tvsnap.sandboxes.repairs.sockets import Sockets
 from tvsnap.sandboxes.repairs.watches import Watches
 
 REPAIRS: tuple[type[Repair], ...] = (
-    Directories,  # before watches, which would tell that times are set
-    Affinities,  # at any time, as nothing else depends on them
+    Directories,  # before watches, which would report that times are set
+    Affinities,  # at any time, because nothing else depends on them
     Settings,  # the same
-    Sockets,  # one repair, as its parts go before and after each other; before watches, as the rest
+    Sockets,  # one repair, because its parts go before and after each other; before watches like the rest
     Watches,  # last, so that no other repair causes an event
 )
-"""Each is noted in this order, too, while the processes are frozen."""
+"""The repairs; each is also noted in this order, while the processes are frozen."""
 
 _NOTHING = {key: value for kind in REPAIRS for key, value in kind().to_json().items()}
-"""What a manifest says if there was nothing to note."""
+"""The part of a manifest if there was nothing to note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a snapshot holds of a sandbox besides its files and its processes, or its idle shell.
+    """A snapshot's contents besides the sandbox's files and processes, or idle shell.
 
     Attributes:
-        repairs: what CRIU does not restore, as far as there was any, in the order of `REPAIRS`.
-        clock: its clock, if its image sets one; it goes on after all else, since time counts from there.
+        repairs: those that noted something, in the order of `REPAIRS`.
+        clock: its clock, if its image sets one; it goes on last, because time counts from there.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -41,7 +41,7 @@ class Noted:
 
     @classmethod
     def of(cls, frozen: Frozen, clock: StoppedClock | None) -> Noted:
-        """Notes all of a sandbox; raises the errors of `Repair.note`. `clock` is its clock."""
+        """Makes all notes of a sandbox; raises the errors of `Repair.note`. `clock` is its clock."""
         return cls(tuple(one for kind in REPAIRS if (one := kind.note(frozen))), clock)
 
     @classmethod
@@ -54,10 +54,10 @@ class Noted:
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a manifest, which has the keys of all repairs."""
-        said: dict[str, Any] = {**_NOTHING, "clock": asdict(self.clock) if self.clock else None}
+        manifest: dict[str, Any] = {**_NOTHING, "clock": asdict(self.clock) if self.clock else None}
         for one in self.repairs:
-            said |= one.to_json()
-        return said
+            manifest |= one.to_json()
+        return manifest
 
     def bring_back(self, fork: Fork) -> None:
         """Brings back all but the clock; raises AttemptFailed or InfrastructureError if that fails."""

@@ -45,18 +45,18 @@ def note(pids: Iterable[int], init: int) -> list[DirectoryTimes]:
     if PID 1 cannot be inspected.
     """
     noted: dict[str, DirectoryTimes] = {}
-    seen: set[str] = set()
+    directories: set[str] = set()
     bound = _bound_sockets(init)
     with paths.directory(f"/proc/{init}/root") as root:
         for path in itertools.chain.from_iterable(_made_again(pid, bound) for pid in pids):
             directory = os.path.dirname(path)
-            if directory in seen:
+            if directory in directories:
                 continue
-            seen.add(directory)
-            if len(seen) > _MOST:
+            directories.add(directory)
+            if len(directories) > _MOST:
                 raise NotCheckpointable(f"processes hold deleted files or sockets in more than {_MOST} directories")
-            found = _nearest(root, directory)
-            noted[found.path] = found
+            times = _nearest(root, directory)
+            noted[times.path] = times
     return list(noted.values())
 
 
@@ -145,15 +145,15 @@ def _made_again(pid: int, bound: set[str]) -> Iterator[str]:
 
 def _bound_sockets(init: int) -> set[str]:
     """Returns the sandbox's Unix sockets that are bound to a file, as links in /proc/PID/fd name them."""
-    found = set()
+    targets = set()
     for line in lines(f"/proc/{init}/net/unix"):
         fields = line.split(maxsplit=_NAME)
         if len(fields) > _NAME and not fields[_NAME].startswith("@"):
-            found.add(f"socket:[{fields[_INODE]}]")
-    return found
+            targets.add(f"socket:[{fields[_INODE]}]")
+    return targets
 
 
 def _file_of_socket(pid: int, number: int) -> str:
     """Returns the path of the file that a Unix socket is bound to; empty if it has none."""
-    with borrowed(pid, number) as its, file_of(its) as file:
+    with borrowed(pid, number) as descriptor, file_of(descriptor) as file:
         return "" if file is None else os.readlink(f"/proc/self/fd/{file}")

@@ -18,7 +18,7 @@ from tvsnap.host.libc import checked, closing, libc
 from tvsnap.sandboxes.kernel.procfs import lines
 
 LINK = "anon_inode:inotify"
-"""What /proc/PID/fd shows for an instance."""
+"""The link of an instance in /proc/PID/fd."""
 _DELETED_ITSELF, _IGNORED = 0x400, 0x8000
 _ONLY_AT_ITS_NAME, _ONCE = 0x0400_0000, 0x8000_0000  # IN_EXCL_UNLINK, IN_ONESHOT
 _NEW_ONLY = 0x1000_0000  # IN_MASK_CREATE

@@ -1,4 +1,4 @@
-"""Files beside CRIU's images with what a snapshot saves of a sandbox's processes itself."""
+"""Files beside CRIU's images, in which a snapshot itself saves properties of processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NotedFile(Generic[N]):
         self._from_json = from_json
 
     def write(self, noted: Sequence[N], images: int) -> bool:
-        """Writes what was noted, unless it is empty, to the directory `images`; returns whether there is any."""
+        """Writes notes, unless there are none, to the directory `images`; returns whether there are any."""
         if noted:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(self._name, flags, 0o600, dir_fd=images), "w") as file:
@@ -30,6 +30,6 @@ class NotedFile(Generic[N]):
         return bool(noted)
 
     def read(self, images: int) -> list[N]:
-        """Returns what `write` wrote; raises OSError, KeyError, TypeError or ValueError if that cannot be read."""
+        """Returns the notes of `write`; raises OSError, KeyError, TypeError or ValueError if they cannot be read."""
         with open(os.open(self._name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=images)) as file:
             return [self._from_json(one) for one in json.load(file)]

@@ -24,13 +24,13 @@ class Bound:
 def note(pids: Iterable[int], init: int) -> list[Bound]:
     """Returns the threads of a sandbox whose CPU affinity differs from its PID 1's; none of them runs meanwhile."""
     usual = os.sched_getaffinity(init)
-    found: dict[tuple[int, ...], list[int]] = {}
+    by_processors: dict[tuple[int, ...], list[int]] = {}
     for pid in pids:
         for thread in _threads(pid):
             processors = os.sched_getaffinity(thread)
             if processors != usual:
-                found.setdefault(tuple(sorted(processors)), []).append(inner_pid(thread))
-    return [Bound(processors, tuple(threads)) for processors, threads in found.items()]
+                by_processors.setdefault(tuple(sorted(processors)), []).append(inner_pid(thread))
+    return [Bound(processors, tuple(threads)) for processors, threads in by_processors.items()]
 
 
 def bind(bound: Iterable[Bound], init: int, pids: Iterable[int]) -> None:
@@ -44,8 +44,8 @@ def bind(bound: Iterable[Bound], init: int, pids: Iterable[int]) -> None:
             for thread in one.threads:
                 os.sched_setaffinity(threads[thread], one.processors)
     except (OSError, KeyError) as error:
-        told = error.strerror if isinstance(error, OSError) else "one is not there"
-        raise AttemptFailed(f"threads could not be bound to processors in a fork: {told}") from None
+        reason = error.strerror if isinstance(error, OSError) else "one is not there"
+        raise AttemptFailed(f"threads could not be bound to processors in a fork: {reason}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Affinities:
     @classmethod
     def from_json(cls, manifest: Mapping[str, Any]) -> Affinities | None:
         """See `Repair.from_json`."""
-        said = manifest.get("bound", ())
-        bound = tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in said)
+        entries = manifest.get("bound", ())
+        bound = tuple(Bound(**{name: tuple(value) for name, value in one.items()}) for one in entries)
         return cls(bound) if bound else None
 
     def to_json(self) -> dict[str, Any]:

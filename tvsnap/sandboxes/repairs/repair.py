@@ -1,4 +1,4 @@
-"""What each repair does: it notes something that CRIU does not restore, and brings it back in forks."""
+"""The protocol of a repair: it notes something that CRIU does not restore, and brings it back in forks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvsnap.sandboxes.repairs.socket_options import Options
 from tvsnap.sandboxes.repairs.time_wait import TimeWaits
 
 Find = Callable[[Collection[int], Collection[int]], Mapping[int, str]]
-"""Returns paths in a sandbox, by inode number, for those inodes that it finds.
+"""Returns paths in a sandbox, by inode number, for the inodes that it finds.
 
 The second argument, the processes that watch them, may serve as a hint.
 """
@@ -18,7 +18,7 @@ The second argument, the processes that watch them, may serve as a hint.
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A sandbox none of whose processes runs.
+    """A sandbox in which no process runs.
 
     Attributes:
         init: its PID 1, as the host sees it.
@@ -39,7 +39,7 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A fork none of whose processes runs yet.
+    """A fork in which no process runs yet.
 
     Attributes:
         init: its PID 1, as the host sees it.
@@ -57,7 +57,7 @@ class Fork:
 
 
 class Repair(Protocol):
-    """What a snapshot has noted of one thing that CRIU does not restore; nothing, if made without arguments."""
+    """A snapshot's notes of one thing that CRIU does not restore; empty if made without arguments."""
 
     @classmethod
     def note(cls, frozen: Frozen) -> Repair | None:
@@ -74,7 +74,7 @@ class Repair(Protocol):
         """
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as it stands in a manifest."""
+        """Returns its part of a manifest."""
 
     def bring_back(self, fork: Fork) -> None:
         """Brings it back; raises AttemptFailed or InfrastructureError if that fails."""

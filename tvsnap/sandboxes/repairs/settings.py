@@ -35,22 +35,22 @@ class Setting:
     value: int
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Setting:
-        """Raises KeyError, TypeError or ValueError if `said` is no setting."""
-        if said["file"] not in _BASES:
-            raise ValueError(f"no setting: {said['file']!r}")
-        return cls(said["file"], int(said["thread"]), int(said["value"]))
+    def from_json(cls, entry: Mapping[str, Any]) -> Setting:
+        """Raises KeyError, TypeError or ValueError if `entry` is no setting."""
+        if entry["file"] not in _BASES:
+            raise ValueError(f"no setting: {entry['file']!r}")
+        return cls(entry["file"], int(entry["thread"]), int(entry["value"]))
 
 
 def note(pids: Iterable[int], init: int) -> list[Setting]:
     """Returns the settings of a sandbox's processes, none of which runs, that differ from those of its PID 1."""
     usual = {file: head(f"/proc/{init}/{file}") for file in _BASES}
     return [
-        Setting(file, inner_pid(thread), int(found, _BASES[file]))
+        Setting(file, inner_pid(thread), int(value, _BASES[file]))
         for pid in pids
         for thread, file in _files(pid)
         # The file of a process that has ended is empty.
-        if (found := head(f"/proc/{thread}/{file}")) not in ("", usual[file])
+        if (value := head(f"/proc/{thread}/{file}")) not in ("", usual[file])
     ]
 
 
@@ -64,8 +64,8 @@ def set_again(settings: Iterable[Setting], init: int, pids: Iterable[int]) -> No
         for one in settings:
             Path(f"/proc/{inside[one.thread]}/{one.file}").write_text(str(one.value))
     except (OSError, KeyError) as error:
-        told = error.strerror if isinstance(error, OSError) else "a thread is not there"
-        raise AttemptFailed(f"what processes have set of themselves could not be set in a fork: {told}") from None
+        reason = error.strerror if isinstance(error, OSError) else "a thread is not there"
+        raise AttemptFailed(f"what processes have set of themselves could not be set in a fork: {reason}") from None
 
 
 @dataclass(frozen=True, slots=True)

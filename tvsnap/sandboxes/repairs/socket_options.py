@@ -1,12 +1,12 @@
 """Options of sockets in forks: which ones CRIU restores, which are noted and set again here, and which are refused.
 
-`OPTIONS` lists what can be set on a socket and read again, by socket(7), ip(7), ipv6(7), tcp(7), udp(7), unix(7),
+`OPTIONS` lists the options that can be set and read again, by socket(7), ip(7), ipv6(7), tcp(7), udp(7), unix(7),
 netlink(7) and the kernel's headers. A test sets each of them. Read-only options such as SO_TYPE are not listed, nor are
 those that the kernel changes by itself, such as TCP_QUICKACK.
 
 These are lost because they can be set but not read: the key of TCP_MD5SIG, SO_ATTACH_REUSEPORT_CBPF, SO_INQ, IPV6_MTU,
 IPV6_NEXTHOP, IPV6_PKTINFO, and the interface of IP_MULTICAST_IF if it was chosen by number. Also lost are IPV6_CHECKSUM
-of a raw socket, whose default depends on the protocol, and options of a socket that is in a message to a process.
+of a raw socket, because its default depends on the protocol, and options of a socket in a message to a process.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Option:
             and not (self.unconnected and connected and kind == "tcp")
         )
 
-    def value(self, its: socket.socket) -> bytes | None:
+    def value(self, sock: socket.socket) -> bytes | None:
         """Returns the option's value of a socket; None if the socket lacks the option."""
         with contextlib.suppress(OSError):
-            return its.getsockopt(self.level, self.number, self.size)
+            return sock.getsockopt(self.level, self.number, self.size)
         return None
 
 
@@ -239,22 +239,22 @@ class Options:
 
 
 FILE = NotedFile("tvsnap-sockets.json", Options.from_json)
-"""What `note` noted, beside the images of a snapshot."""
+"""The file of the results of `note`, beside the images of a snapshot."""
 
 
-def kind_of(its: socket.socket) -> Kind:
+def kind_of(sock: socket.socket) -> Kind:
     """Returns the kind of a socket."""
-    if its.family in _INTERNET:
-        return {socket.SOCK_STREAM: "tcp", socket.SOCK_DGRAM: "udp"}.get(its.type, "raw")  # type: ignore[return-value]
-    return "unix" if its.family == socket.AF_UNIX else "netlink"
+    if sock.family in _INTERNET:
+        return {socket.SOCK_STREAM: "tcp", socket.SOCK_DGRAM: "udp"}.get(sock.type, "raw")  # type: ignore[return-value]
+    return "unix" if sock.family == socket.AF_UNIX else "netlink"
 
 
-def unusual(its: socket.socket) -> Iterator[tuple[Option, bytes]]:
+def unusual(sock: socket.socket) -> Iterator[tuple[Option, bytes]]:
     """Yields the options of a socket that differ from their defaults, with their values, except those for CRIU."""
-    connected = _is_connected(its)
-    kind = kind_of(its)
-    for option in _options_of(kind, its.family, connected):
-        value = option.value(its)
+    connected = _is_connected(sock)
+    kind = kind_of(sock)
+    for option in _options_of(kind, sock.family, connected):
+        value = option.value(sock)
         if value is not None and value != (_usual_congestion() if option.name == "TCP_CONGESTION" else option.usual):
             yield option, value
 
@@ -276,18 +276,20 @@ def _options_of(kind: Kind, family: int, connected: bool) -> tuple[Option, ...]:
 
 @functools.cache
 def _usual_congestion() -> bytes:
-    with socket.socket() as its:
-        return its.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    with socket.socket() as sock:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
 
 
-def note(its: socket.socket, pid: int, number: int, sets: Sequence[tuple[Option, bytes]]) -> Options:
-    """Returns what to note of a socket, which a process (as the host sees it) has open as descriptor `number`."""
-    connected = kind_of(its) == "tcp" and _is_connected(its)
+def note(sock: socket.socket, pid: int, number: int, sets: Sequence[tuple[Option, bytes]]) -> Options:
+    """Returns the notes of a socket, which a process (an id on the host) has open as descriptor `number`."""
+    connected = kind_of(sock) == "tcp" and _is_connected(sock)
     sets = list(sets)
-    if any(option.name == "IP_TOS" for option, _ in sets) and (priority := _PRIORITY.value(its)) is not None:
+    if any(option.name == "IP_TOS" for option, _ in sets) and (priority := _PRIORITY.value(sock)) is not None:
         sets.append((_PRIORITY, priority))  # IP_TOS changes it, so it is set again afterwards
-    found = [Set(option.level, option.number, value.hex(), connected or option.name in _LATE) for option, value in sets]
-    return Options((inner_pid(pid), number), tuple(found))
+    values = [
+        Set(option.level, option.number, value.hex(), connected or option.name in _LATE) for option, value in sets
+    ]
+    return Options((inner_pid(pid), number), tuple(values))
 
 
 def bring_back(init: int, pids: Iterable[int], noted: Iterable[Options], *, late: bool) -> None:
@@ -302,22 +304,22 @@ def bring_back(init: int, pids: Iterable[int], noted: Iterable[Options], *, late
             continue
         pid, number = one.holder
         try:
-            with borrowed(inside[pid], number) as descriptor, tcp_repair.duplicate(descriptor) as its:
+            with borrowed(inside[pid], number) as descriptor, tcp_repair.duplicate(descriptor) as sock:
                 for each in wanted:
-                    _set(its, each.level, each.number, bytes.fromhex(each.value))
+                    _set(sock, each.level, each.number, bytes.fromhex(each.value))
         except (OSError, KeyError) as error:
-            told = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
-            raise AttemptFailed(f"options of a socket could not be brought back in a fork: {told}") from None
+            reason = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
+            raise AttemptFailed(f"options of a socket could not be brought back in a fork: {reason}") from None
 
 
-def _set(its: socket.socket, level: int, number: int, value: bytes) -> None:
-    its.setsockopt(level, number, value)
-    if its.getsockopt(level, number, len(value)) != value:
+def _set(sock: socket.socket, level: int, number: int, value: bytes) -> None:
+    sock.setsockopt(level, number, value)
+    if sock.getsockopt(level, number, len(value)) != value:
         raise OSError(errno.EINVAL, f"option {number} of level {level} has another value")
 
 
-def _is_connected(its: socket.socket) -> bool:
+def _is_connected(sock: socket.socket) -> bool:
     with contextlib.suppress(OSError):
-        its.getpeername()
+        sock.getpeername()
         return True
     return False

@@ -1,4 +1,4 @@
-"""What CRIU does not restore of sockets: TCP connections, those that have ended but keep their port, and options."""
+"""The repair of sockets: TCP connections, those that have ended but keep their port, and options."""
 
 from __future__ import annotations
 

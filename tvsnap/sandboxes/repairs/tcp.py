@@ -107,7 +107,7 @@ class Kept:
     Attributes:
         first, second: its ends.
         gone: the second end is gone; then it is recreated only temporarily, and held by no process.
-        queue: how many connections at the second end wait to be accepted before this one; -1 if it does not wait.
+        queue: the number of connections at the second end that wait to be accepted before it; -1 if it does not wait.
     """
 
     first: End
@@ -124,7 +124,7 @@ class Kept:
 
 
 FILE = NotedFile("tvsnap-tcp.json", Kept.from_json)
-"""What `note` noted, beside the images of a snapshot."""
+"""The file of the results of `note`, beside the images of a snapshot."""
 
 
 def note(
@@ -143,52 +143,52 @@ def note(
     most = NotCheckpointable(f"a process has, with others, TCP connections with more than {_MOST} ends")
     try:
         all_of_them = present()
-        found = [one for one in all_of_them if one.state != TIME_WAIT]
-        if len(found) > _MOST:
+        open_ones = [one for one in all_of_them if one.state != TIME_WAIT]
+        if len(open_ones) > _MOST:
             raise most
-        kept = in_network_of(init, _Notes(found, pids).take) if found else []
+        pairs = in_network_of(init, _Notes(open_ones, pids).take) if open_ones else []
     except connections.TooMany:
         raise most from None
     except OSError as error:
         reason = f"the TCP connections of a sandbox could not be looked at: {error.strerror}"
         raise AttemptFailed(reason, machine=True) from None
-    return kept, [one for one in all_of_them if one.state == TIME_WAIT]
+    return pairs, [one for one in all_of_them if one.state == TIME_WAIT]
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Socket:
     """A socket that a process has open."""
 
     pid: int
     number: int
-    its: socket.socket
+    sock: socket.socket
 
     def __str__(self) -> str:
         return f"{describe(self.pid)} has a TCP connection (descriptor {self.number})"
 
 
 class _Notes:
-    """Notes the connections of a sandbox, in whose network namespace this runs."""
+    """Notes the connections of the sandbox with this thread's network namespace."""
 
-    def __init__(self, found: list[Connection], pids: Iterable[int]) -> None:
-        self._holders = _holders({one.inode for one in found}, pids)
+    def __init__(self, present: list[Connection], pids: Iterable[int]) -> None:
+        self._holders = _holders({one.inode for one in present}, pids)
         # If one leads out of the sandbox, an end that is outside or that no process has hinders nobody.
-        found = [one for one in found if one.inode in self._holders or not one.leads_out]
-        self._by_ends = {(one.near, one.far): one for one in found}
-        self._held: dict[int, _Held] = {}
+        present = [one for one in present if one.inode in self._holders or not one.leads_out]
+        self._by_ends = {(one.near, one.far): one for one in present}
+        self._sockets: dict[int, _Socket] = {}
         self._room = _MOST_DATA
 
     def take(self) -> list[Kept]:
-        kept: list[Kept] = []
+        pairs: list[Kept] = []
         waiting: list[tuple[Connection, Kept]] = []
-        left = dict(self._by_ends)
+        rest = dict(self._by_ends)
         with contextlib.ExitStack() as stack:
-            for one in left.values():
+            for one in rest.values():
                 if one.inode:
                     self._open(one, stack)
-            while left:
-                _, one = left.popitem()
-                other = left.pop((one.far, one.near), None)
+            while rest:
+                _, one = rest.popitem()
+                other = rest.pop((one.far, one.near), None)
                 if one.near == one.far:
                     raise NotCheckpointable(f"{self._name(one)} to itself")
                 if other is not None and not one.inode and (other.inode or other.state == FIN_WAIT_2):
@@ -196,25 +196,25 @@ class _Notes:
                 self._refuse(one)
                 if other is not None:
                     self._refuse(other)
-                found = self._keep(one, other)
+                pair = self._keep(one, other)
                 if other is not None and not other.inode and other.state in (ESTABLISHED, CLOSE_WAIT):
-                    waiting.append((other, found))
+                    waiting.append((other, pair))
                 else:
-                    kept.append(found)
-            return kept + _in_order(waiting)
+                    pairs.append(pair)
+            return pairs + _in_order(waiting)
 
     def _open(self, one: Connection, stack: contextlib.ExitStack) -> None:
         if one.inode not in self._holders:
             raise NotCheckpointable(f"{one}, and no process of the sandbox is known to have it open")
         pid, number = self._holders[one.inode]
         descriptor = stack.enter_context(borrowed(pid, number))
-        self._held[one.inode] = _Held(pid, number, stack.enter_context(tcp_repair.duplicate(descriptor)))
+        self._sockets[one.inode] = _Socket(pid, number, stack.enter_context(tcp_repair.duplicate(descriptor)))
 
     def _name(self, one: Connection) -> str:
         """Returns a name of a connection for a sentence: by the process that has it, or its other end, open."""
         for end in (one, self._by_ends.get((one.far, one.near))):
             if end is not None and end.inode:
-                return str(self._held[end.inode])
+                return str(self._sockets[end.inode])
         return f"a process had TCP port {one.near[1]} in a connection"
 
     def _refuse(self, one: Connection) -> None:
@@ -246,40 +246,42 @@ class _Notes:
         return Kept(replace(first, unsent=unsent), replace(second, unsent=back))
 
     def _end(self, one: Connection) -> End:
-        held = self._held[one.inode]
-        its = held.its
+        holding = self._sockets[one.inode]
+        sock = holding.sock
         urgent = select.poll()
-        urgent.register(its, select.POLLPRI | select.POLLRDHUP)
-        events = dict(urgent.poll(0)).get(its.fileno(), 0)
+        urgent.register(sock, select.POLLPRI | select.POLLRDHUP)
+        events = dict(urgent.poll(0)).get(sock.fileno(), 0)
         if events & select.POLLPRI:
-            raise NotCheckpointable(f"{held} with urgent data")
+            raise NotCheckpointable(f"{holding} with urgent data")
         return End(
             one.family,
             one.local,
             one.remote,
-            (inner_pid(held.pid), held.number),
+            (inner_pid(holding.pid), holding.number),
             closed=one.state in _HAS_CLOSED,
             deaf=bool(events & select.POLLRDHUP) and one.state in (ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2),
-            terms=tcp_repair.Terms.of(its),
-            timestamp=tcp_repair.timestamp(its),
-            window=its.getsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP),
-            reuse=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
-            reuse_port=bool(its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
-            unread=self._data(_unread(its)),
+            terms=tcp_repair.Terms.of(sock),
+            timestamp=tcp_repair.timestamp(sock),
+            window=sock.getsockopt(socket.IPPROTO_TCP, WINDOW_CLAMP),
+            reuse=bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)),
+            reuse_port=bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT)),
+            unread=self._data(_unread(sock)),
         )
 
     @staticmethod
     def _unheld(one: Connection, terms: tcp_repair.Terms = _USUAL) -> End:
         closed = one.state == FIN_WAIT_2
-        return End(one.family, one.local, one.remote, closed=closed, left=one.left if closed else 0.0, terms=terms)
+        return End(
+            one.family, one.local, one.remote, closed=closed, left=one.seconds_left if closed else 0.0, terms=terms
+        )
 
     def _under_way(self, one: Connection, other: Connection) -> str:
         """Returns, in base64, the data that one end has sent and the other has not received."""
-        if not one.inode or not (size := _amount(self._held[one.inode].its, _OUTPUT)):
+        if not one.inode or not (size := _amount(self._sockets[one.inode].sock, _OUTPUT)):
             return ""
         if not other.inode:
             raise NotCheckpointable(f"{self._name(one)} with data on its way to where nobody takes it")
-        sender, receiver = self._held[one.inode].its, self._held[other.inode].its
+        sender, receiver = self._sockets[one.inode].sock, self._sockets[other.inode].sock
         if size > self._room:
             raise NotCheckpointable(f"more than {_MOST_DATA >> 20} MiB wait in TCP connections")
         with _repaired(sender), _repaired(receiver):
@@ -314,38 +316,38 @@ def _in_order(waiting: list[tuple[Connection, Kept]]) -> list[Kept]:
             raise NotCheckpointable(
                 f"TCP port {after.near[1]} has connections to be accepted that came at once, in no known order"
             )
-    return [replace(kept, queue=index) for index, (_, kept) in enumerate(waiting)]
+    return [replace(pair, queue=index) for index, (_, pair) in enumerate(waiting)]
 
 
 def _holders(inodes: set[int], pids: Iterable[int]) -> dict[int, tuple[int, int]]:
     """Returns a process and descriptor for each socket, by the socket's inode."""
-    found: dict[int, tuple[int, int]] = {}
+    holders: dict[int, tuple[int, int]] = {}
     for inode, pid, number in sockets(pids):
         if inode in inodes:
-            found.setdefault(inode, (pid, number))
-    return found
+            holders.setdefault(inode, (pid, number))
+    return holders
 
 
 @contextlib.contextmanager
-def _repaired(its: socket.socket) -> Any:
+def _repaired(sock: socket.socket) -> Any:
     """Puts a socket in use into repair mode temporarily, without the other end noticing."""
-    reuse = its.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
-    tcp_repair.begin(its)
+    reuse = sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+    tcp_repair.begin(sock)
     try:
         yield
     finally:
-        tcp_repair.end(its, silently=True)
-        its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        tcp_repair.end(sock, silently=True)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
 
 
-def _amount(its: socket.socket, request: int) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(its, request, bytes(4)))[0])
+def _amount(sock: socket.socket, request: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(sock, request, bytes(4)))[0])
 
 
-def _unread(its: socket.socket) -> bytes:
+def _unread(sock: socket.socket) -> bytes:
     """Returns a socket's unread data without removing it."""
-    size = _amount(its, termios.FIONREAD)
-    data = its.recv(min(size, _MOST_DATA) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if size else b""
+    size = _amount(sock, termios.FIONREAD)
+    data = sock.recv(min(size, _MOST_DATA) + 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) if size else b""
     if len(data) != size and size <= _MOST_DATA:
         raise AttemptFailed("a TCP connection of the sandbox changes while it is looked at")
     return data

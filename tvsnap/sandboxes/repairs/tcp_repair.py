@@ -22,7 +22,7 @@ _SEGMENT, _WINDOW_SCALE, _SELECTIVE, _TIMESTAMPS = 2, 3, 4, 8
 _HAS_TIMESTAMPS, _HAS_SELECTIVE, _HAS_SCALE = 1, 2, 4
 _INFO = struct.Struct("=5x2B77xI")
 _PART = 1 << 15
-"""Bytes put into a queue at once, since the kernel allocates contiguous memory for them."""
+"""Bytes put into a queue at once, because the kernel allocates contiguous memory for them."""
 _SEND_BUFFER_FORCE, _RECEIVE_BUFFER_FORCE, _BUFFER_LOCK = 32, 33, 72
 _NO_ADDRESS = struct.pack("=H14x", socket.AF_UNSPEC)
 
@@ -43,25 +43,25 @@ class Terms:
     receive_scale: int = 0
 
     @classmethod
-    def of(cls, its: socket.socket) -> Terms:
+    def of(cls, sock: socket.socket) -> Terms:
         """Returns the terms of one end."""
-        options, scales, segment = _INFO.unpack(its.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
+        options, scales, segment = _INFO.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
         return cls(segment, options, scales & 15, scales >> 4)
 
     def to_bytes(self, peer_segment: int) -> bytes:
         """Returns the argument for TCP_REPAIR_OPTIONS."""
-        said = struct.pack("=2I", _SEGMENT, min(self.segment, peer_segment))
+        data = struct.pack("=2I", _SEGMENT, min(self.segment, peer_segment))
         if self.options & _HAS_SCALE:
-            said += struct.pack("=2I", _WINDOW_SCALE, self.send_scale | self.receive_scale << 16)
+            data += struct.pack("=2I", _WINDOW_SCALE, self.send_scale | self.receive_scale << 16)
         if self.options & _HAS_SELECTIVE:
-            said += struct.pack("=2I", _SELECTIVE, 0)
+            data += struct.pack("=2I", _SELECTIVE, 0)
         if self.options & _HAS_TIMESTAMPS:
-            said += struct.pack("=2I", _TIMESTAMPS, 0)
-        return said
+            data += struct.pack("=2I", _TIMESTAMPS, 0)
+        return data
 
 
 def connect(
-    its: socket.socket,
+    sock: socket.socket,
     local: tuple[str, int],
     remote: tuple[str, int],
     *,
@@ -73,98 +73,98 @@ def connect(
 
     `sent` and `received` are the sequence numbers of the next byte in either direction.
     """
-    begin(its)
+    begin(sock)
     for queue, number in ((SENDING, sent), (RECEIVING, received)):
-        _set(its, _REPAIR_QUEUE, queue)
-        _set(its, _QUEUE_SEQUENCE, struct.pack("=I", number & 0xFFFFFFFF))
-    _set(its, _REPAIR_QUEUE, _NEITHER)
-    its.bind(local)
-    its.connect(remote)
-    _set(its, _REPAIR_OPTIONS, terms)
+        _set(sock, _REPAIR_QUEUE, queue)
+        _set(sock, _QUEUE_SEQUENCE, struct.pack("=I", number & 0xFFFFFFFF))
+    _set(sock, _REPAIR_QUEUE, _NEITHER)
+    sock.bind(local)
+    sock.connect(remote)
+    _set(sock, _REPAIR_OPTIONS, terms)
 
 
-def begin(its: socket.socket) -> None:
+def begin(sock: socket.socket) -> None:
     """Puts a socket into repair mode, in which other sockets may use its addresses."""
-    _set(its, _REPAIR, _ON)
+    _set(sock, _REPAIR, _ON)
 
 
-def end(its: socket.socket, *, silently: bool = False) -> None:
+def end(sock: socket.socket, *, silently: bool = False) -> None:
     """Ends repair mode, without a window probe if `silently`; SO_REUSEADDR and SO_REUSEPORT must be set again then."""
-    _set(its, _REPAIR, _OFF_SILENTLY if silently else _OFF)
+    _set(sock, _REPAIR, _OFF_SILENTLY if silently else _OFF)
 
 
-def timestamp(its: socket.socket) -> int:
+def timestamp(sock: socket.socket) -> int:
     """Returns the timestamp clock of a connection's segments."""
-    return its.getsockopt(socket.IPPROTO_TCP, _TIMESTAMP)
+    return sock.getsockopt(socket.IPPROTO_TCP, _TIMESTAMP)
 
 
-def set_timestamp(its: socket.socket, value: int) -> None:
+def set_timestamp(sock: socket.socket, value: int) -> None:
     """Sets the timestamp clock of a socket in repair mode."""
-    _set(its, _TIMESTAMP, struct.pack("=I", value & 0xFFFFFFFF))
+    _set(sock, _TIMESTAMP, struct.pack("=I", value & 0xFFFFFFFF))
 
 
-def next_number(its: socket.socket, queue: int) -> int:
+def next_number(sock: socket.socket, queue: int) -> int:
     """Returns the sequence number of the next byte that a socket in repair mode sends or receives."""
-    _set(its, _REPAIR_QUEUE, queue)
+    _set(sock, _REPAIR_QUEUE, queue)
     try:
-        value = its.getsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, 4)
+        value = sock.getsockopt(socket.IPPROTO_TCP, _QUEUE_SEQUENCE, 4)
         return int(struct.unpack("=I", value)[0])
     finally:
-        _set(its, _REPAIR_QUEUE, _NEITHER)
+        _set(sock, _REPAIR_QUEUE, _NEITHER)
 
 
-def unacknowledged(its: socket.socket, size: int) -> bytes:
+def unacknowledged(sock: socket.socket, size: int) -> bytes:
     """Returns the data of a socket in repair mode that was not acknowledged, at most `size` bytes."""
-    _set(its, _REPAIR_QUEUE, SENDING)
+    _set(sock, _REPAIR_QUEUE, SENDING)
     try:
-        return its.recv(size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return sock.recv(size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return b""
     finally:
-        _set(its, _REPAIR_QUEUE, _NEITHER)
+        _set(sock, _REPAIR_QUEUE, _NEITHER)
 
 
-def receive(its: socket.socket, data: bytes) -> None:
-    """Puts data into the receive queue of a socket in repair mode, as if it had come from the other end."""
-    _set(its, _REPAIR_QUEUE, RECEIVING)
-    with _roomy(its, socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE, len(data)):
-        _send(its, data)
-    _set(its, _REPAIR_QUEUE, _NEITHER)
+def receive(sock: socket.socket, data: bytes) -> None:
+    """Puts data into the receive queue of a socket in repair mode, like data from the other end."""
+    _set(sock, _REPAIR_QUEUE, RECEIVING)
+    with _roomy(sock, socket.SO_RCVBUF, _RECEIVE_BUFFER_FORCE, len(data)):
+        _send(sock, data)
+    _set(sock, _REPAIR_QUEUE, _NEITHER)
 
 
-def send(its: socket.socket, data: bytes) -> None:
+def send(sock: socket.socket, data: bytes) -> None:
     """Sends data of any size, or queues it until the other end has room."""
-    with _roomy(its, socket.SO_SNDBUF, _SEND_BUFFER_FORCE, len(data)):
-        _send(its, data)
+    with _roomy(sock, socket.SO_SNDBUF, _SEND_BUFFER_FORCE, len(data)):
+        _send(sock, data)
 
 
-def _send(its: socket.socket, data: bytes) -> None:
+def _send(sock: socket.socket, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[its.send(view[:_PART], socket.MSG_DONTWAIT) :]
+        view = view[sock.send(view[:_PART], socket.MSG_DONTWAIT) :]
 
 
 @contextlib.contextmanager
-def _roomy(its: socket.socket, option: int, force: int, size: int) -> Iterator[None]:
+def _roomy(sock: socket.socket, option: int, force: int, size: int) -> Iterator[None]:
     """Enlarges a socket's buffer temporarily by a number of bytes."""
-    usual = its.getsockopt(socket.SOL_SOCKET, option)
-    locked = its.getsockopt(socket.SOL_SOCKET, _BUFFER_LOCK)
-    its.setsockopt(socket.SOL_SOCKET, force, min(2 * size + usual, 1 << 30))  # the kernel doubles the value
+    usual = sock.getsockopt(socket.SOL_SOCKET, option)
+    locked = sock.getsockopt(socket.SOL_SOCKET, _BUFFER_LOCK)
+    sock.setsockopt(socket.SOL_SOCKET, force, min(2 * size + usual, 1 << 30))  # the kernel doubles the value
     try:
         yield
     finally:
-        its.setsockopt(socket.SOL_SOCKET, force, usual // 2)
-        its.setsockopt(socket.SOL_SOCKET, _BUFFER_LOCK, locked)
+        sock.setsockopt(socket.SOL_SOCKET, force, usual // 2)
+        sock.setsockopt(socket.SOL_SOCKET, _BUFFER_LOCK, locked)
 
 
-def disconnect(its: socket.socket) -> None:
+def disconnect(sock: socket.socket) -> None:
     """Resets a socket to the state of one that was never connected or shut down."""
     address = ctypes.create_string_buffer(_NO_ADDRESS, len(_NO_ADDRESS))
-    checked(libc.connect(its.fileno(), address, len(_NO_ADDRESS)), "a socket")
+    checked(libc.connect(sock.fileno(), address, len(_NO_ADDRESS)), "a socket")
 
 
-def _set(its: socket.socket, option: int, value: int | bytes) -> None:
-    its.setsockopt(socket.IPPROTO_TCP, option, value)
+def _set(sock: socket.socket, option: int, value: int | bytes) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def duplicate(descriptor: int) -> socket.socket:

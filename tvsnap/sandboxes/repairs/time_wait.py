@@ -75,17 +75,17 @@ class TimeWaits:
 
     def passing(self) -> list[Connection]:
         """Returns the connections in the sandbox that end by themselves; see `present`."""
-        return [one for one in self.present() if one.left < math.inf and not one.leads_out]
+        return [one for one in self.present() if one.seconds_left < math.inf and not one.leads_out]
 
     def present(self) -> list[Connection]:
         """See `connections.present`."""
-        found = connections.present(self._init)
+        closed = connections.present(self._init)
         now = time.monotonic()
         return [
-            replace(one, left=max(0.0, min(one.left, self._ends[one.cookie] - now)))
+            replace(one, seconds_left=max(0.0, min(one.seconds_left, self._ends[one.cookie] - now)))
             if one.cookie in self._ends
             else one
-            for one in found
+            for one in closed
         ]
 
     def note(self, pids: Collection[int], present: Sequence[Connection] | None = None) -> list[Closed]:
@@ -93,24 +93,24 @@ class TimeWaits:
 
         None of the sandbox's processes `pids` runs meanwhile; `present` has its connections if they are known.
         """
-        found = self.passing() if present is None else [one for one in present if not one.leads_out]
-        if not found:
+        waiting = self.passing() if present is None else [one for one in present if not one.leads_out]
+        if not waiting:
             return []
-        for one in found:
+        for one in waiting:
             if one.state != TIME_WAIT or one.local == one.remote:
                 raise NotCheckpointable(f"{one}, which CRIU does not bring back")
-        if len(found) > _MOST:
+        if len(waiting) > _MOST:
             raise NotCheckpointable(
-                f"{len(found)} TCP connections wait for their time to pass (TIME_WAIT), and {_MOST} are kept at most"
+                f"{len(waiting)} TCP connections wait for their time to pass (TIME_WAIT), and {_MOST} are kept at most"
             )
         if not in_network_of(self._init, connections.can_end):
-            raise NotCheckpointable(f"{found[0]}, which this kernel cannot end in time in a fork")
+            raise NotCheckpointable(f"{waiting[0]}, which this kernel cannot end in time in a fork")
         listening = in_network_of(self._init, connections.listening)
         flags = {}
-        for port in {one.local[1] for one in found}:
+        for port in {one.local[1] for one in waiting}:
             inodes = {one.inode for one in listening if one.local[1] == port}
-            flags[port] = self._allowed([one for one in found if one.local[1] == port], inodes, pids)
-        return [Closed(one.family, one.local, one.remote, one.left, *flags[one.local[1]]) for one in found]
+            flags[port] = self._allowed([one for one in waiting if one.local[1] == port], inodes, pids)
+        return [Closed(one.family, one.local, one.remote, one.seconds_left, *flags[one.local[1]]) for one in waiting]
 
     def _allowed(self, closed: list[Connection], listening: set[int], pids: Collection[int]) -> tuple[bool, bool]:
         """Returns SO_REUSEADDR and SO_REUSEPORT of the socket that still listens at a port, else found by binding."""
@@ -129,14 +129,16 @@ class TimeWaits:
         if not noted:
             return
         try:
-            made = in_network_of(self._init, lambda: _make(noted))
+            present = in_network_of(self._init, lambda: _make(noted))
         except OSError as error:
             raise InfrastructureError(f"TIME_WAIT could not be brought back in a fork: {error.strerror}") from None
-        left = {(one.local, one.remote): one.left for one in noted}
+        seconds = {(one.local, one.remote): one.left for one in noted}
         now = time.monotonic()
         with self._lock:
             self._ends = {
-                one.cookie: now + left[one.local, one.remote] for one in made if (one.local, one.remote) in left
+                one.cookie: now + seconds[one.local, one.remote]
+                for one in present
+                if (one.local, one.remote) in seconds
             }
         self._await()
 
@@ -168,18 +170,20 @@ class TimeWaits:
 
 
 def _flags(pid: int, number: int) -> tuple[bool, bool]:
-    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as its:
-        return tuple(bool(its.getsockopt(socket.SOL_SOCKET, one)) for one in (socket.SO_REUSEADDR, socket.SO_REUSEPORT))  # type: ignore[return-value]
+    with borrowed(pid, number) as descriptor, socket.socket(fileno=os.dup(descriptor)) as sock:
+        return tuple(
+            bool(sock.getsockopt(socket.SOL_SOCKET, one)) for one in (socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+        )  # type: ignore[return-value]
 
 
 def _may_bind(closed: Iterable[Connection], *, reuse: bool, port: bool) -> bool:
     """Whether sockets with these options can bind to the addresses of closed connections now."""
     for one in closed:
-        with socket.socket(one.family, socket.SOCK_STREAM) as its:
-            its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
-            its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, port)
+        with socket.socket(one.family, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, port)
             try:
-                its.bind(one.local)
+                sock.bind(one.local)
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     return False
@@ -194,10 +198,10 @@ def _make(noted: list[Closed]) -> list[Connection]:
         (local, remote), one = both.popitem()
         other = both.pop((remote, local), None)
         with _end(one) as first, _end(other or _turned(one)) as second:
-            for its, about in ((first, one), (second, other)):
-                tcp_repair.end(its)
-                its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
-                its.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
+            for sock, about in ((first, one), (second, other)):
+                tcp_repair.end(sock)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, about is not None and about.reuse)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, about is not None and about.reuse_port)
             if other:  # both ends were closed at once: neither had received the other's FIN
                 # The first end retransmits its FIN, and does so soon once it has measured the round-trip time.
                 second.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -214,9 +218,9 @@ def _make(noted: list[Closed]) -> list[Connection]:
                 second.close()
     deadline = time.monotonic() + _ANSWER_TIMEOUT
     while True:
-        made = [one for one in connections.connections() if one.state == TIME_WAIT]
-        if {(one.local, one.remote) for one in noted} <= {(one.local, one.remote) for one in made}:
-            return made
+        present = [one for one in connections.connections() if one.state == TIME_WAIT]
+        if {(one.local, one.remote) for one in noted} <= {(one.local, one.remote) for one in present}:
+            return present
         if time.monotonic() > deadline:
             raise TimeoutError(errno.ETIMEDOUT, "a connection was not closed in time")
         time.sleep(_PAUSE)
@@ -230,20 +234,20 @@ def _end(one: Closed) -> socket.socket:
     """Returns one end of a connection, which is made without a handshake."""
     # Each end needs the other's sequence number, so both derive them from the order of the addresses.
     numbers = (_SEQUENCE, 2 * _SEQUENCE) if one.local < one.remote else (2 * _SEQUENCE, _SEQUENCE)
-    its = socket.socket(one.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock = socket.socket(one.family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         terms = tcp_repair.Terms()
         sent, received = numbers
         tcp_repair.connect(
-            its, one.local, one.remote, sent=sent, received=received, terms=terms.to_bytes(terms.segment)
+            sock, one.local, one.remote, sent=sent, received=received, terms=terms.to_bytes(terms.segment)
         )
     except BaseException:
-        its.close()
+        sock.close()
         raise
-    return its
+    return sock
 
 
-def _deafen(its: socket.socket) -> None:
+def _deafen(sock: socket.socket) -> None:
     """Makes a socket drop all packets that it receives."""
     code = ctypes.create_string_buffer(_DROP_ALL)
-    its.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(code)))
+    sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(code)))

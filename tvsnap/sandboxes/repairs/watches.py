@@ -64,11 +64,11 @@ class Instance:
 
 
 FILE = NotedFile("tvsnap-watches.json", Instance.from_json)
-"""What `note` noted, beside the images of a snapshot."""
+"""The file of the results of `note`, beside the images of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Handle:
     """An instance that a process of a sandbox has open, and its watches, newest first."""
 
     pid: int
@@ -89,16 +89,16 @@ def look_for(init: int, pids: Iterable[int], find: Find) -> None:
 
 
 def note(init: int, pids: Iterable[int], find: Find) -> list[Instance]:
-    """Returns the inotify instances of a sandbox, none of whose processes runs meanwhile.
+    """Returns the inotify instances of a sandbox, in which no process runs meanwhile.
 
     Raises NotCheckpointable if a fork could not have the same ones, and AttemptFailed if they cannot be inspected, or
     if events wait to be read.
     """
     try:
         instances = _instances(pids)
-        found = _find_all(init, instances, find)
+        names = _find_all(init, instances, find)
         with paths.directory(f"/proc/{init}/root") as root, inotify.own_instance() as own:
-            return [_note(held, found, root, own) for held in instances]
+            return [_note(handle, names, root, own) for handle in instances]
     except OSError as error:
         raise AttemptFailed(f"watches of inotify could not be looked at: {error.strerror}", machine=True) from None
 
@@ -109,17 +109,17 @@ def bring_back(init: int, pids: Iterable[int], instances: Iterable[Instance]) ->
     `pids` may include other sandboxes' processes; none of the fork's runs yet. Raises AttemptFailed if that fails.
     """
     inside = insiders(init, pids)
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     try:
         with paths.directory(f"/proc/{init}/root") as root:
             for one in instances:
                 pid, number = one.holder
                 with borrowed(inside[pid], number) as instance:
-                    found |= _watch_again(instance, one, root)
+                    names |= _watch_again(instance, one, root)
     except (OSError, KeyError) as error:
-        told = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
-        raise AttemptFailed(f"watches of inotify could not be brought back in a fork: {told}") from None
-    return found
+        reason = error.strerror if isinstance(error, OSError) else "one of the processes is not there"
+        raise AttemptFailed(f"watches of inotify could not be brought back in a fork: {reason}") from None
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +162,21 @@ def _watch_again(instance: int, noted: Instance, root: int) -> dict[int, str]:
     return {mark.inode: one.path for mark, one in zip(marks, reversed(noted.watches), strict=True)}
 
 
-def _instances(pids: Iterable[int]) -> list[_Held]:
+def _instances(pids: Iterable[int]) -> list[_Handle]:
     """Returns the distinct instances of some processes."""
     descriptors = list(islice(_descriptors(pids), _MOST_DESCRIPTORS + 1))
     if len(descriptors) > _MOST_DESCRIPTORS:
         raise NotCheckpointable(f"a process has, with others, more than {_MOST_DESCRIPTORS} descriptors of inotify")
     by_file = cmp_to_key(compare)
-    left, found = _MOST, []
+    marks_left, handles = _MOST, []
     for _, same in groupby(sorted(descriptors, key=by_file), by_file):
         pid, number = next(same)
-        marks = tuple(islice(inotify.marks(f"/proc/{pid}/fdinfo/{number}"), left + 1))
-        left -= len(marks)
-        if left < 0:
+        marks = tuple(islice(inotify.marks(f"/proc/{pid}/fdinfo/{number}"), marks_left + 1))
+        marks_left -= len(marks)
+        if marks_left < 0:
             raise NotCheckpointable(f"a process watches, with others, more than {_MOST} files with inotify")
-        found.append(_Held(pid, number, marks))
-    return found
+        handles.append(_Handle(pid, number, marks))
+    return handles
 
 
 def _descriptors(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -188,65 +188,65 @@ def _descriptors(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
                         yield pid, int(name)
 
 
-def _find_all(init: int, instances: Iterable[_Held], find: Find) -> Mapping[int, str]:
-    """Returns the paths of what instances watch, by inode.
+def _find_all(init: int, instances: Iterable[_Handle], find: Find) -> Mapping[int, str]:
+    """Returns the paths of the watched files, by inode.
 
     Raises NotCheckpointable if a watched file has no path, or cannot be identified, and OSError if a process has ended.
     """
-    watching = [held for held in instances if held.marks]
+    watching = [handle for handle in instances if handle.marks]
     if not watching:
         return {}
     about = os.stat(f"/proc/{init}/root/.")
     device = os.major(about.st_dev) << 20 | os.minor(about.st_dev)
-    for held in watching:
-        if any(mark.device != device for mark in held.marks):
-            raise NotCheckpointable(f"{held}: one is none of its root, such as those in /proc")
-        if len({mark.inode for mark in held.marks}) < len(held.marks):
-            raise NotCheckpointable(f"{held}: several have the same number")
+    for handle in watching:
+        if any(mark.device != device for mark in handle.marks):
+            raise NotCheckpointable(f"{handle}: one is none of its root, such as those in /proc")
+        if len({mark.inode for mark in handle.marks}) < len(handle.marks):
+            raise NotCheckpointable(f"{handle}: several have the same number")
         if not inotify.tells_all():
-            raise NotCheckpointable(f"{held}: this kernel does not tell how (Linux 5.19 does)")
-    found = find({mark.inode for held in watching for mark in held.marks}, {held.pid for held in watching})
-    for held in watching:
-        if not all(mark.inode in found for mark in held.marks):
-            raise NotCheckpointable(f"{held}: one was deleted, or no name of it was found")
-    return found
+            raise NotCheckpointable(f"{handle}: this kernel does not tell how (Linux 5.19 does)")
+    names = find({mark.inode for handle in watching for mark in handle.marks}, {handle.pid for handle in watching})
+    for handle in watching:
+        if not all(mark.inode in names for mark in handle.marks):
+            raise NotCheckpointable(f"{handle}: one was deleted, or no name of it was found")
+    return names
 
 
-def _note(held: _Held, found: Mapping[int, str], root: int, own: int) -> Instance:
-    """Returns an instance in the form in which it is saved, after verifying that the paths lead to what it watches.
+def _note(handle: _Handle, names: Mapping[int, str], root: int, own: int) -> Instance:
+    """Returns an instance in the form in which it is saved, after verifying that the paths lead to the watched files.
 
-    `found` has paths by inode, `root` is a descriptor of the sandbox's root, `own` an inotify instance of our own.
+    `names` has paths by inode, `root` is a descriptor of the sandbox's root, `own` an inotify instance of our own.
     """
-    flags = int(head(f"/proc/{held.pid}/fdinfo/{held.number}").partition("flags:")[2].split()[0], 8)
+    flags = int(head(f"/proc/{handle.pid}/fdinfo/{handle.number}").partition("flags:")[2].split()[0], 8)
     if flags & ~_USUAL_FLAGS:
-        raise NotCheckpointable(f"{held}: CRIU does not bring back its flags ({flags:o})")
-    with borrowed(held.pid, held.number) as instance:
+        raise NotCheckpointable(f"{handle}: CRIU does not bring back its flags ({flags:o})")
+    with borrowed(handle.pid, handle.number) as instance:
         if inotify.unread(instance):
-            raise AttemptFailed(f"{held}: events wait to be read", kind="events of inotify to read")
+            raise AttemptFailed(f"{handle}: events wait to be read", kind="events of inotify to read")
         numbers: dict[int, int] = {}
-        for mark in held.marks:
-            with closing(paths.open_beneath(root, found[mark.inode])) as file:
+        for mark in handle.marks:
+            with closing(paths.open_beneath(root, names[mark.inode])) as file:
                 numbers[mark.number] = inotify.watch(own, file)
                 if not inotify.watches(instance, file):
-                    raise _other(held)
+                    raise _other(handle)
         inodes = {mark.number: mark.inode for mark in inotify.marks_of(own)}
-        if any(inodes[numbers[mark.number]] != mark.inode for mark in held.marks):
-            raise _other(held)
-        following = _next_number(held, instance)
-        if tuple(inotify.marks_of(instance)) != held.marks:
-            raise AttemptFailed(f"{held}: others than a moment ago", kind="watches of inotify change")
-    watches = tuple(Watch(mark.number, mark.mask, found[mark.inode]) for mark in reversed(held.marks))
-    return Instance((inner_pid(held.pid), held.number), watches, following)
+        if any(inodes[numbers[mark.number]] != mark.inode for mark in handle.marks):
+            raise _other(handle)
+        following = _next_number(handle, instance)
+        if tuple(inotify.marks_of(instance)) != handle.marks:
+            raise AttemptFailed(f"{handle}: others than a moment ago", kind="watches of inotify change")
+    watches = tuple(Watch(mark.number, mark.mask, names[mark.inode]) for mark in reversed(handle.marks))
+    return Instance((inner_pid(handle.pid), handle.number), watches, following)
 
 
-def _next_number(held: _Held, instance: int) -> int:
+def _next_number(handle: _Handle, instance: int) -> int:
     try:
         return inotify.next_number(instance)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise NotCheckpointable(f"{held}: its user may watch no more, as it must for a moment") from None
+        raise NotCheckpointable(f"{handle}: its user may watch no more, as it must for a moment") from None
 
 
-def _other(held: _Held) -> NotCheckpointable:
-    return NotCheckpointable(f"{held}: one is no longer what its name leads to")
+def _other(handle: _Handle) -> NotCheckpointable:
+    return NotCheckpointable(f"{handle}: one is no longer what its name leads to")

@@ -1,1 +1,1 @@
-"""An idle shell as text: what it holds, asked of it, and made anew in another."""
+"""An idle shell as text: its state, read from it and recreated in another shell."""

@@ -162,36 +162,36 @@ def parse_dump(dump: bytes) -> ShellDump:
 
 
 def _variables(text: str) -> dict[str, Variable]:
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     end = 0
     while match := _DECLARATION.match(text, end):
         end = match.end()
         if match["name"].startswith("__tvsnap_"):
             continue
         elements = match["elements"]
-        found[match["name"]] = Variable(
+        variables[match["name"]] = Variable(
             flags=frozenset(match["flags"]) - {"-"},
             scalar=match["scalar"],
             elements=None if elements is None else tuple(re.findall(_ELEMENT, elements, re.DOTALL | re.ASCII)),
         )
-    if end != len(text) or not found:
+    if end != len(text) or not variables:
         raise NotUnderstood(f"the declaration {text[end : end + 60]!r}")
-    return found
+    return variables
 
 
 def _options(text: str) -> dict[str, tuple[str, ...]]:
     """Sorts the lines of the options section by the attribute of a dump that they belong to."""
-    found: dict[str, list[str]] = {kind: [] for kind in _OPTIONS}
+    options: dict[str, list[str]] = {kind: [] for kind in _OPTIONS}
     for line in _lines(text):
         for kind, form in _OPTIONS.items():
             if match := form.fullmatch(line):
-                found[kind].append(match[1])
+                options[kind].append(match[1])
                 break
         else:
             raise NotUnderstood(f"the option {line[:60]!r}")
-    if not found["set_options"] or not found["shell_options"]:
+    if not options["set_options"] or not options["shell_options"]:
         raise NotUnderstood("a shell that does not tell its options")
-    return {kind: tuple(lines) for kind, lines in found.items()}
+    return {kind: tuple(lines) for kind, lines in options.items()}
 
 
 def _lines(text: str) -> list[str]:
@@ -213,10 +213,10 @@ def _ahead(text: str) -> int:
 
 
 def _limits(text: str) -> dict[str, str]:
-    found = {match["flag"]: match["value"] for match in _LIMIT.finditer(text)}
-    if len(found) != len(_lines(text)):
+    limits = {match["flag"]: match["value"] for match in _LIMIT.finditer(text)}
+    if len(limits) != len(_lines(text)):
         raise NotUnderstood("a line of `ulimit -a`")
-    return found
+    return limits
 
 
 def _one_line(text: str, what: str) -> str:

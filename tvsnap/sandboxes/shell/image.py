@@ -1,9 +1,9 @@
 """Captures an idle shell as data and recreates it in a fresh sandbox, exactly or not at all, without CRIU.
 
-The image consists of the shell's report on itself, its dump (`rc`), what a subshell can find out beyond that (the
-probe), and what the terminal was sent. A fresh, bare shell (`TVSNAP_BARE` in PID 1's environment) gets commands that
+The image consists of the shell's report on itself, its dump (`rc`), the further findings of a subshell (the probe),
+and the terminal's output. A fresh, bare shell (`TVSNAP_BARE` in PID 1's environment) gets commands that
 make it the same; then its own dump and probe are compared with those of the image. `capture` refuses, with the reason,
-what would be lost; a difference in the comparison makes the image unusable.
+a state that would be lost; a difference in the comparison makes the image unusable.
 
 Typed-ahead keys that were not read yet are invisible, and so not compared.
 """
@@ -27,10 +27,9 @@ from tvsnap.sandboxes.shell.probe import PROBE_LIMIT, ProbeFailed, ShellProbe, p
 _FIRST_PID = 16
 """Process id of the first shell that PID 1 starts."""
 _MOST_PIDS = 1000
-"""How many process ids are used up, some 0.5 ms each, until a shell that was not the first has its own again."""
+"""Process ids that are used up, some 0.5 ms each, until a shell that was not the first has its own again."""
 _TIMEOUT = 20.0
-_SETTLE = 0.2
-"""Seconds."""
+_SETTLE = 0.2  # seconds
 _TERMINAL = frozenset({0, 1, 2, 255})
 _PIPES = frozenset({27, 28})
 _COMMAND = 29
@@ -92,7 +91,7 @@ def capture(
     Args:
         guest: the sandbox's PID 1.
         others: command lines of the sandbox's processes beyond its PID 1 and its shell.
-        hold: returns what the shell holds at present.
+        hold: returns the shell's present resources.
         numbered: a fork can choose the process id of its shell; otherwise ids are used up one by one.
     """
     if others:
@@ -153,12 +152,12 @@ def restore(guest: Guest, image: ShellImage, number: Callable[[int], None]) -> N
             f"the fresh shell cannot be compared with the captured one: {reason}", machine=False
         ) from None
     outcome = guest.run("\n".join(script).encode("latin-1"), _TIMEOUT, PROBE_LIMIT)
-    made = guest.shell_state()
-    if outcome.shell_lost or outcome.timed_out or made is None:
+    state = guest.shell_state()
+    if outcome.shell_lost or outcome.timed_out or state is None:
         raise AttemptFailed("the fresh shell ended or hung while it was made like the captured one")
     guest.put_terminal_back(image.shown, int(image.inner.partition("-")[0]), image.commands)
     try:
-        differ = _differences(wanted, parse_dump(made))
+        differ = _differences(wanted, parse_dump(state))
         probe, _ = read_probe(outcome.output)
     except (NotUnderstood, ProbeFailed) as reason:
         raise AttemptFailed(
@@ -199,7 +198,7 @@ def _check_descriptors(hold: Callable[[], ShellHold]) -> None:
 
 
 def _foreign(files: Iterable[OpenFile]) -> str:
-    """Returns what a shell has changed about its descriptors; empty if nothing."""
+    """Returns a shell's change to its descriptors; empty if there is none."""
     missing = {*_TERMINAL, *_PIPES, _COMMAND}
     for file in files:
         own = (
@@ -332,7 +331,7 @@ def _functions(wanted: ShellDump, fresh: ShellDump) -> Iterator[str]:
 def _variable(name: str, wanted: Variable | None, fresh: Variable | None) -> Iterator[str]:
     """Yields commands that give one variable its value and attributes.
 
-    If possible it is changed in place, since the order of a program's environment is the order of creation.
+    If possible it is changed in place, because the order of a program's environment is the order of creation.
     """
     if name in DYNAMIC:
         if wanted is None:
@@ -344,8 +343,8 @@ def _variable(name: str, wanted: Variable | None, fresh: Variable | None) -> Ite
         return
     kinds = frozenset("aAn")
     if fresh is not None:
-        kept = wanted is not None and wanted.flags & kinds == fresh.flags & kinds
-        if not kept or (fresh.has_value and wanted is not None and not wanted.has_value):
+        is_kept = wanted is not None and wanted.flags & kinds == fresh.flags & kinds
+        if not is_kept or (fresh.has_value and wanted is not None and not wanted.has_value):
             yield rf"\builtin unset -{'n' if 'n' in fresh.flags else 'v'} {name}"
             fresh = None
     if wanted is None:
@@ -393,7 +392,7 @@ def _options(wanted: ShellDump, fresh: ShellDump) -> Iterator[str]:
         else:
             yield rf"\builtin {line}"
     on = [line for line in wanted.shell_options if line.startswith("shopt -s ") and " compat" not in line]
-    if changed and on:  # any switch updates BASHOPTS with what variables have switched
+    if changed and on:  # any switch updates BASHOPTS with the switches by variables
         yield rf"\builtin {on[0]}"
 
 
@@ -405,11 +404,11 @@ def _builtin(commands: str, start: str) -> Iterator[str]:
 # -- comparing ------------------------------------------------------------------------------------------------------
 
 
-def _differences(wanted: ShellDump, made: ShellDump) -> list[str]:
+def _differences(wanted: ShellDump, actual: ShellDump) -> list[str]:
     """Returns the names of the differences between two shells."""
     names = []
-    for name in sorted({*wanted.variables, *made.variables}):
-        one, other = wanted.variables.get(name), made.variables.get(name)
+    for name in sorted({*wanted.variables, *actual.variables}):
+        one, other = wanted.variables.get(name), actual.variables.get(name)
         if name in DYNAMIC - _TOLD and one is not None and other is not None:
             differs = one.flags - _CASE != other.flags - _CASE
         else:
@@ -417,4 +416,4 @@ def _differences(wanted: ShellDump, made: ShellDump) -> list[str]:
         if differs:
             names.append(f"variable {name}")
     parts = (field.name for field in fields(ShellDump) if field.name != "variables")
-    return names + [part.replace("_", " ") for part in parts if getattr(wanted, part) != getattr(made, part)]
+    return names + [part.replace("_", " ") for part in parts if getattr(wanted, part) != getattr(actual, part)]

@@ -1,6 +1,6 @@
-"""Asks a subshell what its shell's dump lacks: parse positions, the order of the environment, limits in bytes, ...
+"""Asks a subshell for facts that its shell's dump lacks: parse positions, order of the environment, byte limits, ...
 
-A subshell is a copy, so that changes to itself in order to find out do not affect the shell.
+A subshell is a copy, so its own changes do not affect the shell.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ShellProbe = Mapping[str, str]
 
 
 class ProbeFailed(Exception):
-    """The answers are missing, or show that the shell cannot be captured; the message says which."""
+    """The answers are missing, or show that the shell cannot be captured; the message has the reason."""
 
 
-# The user's options, aliases, IFS and unset variables must have no effect here. `getopts` is asked what comes next in a
+# The user's options, aliases, IFS and unset variables must have no effect here. `getopts` reads the next option of a
 # cluster of options. Normally this is the first option. In the middle of the user's cluster it is one at the same
 # position in ours, or, if that is beyond its end, the first one again; two clusters of different lengths rule out that
 # both look normal. A variable that bash computes cannot be assigned; one that was unset and set again can.
@@ -49,7 +49,7 @@ for __tvsnap_m in $$/comm $$/limits $$/oom_score_adj $$/stat $$/status 1/stat 1/
   \builtin mapfile -t __tvsnap_c <"/proc/$__tvsnap_m" && \builtin printf '%s\n' "${__tvsnap_c[@]}"
 done
 """
-# The last answer, since it may contain anything.
+# The last answer, because it may contain anything.
 _ENVIRONMENT = rf"\builtin printf '\1environment\n'; {INIT} get /proc/self/environ {PROBE_LIMIT}"
 
 # Comparing key bindings costs more than all the rest. So they are not compared with those of the shell that is made,
@@ -120,9 +120,9 @@ def read_probe(output: bytes) -> tuple[ShellProbe, float]:
 def _attributes(answers: Mapping[str, str], of: str) -> dict[str, str]:
     try:
         fields = answers[f"{of}/stat"].rpartition(") ")[2].split()
-        found = {name: fields[index] for name, index in _STAT.items()}
+        attributes = {name: fields[index] for name, index in _STAT.items()}
         lines = dict(line.split(":\t", 1) for line in answers[f"{of}/status"].split("\n") if ":\t" in line)
-        found |= {name: lines.get(name, "") for name in _STATUS}
-        return found
+        attributes |= {name: lines.get(name, "") for name in _STATUS}
+        return attributes
     except (KeyError, IndexError):
         raise ProbeFailed("/proc says too little") from None

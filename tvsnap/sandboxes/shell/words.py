@@ -1,11 +1,12 @@
 """Finds commands that may change shell state which is not reported, by the words of commands and functions.
 
 A shell's dump (`rc`) has nearly all state that later commands can see. The rest is changed by few builtins only: the
-position of getopts within a cluster of options, key bindings, which ended jobs `wait` still knows, what part of the
-history was read from and written to files, a job that is exempt from SIGHUP. A command may have changed such state if
-it may run one of these builtins, or text that is not visible here (`eval`, `source`, an expanded command word).
+position of getopts within a cluster of options, key bindings, the ended jobs that `wait` knows, the parts of the
+history that were read from and written to files, a job that is exempt from SIGHUP. A command may have changed such
+state if it may run one of these builtins, or text that is not visible here (`eval`, `source`, an expanded command
+word).
 
-Whatever looks like a command word counts as one; a text that cannot be parsed may run anything.
+Any word in the position of a command counts as one; a text that cannot be parsed may run anything.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ _STANDARD = frozenset({
 })  # fmt: skip
 """Builtins of bash; others were loaded, and their effects are unknown."""
 _LATER = frozenset({"alias", "trap", "mapfile", "readarray"})
-"""Builtins whose arguments are commands that run later, some within the same call."""
+"""Builtins with commands as arguments that run later, some within the same call."""
 _TRANSPARENT = frozenset({
     "!", "{", "}", "if", "then", "elif", "else", "fi", "do", "done", "while", "until", "esac", "time", "command",
     "builtin", "coproc",
 })  # fmt: skip
 """Words after which a command word may follow."""
 _VARIABLES = re.compile(r"OPTIND|(?<![$])(?<![$][{])\bRANDOM\b|BASH_ALIASES")
-"""Variables whose assignment has hidden effects."""
+"""Variables that have hidden effects when assigned."""
 _REDIRECTION = re.compile(r"(?:[0-9]+|\{\w+\})?(?:<<<|<<-?|<>|<&|>>|>&|>\||&>>|&>|<(?!\()|>(?!\())")
 _WRITES = re.compile(r"(?:[0-9]+|\{\w+\})?(?:>|>>|>\||&>|&>>)")
 """Redirections that write to a file."""
 _EDITS = re.compile(r"(?:[ \t]+-\S*)*[ \t]+(?:-[a-zA-Z]*i|--in-place)")
-"""What follows `sed` if it writes to the files that it reads."""
+"""The text after `sed` if it writes to the files that it reads."""
 _ASSIGNMENT = re.compile(r"\w+(?:\[.*\])?\+?=", re.DOTALL)
 _ALONE = re.compile(r"(?:\[\[?|\{)(?=[\s;]|$)")
 """Brackets that are words of their own, and not patterns."""
 _TRAP = re.compile(r"trap -- ('(?:[^']|'\\'')*') \S+\n")
 _ENDS = frozenset(" \t\n;&|()<>")
 _SHOWS = re.compile(r"[ \t]*(?:[0-9]+[ \t]*)?(?:[|;&>)\n]|$)")
-"""What follows `history` if it only displays entries."""
+"""The text after `history` if it only displays entries."""
 _FUNCTION = re.compile(r"(\S+) \(\) *")
 """The line before a function's body, which ends at a line with only a bracket."""
 _NAMES = re.compile(r"[^\s;&|()<>'\"`$=]+")
@@ -72,7 +73,7 @@ def may_change_unseen(command: str, hidden: frozenset[str]) -> bool:
 def writes(command: str) -> bool:
     """Whether a command writes to files, by a redirection or `sed -i`, or sets a variable; False if it is not parsed.
 
-    It may turn out not to, as where it ends before.
+    It may still not do so, for example if it ends before.
     """
     if len(command) > _MOST:
         return False
@@ -257,29 +258,29 @@ class _Reader:
 
     def _word(self) -> tuple[str, bool]:
         """Returns the word that begins here, without its quotes, and whether nothing in it is expanded."""
-        text, found, plain = self._text, [], True
+        text, pieces, plain = self._text, [], True
         if alone := _ALONE.match(text, self._at):
             self._at = alone.end()
             return alone[0], True
         while self._at < len(text) and text[self._at] not in _ENDS:
             char = text[self._at]
             if char == "\\":
-                found.append(text[self._at + 1 : self._at + 2].replace("\n", ""))
+                pieces.append(text[self._at + 1 : self._at + 2].replace("\n", ""))
                 self._at += 2
             elif char in "'\"$`":
                 end = self._closed(self._at)
                 piece = text[self._at : end]
                 if char == "'" or (char == '"' and not re.search(r"[$`\\]", piece)):
-                    found.append(piece[1:-1])
+                    pieces.append(piece[1:-1])
                 else:
                     plain = plain and piece == "$"
-                    found.append("/" if "/" in piece and char == '"' else "")
+                    pieces.append("/" if "/" in piece and char == '"' else "")
                 self._at = end
             else:
                 plain = plain and char not in "*?[{~"
-                found.append(char)
+                pieces.append(char)
                 self._at += 1
-        return "".join(found), plain
+        return "".join(pieces), plain
 
     def _closed(self, at: int) -> int:
         """Returns the end of the quoted string, expansion, or parenthesised text that begins at `at`."""

@@ -1,4 +1,4 @@
-"""When to take a snapshot of a state, depending on the costs on this machine."""
+"""Policies: they decide which states get a snapshot, from the costs on this machine."""
 
 from tvsnap.engine.keeping.policy.costs import Costs
 from tvsnap.engine.keeping.policy.snapshotting import Default, Eager, Never, Policy, Rebuild, policy

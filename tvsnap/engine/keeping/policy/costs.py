@@ -1,4 +1,4 @@
-"""What checkpoints, forks and fresh starts of one backend cost on this machine, measured during operation."""
+"""The costs of checkpoints, forks and fresh starts of one backend on this machine, measured during operation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Kind = Literal["checkpoint", "fork", "start"]
 DEFAULTS: Mapping[Kind, float] = {"checkpoint": 0.020, "fork": 0.020, "start": 0.008}
 WINDOW = 101  # samples of which the median is taken
 ENOUGH = 5  # samples after which the defaults are no longer used
-DEAREST = 2.5  # in defaults: more than that counts nothing at first, as what is thought dear is not measured anew
-OUTLIER = 10.0  # in medians: the longest duration that is reported to other processes
-THINKING_SHARE = 0.15  # of the time for which agents think: may be spent on checkpoints while processors are short
-WAITING_SHARE = 0.05  # of the time for which calls wait without computing: the same
-BURST = 0.25  # seconds of such time that are available at the start, and that are saved up at most
+# Defaults: a higher mean of earlier processes is ignored, because costs that seem high are rarely measured again.
+DEAREST = 2.5
+OUTLIER = 10.0  # medians: the longest duration that is reported to other processes
+THINKING_SHARE = 0.15  # of the time for which agents think may be spent on checkpoints while processors are short
+WAITING_SHARE = 0.05  # of the time for which calls wait without computing may be spent likewise
+BURST = 0.25  # seconds of such time that are available at the start, and the most that is saved up
 LATEST = 0.1  # weight of the latest pause between two calls of a rollout in their average
 
 
@@ -74,7 +75,7 @@ class Costs:
 
     @property
     def processors_short(self) -> bool:
-        """Whether work for one rollout delays others at the moment."""
+        """Whether work for one rollout delays others now."""
         return self._short()
 
     @property
@@ -96,7 +97,7 @@ class Costs:
         """Notes that an agent has made a call.
 
         Args:
-            seconds: how long it thought after the call before.
+            seconds: the time for which it thought after the call before.
         """
         with self._lock:
             self._pause_s += LATEST * (seconds - self._pause_s)
@@ -106,7 +107,7 @@ class Costs:
         """Notes that a call was executed.
 
         Args:
-            seconds: for how long of its time it did not compute.
+            seconds: the part of its time in which it did not compute.
         """
         with self._lock:
             self._allowance_s = min(self._allowance_s + WAITING_SHARE * seconds, BURST)
@@ -115,7 +116,7 @@ class Costs:
         """Notes that a checkpoint was taken on allowance.
 
         Args:
-            seconds: how long it took.
+            seconds: its duration.
         """
         with self._lock:
             self._allowance_s -= seconds
@@ -124,20 +125,20 @@ class Costs:
         """Adds a measurement.
 
         Args:
-            kind: what was measured: `checkpoint`, `fork` or `start`.
-            seconds: how long it took.
+            kind: `checkpoint`, `fork` or `start`.
+            seconds: its duration.
         """
         with self._lock:
             samples = self._samples[kind]
             samples.append(seconds)
             if len(samples) >= ENOUGH:
                 self._medians[kind] = median(samples)
-            kept = min(seconds, OUTLIER * self._medians[kind])
-            for name, value in ((f"{self._names[kind]}.n", 1.0), (f"{self._names[kind]}.s", kept)):
+            sample = min(seconds, OUTLIER * self._medians[kind])
+            for name, value in ((f"{self._names[kind]}.n", 1.0), (f"{self._names[kind]}.s", sample)):
                 self._unsaved[name] = self._unsaved.get(name, 0.0) + value
 
     def take_unsaved(self) -> Mapping[str, float]:
-        """Returns what must be added to the graph's counters since the last time."""
+        """Returns the amounts to add to the graph's counters since the last time."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, {}
         return unsaved

@@ -1,4 +1,4 @@
-"""Chooses what to evict when snapshots reach their limits: what saves least time for its size, computed anew each time.
+"""Chooses the snapshots to evict at a limit: those that save least time for their size, computed anew each time.
 
 A snapshot saves the replay from the nearest snapshot above, each time that its state is needed. If it is evicted, the
 one above is needed instead, and the replay to the states below gets longer: both the one above and those below become
@@ -17,27 +17,27 @@ from typing import NamedTuple
 from tvsnap.model.shares import OTHERS, Shares
 
 UNPROVEN_S = 1.0  # seconds of replay that are added to the worth of a snapshot that is the only way to its state
-YOUTH_S = 600.0  # seconds; a younger snapshot is not considered as seldom used
+YOUTH_S = 600.0  # seconds of age: a younger snapshot does not count as seldom used
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """What snapshots may take together; None for no limit.
+    """The limits of all snapshots together; None for no limit.
 
     Attributes:
         size: bytes.
-        count: how many.
+        count: snapshots.
     """
 
     size: int | None = None
     count: int | None = None
 
     def holds(self, size: int, count: int) -> bool:
-        """Returns whether so many bytes in so many snapshots fit."""
+        """Returns whether `size` bytes in `count` snapshots fit."""
         return (self.size is None or size <= self.size) and (self.count is None or count <= self.count)
 
     def price(self, size: int) -> float:
-        """Returns what a snapshot of `size` bytes takes: its share of the bytes, plus its share of the count."""
+        """Returns the price of a snapshot of `size` bytes: its share of the bytes, plus its share of the count."""
         parts = [] if self.size is None else [max(size, 1) / max(self.size, 1)]
         parts += [] if self.count is None else [1 / max(self.count, 1)]
         return sum(parts) or 1.0
@@ -56,13 +56,13 @@ class Kept(NamedTuple):
         above: the nearest state above that has a snapshot; None if the replay would begin in a fresh sandbox.
         size: bytes.
         rebuild_s: seconds that the replay from `above` takes.
-        forks: how often it was forked.
-        created: when it was taken, seconds since the epoch.
-        reached: False if rollouts do not come here any more, as a call above is no longer answered.
+        forks: the number of its forks.
+        created: the time at which it was taken, seconds since the epoch.
+        reached: False if rollouts do not come here any more, because a call above is no longer answered.
         pinned: it is never evicted.
-        proven: the calls from `above` are known to lead to the state each time. If not, nothing that follows from it is
-            answered without the snapshot: that counts as some more seconds.
-        owner: whose it is, of those who share the room.
+        proven: the calls from `above` are known to lead to the state each time. If not, no call below the state is
+            answered without the snapshot, which counts as some more seconds.
+        owner: its owner, of those who share the room.
     """
 
     state: str
@@ -78,20 +78,20 @@ class Kept(NamedTuple):
 
     @property
     def way_s(self) -> float:
-        """Returns how many seconds it costs to reach its state without it."""
+        """Returns the seconds that it costs to reach its state without it."""
         return self.rebuild_s + (0.0 if self.proven else UNPROVEN_S)
 
     def demand(self, now: float) -> float:
-        """Returns how often it is likely to be needed, in forks per second.
+        """Returns the rate at which it is likely to be needed, in forks per second.
 
         That is the rate since it was taken, with one fork to its credit (hyperbolic caching: Blankstein et al., USENIX
-        ATC 2017). So no time has to be chosen after which forks are forgotten, and what rollouts use again after an
-        hour is not evicted in favour of what others used a minute ago.
+        ATC 2017). So no time has to be chosen after which forks are forgotten, and a snapshot that is used each hour is
+        not evicted in favour of one that was used a minute ago.
         """
         return (self.forks + 1) / (max(now - self.created, 0.0) + YOUTH_S) if self.reached else 0.0
 
     def worth(self, room: SnapshotLimits, now: float) -> float:
-        """Returns what keeping it saves while all others stay, in seconds per second, per share of the room."""
+        """Returns the time that it saves while all others stay, in seconds per second, per share of the room."""
         return self.demand(now) * self.way_s / room.price(self.size)
 
 
@@ -104,7 +104,7 @@ def parts_of(room: SnapshotLimits, shares: Shares) -> Mapping[str, SnapshotLimit
 
 
 def choose_evicted(
-    kept: Iterable[Kept],
+    snapshots: Iterable[Kept],
     room: SnapshotLimits,
     now: float,
     parts: Mapping[str, SnapshotLimits] | None = None,
@@ -112,30 +112,30 @@ def choose_evicted(
 ) -> list[Kept]:
     """Returns the snapshots to evict so that the others fit, the least useful first.
 
-    Where several owners share the room, those who take more than their parts lose theirs first, and then the one for
+    If several owners share the room, those who take more than their parts lose theirs first, and then the one for
     whom room is made: nobody else does, even if the others do not fit then.
 
-    A snapshot's worth is how often it is likely to be needed (itself, or an evicted one below), times the seconds that
-    it saves, divided by its share of the room. Of equals, the one whose state's name comes first is evicted.
+    A snapshot's worth is its likely demand (for itself, or for an evicted one below), times the seconds that it saves,
+    divided by its share of the room. Of equals, the one whose state's name comes first is evicted.
 
     Args:
-        kept: all snapshots.
+        snapshots: all snapshots.
         room: the limits; if the pinned ones alone exceed them, all others are evicted.
         now: seconds since the epoch.
-        parts: what each owner may take although others want more; None or empty if nothing is shared.
-        asking: the owner for whom room is made; None for all of them.
+        parts: the part of each owner, which others may not take; None or empty if nothing is shared.
+        asking: the owner for whom room is made; None for all owners.
     """
-    shelf = _Shelf(kept, room, now)
+    shelf = _Shelf(snapshots, room, now)
     queues: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for state, found in shelf.kept.items():
-        if not found.pinned:
-            queues[found.owner if parts else OTHERS].append((shelf.worth(state), state))
+    for state, snapshot in shelf.kept.items():
+        if not snapshot.pinned:
+            queues[snapshot.owner if parts else OTHERS].append((shelf.worth(state), state))
     for queue in queues.values():
         heapq.heapify(queue)
     sizes = Counter[str]()
-    for found in shelf.kept.values():
-        sizes[found.owner] += found.size
-    counts = Counter(found.owner for found in shelf.kept.values())
+    for snapshot in shelf.kept.values():
+        sizes[snapshot.owner] += snapshot.size
+    counts = Counter(snapshot.owner for snapshot in shelf.kept.values())
     chosen: list[Kept] = []
     while not room.holds(sizes.total(), counts.total()):
         losing = [queue for owner, queue in queues.items() if queue and _exceeds(owner, sizes, counts, parts)]
@@ -144,9 +144,9 @@ def choose_evicted(
         if not losing:
             break
         queue = min(losing)
-        known, state = heapq.heappop(queue)
+        queued_worth, state = heapq.heappop(queue)
         now_worth = shelf.worth(state)
-        if now_worth > known:  # a worth never falls, so this may no longer be the least
+        if now_worth > queued_worth:  # a worth never falls, so this may no longer be the least
             heapq.heappush(queue, (now_worth, state))
             continue
         shelf.remove(state)
@@ -163,14 +163,14 @@ def _exceeds(owner: str, sizes: Counter[str], counts: Counter[str], parts: Mappi
 
 
 class _Shelf:
-    """Snapshots, and what each is worth while some of them are evicted.
+    """Snapshots, and the worth of each while some of them are evicted.
 
     Attributes:
         kept: all, by state.
     """
 
-    def __init__(self, kept: Iterable[Kept], room: SnapshotLimits, now: float) -> None:
-        self.kept = {each.state: each for each in kept}
+    def __init__(self, snapshots: Iterable[Kept], room: SnapshotLimits, now: float) -> None:
+        self.kept = {each.state: each for each in snapshots}
         self._room = room
         self._above = {state: each.above for state, each in self.kept.items()}
         self._way_s = {state: each.way_s for state, each in self.kept.items()}

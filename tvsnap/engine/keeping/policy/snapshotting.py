@@ -1,4 +1,4 @@
-"""When to take a snapshot of a state: the rules that a `Cache` uses for each new state."""
+"""The policies that come with tvsnap, which decide for each new state whether to take a snapshot."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ CALL_OVERHEAD = 0.001  # seconds that a replayed call costs beyond its own durat
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """What it costs to rebuild a state that has no snapshot.
+    """The costs of rebuilding a state that has no snapshot.
 
     Attributes:
         from_root: the replay begins in a fresh sandbox, not in a fork of a snapshot.
-        calls: how many calls to replay.
+        calls: the number of calls to replay.
         replay_s: seconds that they took when they were executed.
         spent_s: seconds that this process has already spent on rebuilding this state.
         proven: the calls are known to lead to the same state each time. If not, only a snapshot keeps the state:
-            without one, nothing that follows from it is answered, and the next rollout that comes there executes the
-            calls anew.
+            without one, no call that follows is answered, and the next rollout executes the calls anew.
         provable: executing the calls again can prove that. If not, because of living processes that cannot be compared,
             a rollout that executes them again comes to a state of its own, and shares nothing from there on.
         checkpoint_s: seconds that the nearest checkpoint above took; 0 if there was none. Checkpoints of a sandbox with
@@ -59,8 +58,8 @@ class Policy(Protocol):
         """Returns whether to take a snapshot of a state that has none.
 
         Args:
-            rebuild: what it costs to rebuild the state without a snapshot of it.
-            costs: how long checkpoints, forks and starts take on this machine.
+            rebuild: the costs of rebuilding the state without a snapshot of it.
+            costs: the durations of checkpoints, forks and starts on this machine.
         """
         ...
 
@@ -86,7 +85,7 @@ class Never:
 
 
 class Default:
-    """Takes a snapshot of a state where that is free, or pays.
+    """Takes a snapshot of a state if that is free, or pays.
 
     - Of a state that can be rebuilt, once rebuilding it costs more time than a checkpoint and a fork of it. The time
       that was already spent on rebuilding it counts, too, as in the ski-rental problem: a state that is cheap to
@@ -121,11 +120,11 @@ _POLICIES: Mapping[str, type[Default] | type[Eager] | type[Never]] = {
     policy.name: policy for policy in (Default, Eager, Never)
 }
 FORMER_NAMES = ("break-even", "record-all")
-"""Names that the default policy has had."""
+"""Former names of the default policy."""
 
 
 def policy(name: str) -> Policy:
-    """Returns a policy by name: ours, or one of a package with an entry point in `tvsnap.policies`.
+    """Returns a policy by name: one of tvsnap's, or one of a package with an entry point in `tvsnap.policies`.
 
     `name` may also be `package.module:attribute`, for a policy of another package, or a class of policies.
 
@@ -135,6 +134,6 @@ def policy(name: str) -> Policy:
     if name in FORMER_NAMES:
         warnings.warn(f'the policy "{name}" is now called "{Default.name}", which records all calls', stacklevel=3)
         name = Default.name
-    found = _POLICIES.get(name) or plugins.find("policy", name, _POLICIES)
-    made: Policy = found() if isinstance(found, type) else found
-    return check_provides(made, "should_checkpoint", f"{name} must be a tvsnap.Policy")
+    plugin = _POLICIES.get(name) or plugins.find("policy", name, _POLICIES)
+    instance: Policy = plugin() if isinstance(plugin, type) else plugin
+    return check_provides(instance, "should_checkpoint", f"{name} must be a tvsnap.Policy")

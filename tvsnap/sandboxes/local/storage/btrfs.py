@@ -68,14 +68,12 @@ def size(directory: Path) -> int:
 
 
 def used(directory: Path) -> int:
-    """Returns how many bytes are used by files and trees, on the device; what is only reserved does not count."""
+    """Returns the bytes that files and trees use on the device; reserved space does not count."""
     about = bytearray(16 + _KINDS * 24)  # struct btrfs_ioctl_space_args, with room for structs btrfs_ioctl_space_info
     struct.pack_into("Q", about, 0, _KINDS)
     ioctl(directory, _SPACE_INFO, about)
-    found = [
-        struct.unpack_from("3Q", about, 16 + 24 * number) for number in range(struct.unpack_from("Q", about, 8)[0])
-    ]
-    return sum(used for kind, _, used in found if not kind & _RESERVED)
+    rows = [struct.unpack_from("3Q", about, 16 + 24 * number) for number in range(struct.unpack_from("Q", about, 8)[0])]
+    return sum(used for kind, _, used in rows if not kind & _RESERVED)
 
 
 def errors(directory: Path) -> int:
@@ -93,8 +91,8 @@ class Region:
     Attributes:
         holds_files: only the contents of files.
         holds_trees: only metadata.
-        address: where it begins in the file system's logical address space, bytes.
-        on_device: where it begins on the device, bytes.
+        address: its beginning in the file system's logical address space, bytes.
+        on_device: its beginning on the device, bytes.
         length: bytes.
     """
 
@@ -107,13 +105,13 @@ class Region:
 
 def regions(directory: Path) -> list[Region]:
     """Returns all regions of a single-device file system, by address."""
-    found = []
+    chunks = []
     for type, address, data in items(directory, _CHUNK_TREE):
         if type == _CHUNK:
             length, kind = _LENGTH_AND_KIND.unpack_from(data)
             on_device = int(struct.unpack_from("=Q", data, _ON_DEVICE)[0])
-            found.append(Region(kind == _KIND_DATA, kind == _KIND_TREES, address, on_device, length))
-    return found
+            chunks.append(Region(kind == _KIND_DATA, kind == _KIND_TREES, address, on_device, length))
+    return chunks
 
 
 def renew_tree_regions(directory: Path) -> None:
@@ -146,7 +144,7 @@ def trim(directory: Path, start: int, length: int, least: int) -> None:
 
 
 def compress(path: Path, *, wanted: bool) -> None:
-    """Sets whether the kernel compresses what it writes to the disk of a file, or of files created in a directory.
+    """Sets whether the kernel compresses a file, or the files created in a directory, when it writes to the disk.
 
     Subvolumes that are created in the directory are not affected. Raises OSError if it cannot be set.
     """
@@ -159,7 +157,7 @@ def create_subvolume(path: Path) -> None:
 
 
 def snapshot_subvolume(source: Path, target: Path, *, read_only: bool = False, limit: int | None = None) -> None:
-    """Makes `target` a snapshot of the subvolume `source`, including what was written to it before.
+    """Makes `target` a snapshot of the subvolume `source`, including everything written to it before.
 
     `limit` is how many bytes its quota allows it to write; None for no limit.
     """

@@ -19,21 +19,21 @@ from tvsnap.sandboxes.local.storage import btrfs, quota
 from tvsnap.sandboxes.local.storage.pool_file import PoolFile
 
 _COUNTED = 1000
-"""How many snapshots a process remembers the size of."""
+"""Snapshots of which a process remembers the size."""
 _PLENTY = 0.75
-"""Fraction of a limit; while more than that is left, what a copy may write need not be counted again."""
+"""Fraction of a limit; while more than that is left, a copy's allowance need not be counted again."""
 _RECENT, _TOGETHER = 20, 16
 """Deleted subvolumes, which the kernel still cleans; and after how many more the groups of twice as many are tried."""
 _TRIES = 4
 _TO_START = 64 << 20
-"""Bytes that may be written regardless of the limit until `keep_limit` is called, since starting and restoring do."""
+"""Bytes that may be written regardless of the limit until `keep_limit` is called, because starting and restoring do."""
 
 
 class CopyStorage:
     """Directories that can be copied as a whole: plain ones, file by file (`cp --reflink=auto`).
 
     Attributes:
-        path: where this process sees them.
+        path: the directory in which this process sees them.
         device: the block device that other processes must mount to see them; None if there is none.
         limiting: whether `copy` enforces limits.
     """
@@ -67,7 +67,7 @@ class CopyStorage:
             raise OSError(errno.EIO, run.stderr.strip() or "cp failed", str(source))
 
     def keep_limit(self, path: Path, limit: int) -> None:
-        """Updates what a copy may still write, given the limit passed to `copy`: once it is used, and after changes."""
+        """Updates a copy's allowance of bytes, given the limit passed to `copy`: once it is used, and after changes."""
 
     def room(self) -> DiskSpace:
         """Returns the disk space left for all of the storage."""
@@ -82,9 +82,9 @@ class CopyStorage:
         return 0
 
     def compress(self, path: Path, *, wanted: bool = True) -> None:
-        """Sets whether a file, or what will be created in a directory, is compressed when it goes to the disk.
+        """Sets whether a file, or the files that will be created in a directory, are compressed on the disk.
 
-        Whoever writes does not wait for that, and reads what was written. Data that is on the disk stays as it is.
+        Writers do not wait for that, and read the data that they wrote. Data on the disk does not change.
         """
 
     def delete(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class CopyStorage:
         subprocess.run(["rm", "-rf", "--", str(path)], stderr=subprocess.DEVNULL, check=False)
 
     def occupied(self) -> int | None:
-        """Returns the bytes that all copies take together, what they share once; None if that is not known."""
+        """Returns the bytes of all copies together, counting shared ones once; None if that is not known."""
         return None
 
     def reclaim(self, timeout: float) -> int:
@@ -127,7 +127,7 @@ class BtrfsStorage(CopyStorage):
         self._counted: dict[Path, int] = {}
         self._groups: dict[Path, quota.Group] = {}
         self._generous: set[Path] = set()
-        self._left: deque[int] = deque()  # groups of deleted subvolumes
+        self._deleted_groups: deque[int] = deque()  # groups of deleted subvolumes
         self._deleted = 0  # subvolumes, about: threads count at once
         if self._pool and self.limiting:
             self._quotas.sweep()
@@ -154,15 +154,15 @@ class BtrfsStorage(CopyStorage):
             self._generous.discard(path)
 
     def _balance(self, path: Path, group: quota.Group, limit: int) -> tuple[int, int]:
-        """Returns what a copy's quota is charged for, and how much its limit leaves, both at the same moment."""
+        """Returns the bytes that a copy's quota is charged for, and the rest of its limit, both at the same moment."""
         btrfs.commit(self.path)
         for _ in range(_TRIES):
             used = group.charge().used
-            left = max(limit - quota.referenced(path), 0)
+            bytes_left = max(limit - quota.referenced(path), 0)
             btrfs.commit(self.path)
             if group.charge().used == used:
                 break  # otherwise data was written out meanwhile, and may be in only one of the numbers
-        return group.charge().used, left
+        return group.charge().used, bytes_left
 
     def room(self) -> DiskSpace:
         return self._pool.room() if self._pool else DiskSpace.on(self.path, self._directory)
@@ -189,7 +189,7 @@ class BtrfsStorage(CopyStorage):
         if self._pool:
             self._pool.deleted()
             if group is not None:
-                self._left.append(group.number)
+                self._deleted_groups.append(group.number)
                 self._deleted += 1
                 if self._deleted % _TOGETHER == 0:
                     self._remove_groups()
@@ -197,10 +197,10 @@ class BtrfsStorage(CopyStorage):
     def _remove_groups(self) -> None:
         """Removes some of the groups of deleted subvolumes, the oldest first; those that the kernel keeps come last."""
         with contextlib.suppress(IndexError):  # another thread took the last
-            for _ in range(min(2 * _TOGETHER, len(self._left) - _RECENT)):
-                number = self._left.popleft()
+            for _ in range(min(2 * _TOGETHER, len(self._deleted_groups) - _RECENT)):
+                number = self._deleted_groups.popleft()
                 if not self._quotas.remove(number):
-                    self._left.append(number)
+                    self._deleted_groups.append(number)
 
     def occupied(self) -> int | None:
         return self._pool.occupied() if self._pool else None
@@ -213,7 +213,7 @@ class BtrfsStorage(CopyStorage):
             self._pool.close()
 
     def _count(self, snapshot: Path) -> int:
-        """Returns how many bytes a snapshot refers to; cached, since it does not change."""
+        """Returns how many bytes a snapshot refers to; cached, because it does not change."""
         if snapshot not in self._counted:
             with contextlib.suppress(StopIteration, KeyError):
                 while len(self._counted) >= _COUNTED:
@@ -232,12 +232,12 @@ def open_storage(home: Path) -> CopyStorage:
     `$TVSNAP_STORAGE` is `btrfs` (the default) or `copy`; other values raise UsageError. Raises MachineLacks if there is
     no btrfs and `copy` was not asked for; `$TVSNAP_NO_BTRFS` simulates that.
     """
-    asked = os.environ.get("TVSNAP_STORAGE") or "btrfs"
-    if asked not in ("btrfs", "copy"):
-        raise UsageError(f"TVSNAP_STORAGE is {asked!r}; it must be btrfs (the default) or copy")
+    kind = os.environ.get("TVSNAP_STORAGE") or "btrfs"
+    if kind not in ("btrfs", "copy"):
+        raise UsageError(f"TVSNAP_STORAGE is {kind!r}; it must be btrfs (the default) or copy")
     directory = home / "pool"
     directory.mkdir(exist_ok=True, mode=0o700)
-    if asked == "copy":
+    if kind == "copy":
         return CopyStorage(directory)
     supported = "btrfs" in Path("/proc/filesystems").read_text() or _load_btrfs()
     if os.environ.get("TVSNAP_NO_BTRFS") or not supported:

@@ -5,7 +5,7 @@ exceeds the room on the disk below it, minus a reserve: then a full pool is an o
 whereas a full disk below a file system means failing writes, and a pool that the kernel makes read-only.
 Others may fill that disk nevertheless. So the pool's tree regions are never sparse: then only the files of sandboxes
 cannot be written, which is noticed (`btrfs.errors`), and the pool itself stays consistent.
-Only its owner may read the file, since it holds the memory of processes.
+Only its owner may read the file, because it holds the memory of processes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PoolFile:
             self._fit()
 
     def room(self) -> DiskSpace:
-        """Returns the room in the pool, as far as the disk below it has room for that."""
+        """Returns the room in the pool, or that of the disk below if this is less."""
         now = time.monotonic()
         if now - self._fitted > _FIT_EVERY:
             self._fit()
@@ -83,7 +83,7 @@ class PoolFile:
         if room.short and now - self._cleaned > _CLEAN_EVERY:
             self._cleaned = now
             with contextlib.suppress(OSError):
-                os.utime(self.path)  # makes a commit necessary, after which the kernel frees what was deleted
+                os.utime(self.path)  # makes a commit necessary, after which the kernel frees deleted files
                 btrfs.commit(self.path)
             room = self._room()
         return room
@@ -135,8 +135,8 @@ class PoolFile:
     def _set_aside_for_trees(self) -> None:
         """Makes larger tree regions than mkfs does; if that fails, trees get more with the first large files.
 
-        This is done only when the pool is opened: it makes the file system small meanwhile, as a region is a tenth of
-        it.
+        This is done only when the pool is opened: it makes the file system small meanwhile, because a region is a tenth
+        of it.
         """
         regions = btrfs.regions(self.path)
         if sum(region.length for region in regions if region.holds_trees) < _LEAST_FOR_TREES:
@@ -165,7 +165,7 @@ def require_room(directory: Path) -> None:
 
 
 def _end(regions: Iterable[btrfs.Region]) -> int:
-    """Returns where the last region ends; for a smaller file system, data would have to be moved."""
+    """Returns the end of the last region; for a smaller file system, data would have to be moved."""
     return max(region.on_device + region.length for region in regions)
 
 

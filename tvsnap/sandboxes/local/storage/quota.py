@@ -1,9 +1,9 @@
 """Simple quotas of btrfs (Linux 6.7 or newer): how much a subvolume may write before EDQUOT.
 
 A subvolume is charged for all that it has written and that it, or a snapshot of it, still holds; so data that a
-snapshot shares with its source costs it nothing. Full quotas count what a subvolume refers to, which is what is needed
+snapshot shares with its source costs it nothing. Full quotas count the data that a subvolume refers to, as needed
 here, but make each snapshot take ten times as long (measured: 56 ms instead of 5.5 ms). So a copy may write the part of
-the limit that its source leaves, by a count of what the source refers to; this count is repeated when room gets scarce.
+the limit that its source leaves, by a count of the source's data; this count is repeated when room gets scarce.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Group:
     outside: Path
 
     def charge(self) -> Charge:
-        """Returns the present charge, which may still include what was just freed."""
+        """Returns the present charge, which may still include space that was just freed."""
         return Charge(self.used(), self._shown("max_referenced"))
 
     def used(self) -> int:

@@ -1,7 +1,7 @@
-"""Returns to the disk what the file of a pool no longer needs.
+"""Returns space of a pool's file to the disk when the pool no longer needs it.
 
 The kernel can do so by itself (`discard`), but would also discard free space in tree regions. That has to stay
-allocated, since a full disk must not prevent the file system from writing its trees.
+allocated, because a full disk must not prevent the file system from writing its trees.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SOON, _PATIENCE = 30.0, 4
 """Seconds until freed space is discarded in the background; how often to wait that long for the kernel to free it."""
 _POLL = 0.05
 _LEAST_PIECE, _SMALLEST_PIECE = 64 << 10, 4 << 10
-"""Bytes: smallest pieces to discard in the background, and on request. The pool reuses what stays."""
+"""Bytes of the smallest pieces to discard in the background, and on request. The pool reuses the others."""
 _WORTH_IT, _LEAST_EXCESS = 64 << 20, 1 << 20
 """Bytes by which the file must be too large, in either case."""
 
@@ -47,10 +47,10 @@ class Reclaimer:
                     self._thread = thread
 
     def now(self, timeout: float) -> int:
-        """Waits until the kernel has freed what was deleted, `timeout` seconds at most, and discards it all.
+        """Waits until the kernel has freed deleted files, `timeout` seconds at most, and discards their space.
 
         Returns:
-            the bytes by which the file became smaller.
+            The bytes by which the file became smaller.
         """
         before = self._taken()
         with contextlib.suppress(OSError):  # the file system became read-only, or cannot punch holes
@@ -82,11 +82,11 @@ class Reclaimer:
             self._thread = None
 
     def _clear_away(self, timeout: float) -> None:
-        """Makes the kernel free what was deleted, and waits for it."""
+        """Makes the kernel free deleted files, and waits for it."""
         deadline = time.monotonic() + timeout
         deleted = btrfs.deleted_subvolumes(self._directory)
         while deleted & btrfs.deleted_subvolumes(self._directory) and time.monotonic() < deadline:
-            os.utime(self._directory)  # makes a commit necessary, after which the kernel frees what was deleted
+            os.utime(self._directory)  # makes a commit necessary, after which the kernel frees deleted files
             btrfs.commit(self._directory)
             if self._closing.wait(_POLL):
                 return
@@ -96,7 +96,7 @@ class Reclaimer:
         return self._file.stat().st_blocks * 512
 
     def _excess(self) -> int:
-        """Returns roughly how many bytes the file takes beyond what the pool needs."""
+        """Returns roughly the bytes of the file beyond the pool's needs."""
         inside = os.statvfs(self._mount)
         used = (inside.f_blocks - inside.f_bfree) * inside.f_frsize
         trees = sum(region.length for region in btrfs.regions(self._directory) if region.holds_trees)

@@ -1,0 +1,32 @@
+"""What `push` and `pull` share: the store, and the progress bar."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from .. import context
+
+if TYPE_CHECKING:
+    from tvsnap.plugins.object_store import ObjectStore
+
+
+def store_of(url: str, *, writes: bool = False) -> ObjectStore:
+    """Opens a store; raises the errors of `ObjectStore`."""
+    from tvsnap.plugins.object_store import ObjectStore
+
+    return ObjectStore(url, writes=writes)
+
+
+@contextlib.contextmanager
+def reporting() -> Iterator[Callable[[str, int, int], object]]:
+    """Shows a bar during the block, and yields what is told how far it is."""
+    from rich.progress import TextColumn
+
+    with context.progress(1, TextColumn("{task.fields[words]}")) as update:
+        if update is None:
+            yield lambda _what, _done, _all: None
+        else:
+            shown = update
+            yield lambda what, done, whole: shown(completed=done, total=max(whole, 1), words=what)

@@ -1,0 +1,216 @@
+"""mini-swe-agent's environment on tvsnap: `environment_class: tvsnap.integrations.mini_swe_agent.TvsnapEnvironment`.
+
+Each action is a call of one rollout's tool `exec`: recorded, and answered if possible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shlex
+import sys
+import threading
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tvsnap.model.arguments import check_text
+from tvsnap.model.calls import ToolResult
+from tvsnap.model.errors import UsageError
+from tvsnap.model.limits import MIB
+from tvsnap.plugins.harnesses.caches import CacheOptions, process_cache
+from tvsnap.plugins.harnesses.images import find_image
+from tvsnap.protocols import AnyRollout
+
+try:
+    from minisweagent.exceptions import Submitted
+    from minisweagent.utils.serialize import recursive_merge
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"tvsnap.integrations.mini_swe_agent needs mini-swe-agent, of which {error.name} is missing: "
+        "pip install 'tvsnap[mini-swe-agent]'",
+        name=error.name,
+    ) from error
+
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""The first line of output of the command by which the agent submits its work."""
+_PLAIN = ["bash", "-c"]  # what the tool `exec` does by default
+
+
+class TvsnapEnvironmentConfig(BaseModel):
+    """The configuration of `TvsnapEnvironment`. The first five are those of mini-swe-agent's Docker environment."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image: str
+    """An image's name or digest; or the path of a folder (with a slash) that an image is built from."""
+    cwd: str = ""
+    """Where commands start; by default the image's working directory."""
+    env: dict[str, str] = {}
+    """Environment variables of commands."""
+    forward_env: list[str] = []
+    """Names of variables of this process that commands get, if they are set here and not in `env`."""
+    timeout: float = 30
+    """Seconds after which a command is ended."""
+    interpreter: list[str] = _PLAIN
+    """The program that runs a command, which is its last argument."""
+    user: str | None = None
+    """The user that runs commands; by default the image's user."""
+    home: str | None = None
+    """The data directory; see `tvsnap.Cache`."""
+    url: str | None = None
+    """The address of a server, in place of a data directory; by default `TVSNAP_URL`. See `tvsnap.connect`."""
+    token: str | None = Field(default=None, exclude=True, repr=False)
+    """What the server lets in with; by default `TVSNAP_TOKEN`. It is not saved."""
+    backend: str = "local"
+    """The name of a backend; see `tvsnap.Cache`."""
+    policy: str = "default"
+    """When snapshots are taken; see `tvsnap.Cache`."""
+    use_cache: bool = True
+    """False to execute every command."""
+    task: str = ""
+    """The task's name in tvsnap's listings."""
+    salt: str | None = None
+    """Rollouts share states only with those of the same salt."""
+    timeouts: Literal["private", "shared"] = "private"
+    """Whether commands that timed out while they worked answer others; see `tvsnap.Cache`."""
+    network: Literal["none", "public"] | list[str] | None = None
+    """What commands may reach outside; by default the image's setting. See `tvsnap.Cache.rollout`."""
+    output_limit: int = 16 * MIB
+    """The most bytes that one command may print; more is cut in the middle."""
+
+
+class TvsnapEnvironment:
+    """A mini-swe-agent environment whose commands run in tvsnap's sandboxes, or are answered from its graph.
+
+    Attributes:
+        config: its configuration.
+        rollout: the rollout that makes its calls.
+        sources: how many commands were answered in which way.
+    """
+
+    __module__ = "tvsnap.integrations.mini_swe_agent"  # the name that users give it, and that trajectories say
+
+    def __init__(self, *, config_class: type = TvsnapEnvironmentConfig, **kwargs: Any) -> None:
+        """
+        Args:
+            config_class: a subclass of `TvsnapEnvironmentConfig`.
+            kwargs: its fields.
+
+        Raises:
+            ImageNotFound: there is no such image.
+            TvsnapError: sandboxes are not possible on this machine; see `tvsnap.Cache`, and `tvsnap.connect`.
+        """
+        self.config: TvsnapEnvironmentConfig = config_class(**kwargs)
+        self.sources = {"hit": 0, "coalesced": 0, "executed": 0}
+        self.rollout = self._begin()
+
+    def _begin(self) -> AnyRollout:
+        config = self.config
+        cache = process_cache(
+            CacheOptions.chosen(
+                *(config.home, config.url, config.token),
+                backend=config.backend,
+                policy=config.policy,
+                use_cache=config.use_cache,
+                timeouts=config.timeouts,
+            )
+        )
+        image = find_image(cache.images, config.image)
+        limits = replace(cache.limits_for(image), output=config.output_limit)
+        return cache.rollout(image, config.task, config.salt, limits=limits, network=config.network)
+
+    def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: float | None = None) -> dict[str, Any]:
+        """Runs a command in a fresh shell, or answers it from the graph.
+
+        Args:
+            action: contains the `command`.
+            cwd: where it starts; by default the configuration's.
+            timeout: seconds after which it is ended; by default the configuration's.
+
+        Returns:
+            Its output (`output`), its exit status (`returncode`, -1 if it timed out) and an error (`exception_info`),
+            as mini-swe-agent's own environments return them.
+
+        Raises:
+            Submitted: the command submits the agent's work.
+            TvsnapError: tvsnap failed, not the command: an agent never sees that as a command's output.
+        """
+        command = action.get("command", "")
+        seconds = timeout or self.config.timeout
+        try:
+            check_text(command, "the command")
+        except UsageError as error:  # the model's: an observation, by which it can correct itself
+            return _failure("", "ValueError", str(error))
+        result = self.rollout.call("exec", self._arguments(command, cwd), seconds)
+        self.sources[result.source] += 1
+        output = _output(command, seconds, result)
+        _check_finished(output)
+        return output
+
+    def _arguments(self, command: str, cwd: str) -> dict[str, Any]:
+        config = self.config
+        if config.interpreter != _PLAIN:
+            command = f"exec {shlex.join([*config.interpreter, command])}"
+        given = {name: os.environ[name] for name in config.forward_env if name in os.environ}
+        chosen = {"cwd": cwd or config.cwd, "env": {**given, **config.env}, "user": config.user}
+        return {"command": command, **{name: value for name, value in chosen.items() if value}}
+
+    def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
+        """Returns what templates of prompts may use: the configuration, and the output of `uname`.
+
+        Args:
+            kwargs: more of it.
+        """
+        merged: dict[str, Any] = recursive_merge(self.config.model_dump(), platform.uname()._asdict(), kwargs)
+        return merged
+
+    def serialize(self) -> dict[str, Any]:
+        """Returns what is saved with the agent's trajectory: the configuration, and the rollout's state."""
+        about = {
+            "environment": self.config.model_dump(mode="json"),
+            "environment_type": f"{type(self).__module__}.{type(self).__name__}",
+        }
+        return {"info": {"config": about, "tvsnap": self._standing()}}
+
+    def _standing(self) -> dict[str, Any]:
+        rollout = self.rollout
+        return {"rollout": rollout.id, "root": rollout.root, "state": rollout.state, **self.sources}
+
+    def cleanup(self) -> None:
+        """Ends the rollout. Its state stays in the graph, where `tvsnap shell` opens it. It may be called again."""
+        self.rollout.close()
+
+    def __del__(self) -> None:
+        if "rollout" not in self.__dict__ or sys.is_finalizing():
+            return  # it never began, or was closed with the process's cache: a thread would wait for ever
+        # In a thread, as the garbage collector may call this while the calling thread holds tvsnap's locks.
+        with contextlib.suppress(RuntimeError):  # at the interpreter's end no thread can start, and the cache is closed
+            threading.Thread(target=self.rollout.close, name="tvsnap-close").start()
+
+
+def _output(command: str, seconds: float, result: ToolResult) -> dict[str, Any]:
+    if not result.timed_out and result.exit_code is not None:
+        return {"output": result.output, "returncode": result.exit_code, "exception_info": ""}
+    return _failure(result.output, "TimeoutExpired", f"Command {command!r} timed out after {seconds:g} seconds")
+
+
+def _failure(output: str, kind: str, said: str) -> dict[str, Any]:
+    """Returns what mini-swe-agent's own environments return where an exception of this kind ends a command."""
+    return {
+        "output": output,
+        "returncode": -1,
+        "exception_info": f"An error occurred while executing the command: {said}",
+        "extra": {"exception_type": kind, "exception": said},
+    }
+
+
+def _check_finished(output: dict[str, Any]) -> None:
+    first, *rest = output["output"].lstrip().splitlines(keepends=True) or [""]
+    if first.strip() != SUBMIT or output["returncode"] != 0:
+        return
+    submission = "".join(rest)
+    extra = {"exit_status": "Submitted", "submission": submission}
+    raise Submitted({"role": "exit", "content": submission, "extra": extra})

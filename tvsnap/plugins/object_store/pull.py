@@ -1,0 +1,181 @@
+"""Pulls what was pushed: images that are missing, calls that are not known, snapshots that fit this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvsnap.graph import Graph, Snapshot, root_from_json
+from tvsnap.images import ImageNotFound, ImageStore
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.observations import SnapshotInfo
+from tvsnap.plugins.object_store.push import STATE, TASK, Progress, quoted
+from tvsnap.plugins.object_store.store import ObjectStore
+from tvsnap.plugins.object_store.trees import unpack_tree
+from tvsnap.sandboxes.protocol import Backend, Exchanging
+
+_DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull has brought.
+
+    Attributes:
+        images: how many images are new here.
+        calls: how many calls are new here.
+        known: how many calls were here already.
+        conflicting: how many calls are left out, as they led elsewhere here, or lie behind such calls.
+        snapshots: how many snapshots are new here.
+        left_out: why others are not used, with how many they are.
+        fetched_bytes: bytes that were fetched, compressed.
+    """
+
+    images: int
+    calls: int
+    known: int
+    conflicting: int
+    snapshots: int
+    left_out: Mapping[str, int]
+    fetched_bytes: int
+
+
+def pull(
+    store: ObjectStore,
+    graph: Graph,
+    images: ImageStore,
+    backend: Backend,
+    *,
+    task: str | None = None,
+    state: str | None = None,
+    snapshots: bool = True,
+    progress: Progress = lambda _what, _done, _all: None,
+) -> Pulled:
+    """Pulls what was pushed of a task, or of a state, by any data directory.
+
+    It may be ended at any moment, and begun again. What is known here stays as it is. A snapshot that does not fit this
+    machine is left out: its state is rebuilt from the image by its calls.
+
+    Args:
+        store: where from.
+        graph: the graph of the data directory.
+        images: its images.
+        backend: what is to fork the snapshots.
+        task: the task; or
+        state: the state's full hash, as it was pushed.
+        snapshots: False to pull calls and images only.
+        progress: is told how far it is.
+
+    Raises:
+        NotFound: the store has nothing of it.
+        UsageError: neither or both of task and state are given.
+        InfrastructureError: the store cannot be read, or something in it is missing or damaged.
+    """
+    if (task is None) == (state is None):
+        raise UsageError("name a task or a state")
+    kind, name = (TASK, task) if task is not None else (STATE, state)
+    described = list(store.descriptions(f"{kind}/{quoted(name or '')}"))
+    if not described:
+        what = f'task "{task}"' if task is not None else f"state {(state or '')[:12]}"
+        raise NotFound(f"the store at {store.url} has nothing of {what}")
+    counts: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    try:
+        for one in described:
+            counts["images"] += _Images(store, images, progress).pull(one["image"])
+            adopted = graph.adopt(root_from_json(one["root"]), _rows(store, one["calls"]), task=one["task"])
+            counts.update(calls=adopted.added, known=adopted.known, conflicting=adopted.conflicting)
+            for number, kept in enumerate(one["snapshots"] if snapshots else ()):
+                progress("snapshots", number, len(one["snapshots"]))
+                if reason := _keep(store, graph, backend, kept):
+                    left_out[reason] += 1
+                else:
+                    counts["snapshots"] += 1
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InfrastructureError(f"what was pushed to {store.url} makes no sense: {error!r}") from None
+    of_graph = {name: counts[name] for name in ("images", "calls", "known", "conflicting", "snapshots")}
+    return Pulled(**of_graph, left_out=dict(left_out), fetched_bytes=store.fetched_bytes)
+
+
+def _rows(store: ObjectStore, names: Sequence[str]) -> Iterator[list[Any]]:
+    for piece in store.get_all(names):
+        yield from map(json.loads, piece.splitlines())
+
+
+class _Images:
+    """Pulls an image, with those that it starts from."""
+
+    def __init__(self, store: ObjectStore, images: ImageStore, progress: Progress) -> None:
+        self._store, self._images, self._progress = store, images, progress
+
+    def pull(self, said: Mapping[str, Any], depth: int = 0) -> int:
+        """Makes an image unless it is here; returns how many were made."""
+        try:
+            self._images.get(said["digest"])
+        except ImageNotFound:
+            pass
+        else:
+            return 0
+        if depth > _DEEPEST:
+            raise InfrastructureError("an image in the store starts from itself")
+        made = sum(self.pull(tree["image"], depth + 1) for tree in said["trees"] if "image" in tree)
+        trees = {tree["id"]: tree for tree in said["trees"] if "tree" in tree}
+        what, done, whole = f"image {said['name'] or said['digest'][:12]}", 0, int(said["image.json"]["size"])
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            self._progress(what, min(done, whole), whole)
+
+        def fill(id: str, root: Path) -> str:
+            unpack_tree(self._store, trees[id]["tree"], root, count)
+            return str(trees[id]["digest"])
+
+        self._images.adopt(said["digest"], said["image.json"], fill, said["name"])
+        return made + 1
+
+
+def _keep(store: ObjectStore, graph: Graph, backend: Backend, said: Mapping[str, Any]) -> str | None:
+    """Makes a snapshot of a state, unless it has one; returns why it is not used, None if it is."""
+    state = said["state"]
+    if graph.snapshot(state, backend.name) is not None:
+        return "the state has a snapshot here"
+    try:
+        graph.state(state)
+    except TvsnapError:
+        return "calls led elsewhere here"
+    if said["backend"] != backend.name or not isinstance(backend, Exchanging):
+        return f"it is of the backend {said['backend']}"
+    if reason := backend.unfit(said["needs"]):
+        return reason
+
+    def fill(name: str, root: Path) -> None:
+        unpack_tree(store, said["trees"][name], root)
+
+    info = backend.adopt(said["said"], fill)
+    if graph.add_snapshot(_row(said, info, backend.name)):
+        return None
+    backend.delete_snapshot(info.id)
+    return "the state has a snapshot here"
+
+
+def _row(said: Mapping[str, Any], info: SnapshotInfo, backend: str) -> Snapshot:
+    now = time.time()
+    return Snapshot(
+        said["state"],
+        info.id,
+        backend,
+        info.size,
+        info.captures,
+        float(said["checkpoint_s"]),
+        None if said["fork_s"] is None else float(said["fork_s"]),
+        tuple(map(str, said["processes"])),
+        now,
+        now,
+        age_s=float(said["age_s"]),
+    )

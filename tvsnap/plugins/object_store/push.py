@@ -1,0 +1,238 @@
+"""Pushes what a task did, or a branch of the tree, to an object store.
+
+What was pushed is described by one file for each data directory, root and task (or state), which the next push
+replaces: the root, blobs with the calls, the image with its trees, and the snapshots with what each needs of a machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tvsnap.graph import Graph, Snapshot, root_to_json, states_of
+from tvsnap.images import ImageNotFound, ImageStore
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.images import MANIFEST, Image
+from tvsnap.plugins.object_store.store import PIECE, ObjectStore, StoreFailed
+from tvsnap.plugins.object_store.trees import pack_tree, size_of
+from tvsnap.sandboxes.protocol import Backend, Exchanging
+
+NAME_FILE = "registry-name"
+"""The file with the name by which a data directory is known in stores."""
+CALLS_TOGETHER = 500
+"""Calls of a blob: what was pushed before keeps its blobs."""
+STATE, TASK = "states", "tasks"
+
+Progress = Callable[[str, int, int], object]
+"""Is told what is sent, and how many bytes of how many are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push has sent.
+
+    Attributes:
+        roots: of how many roots.
+        calls: how many calls.
+        images: how many images.
+        snapshots: how many snapshots.
+        left_out: why some snapshots were left out, by state.
+        sent_bytes: bytes that the store did not have, compressed.
+    """
+
+    roots: int
+    calls: int
+    images: int
+    snapshots: int
+    left_out: Mapping[str, str]
+    sent_bytes: int
+
+
+def push(
+    store: ObjectStore,
+    home: Path,
+    graph: Graph,
+    images: ImageStore,
+    backend: Backend,
+    *,
+    task: str | None = None,
+    state: str | None = None,
+    snapshots: bool = True,
+    progress: Progress = lambda _what, _done, _all: None,
+) -> Pushed:
+    """Pushes the calls of a task, or those that lead to a state and lie behind it, with their image and snapshots.
+
+    It may be ended at any moment, and begun again: what is there already is not sent again.
+
+    Args:
+        store: where to.
+        home: the data directory.
+        graph: its graph.
+        images: its images.
+        backend: whose snapshots are pushed.
+        task: the task; or
+        state: the state's full hash.
+        snapshots: False to push calls and images only.
+        progress: is told how far it is.
+
+    Raises:
+        NotFound: the task has made no calls, or there is no such state.
+        UsageError: neither or both of task and state are given.
+        InfrastructureError: the store cannot be written, or the image is gone.
+    """
+    if (task is None) == (state is None):
+        raise UsageError("name a task or a state")
+    if task is not None and task not in graph.tasks():
+        raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
+    if state is not None:
+        graph.state(state)  # raises NotFound
+    below = graph.portable(task=task, state=state)
+    if not below and state is not None:
+        below = {graph.state(state).root: []}
+    kept = _Kept(store, graph, backend, progress) if snapshots else None
+    sent: dict[str, dict[str, Any]] = {}
+    calls = 0
+    for root, rows in below.items():
+        info = graph.root_of(root)
+        described = {
+            "root": root_to_json(info),
+            "task": task or "",
+            "calls": store.put_all(_pieces(rows)),
+            "image": _image(store, images, info.image_digest, sent, progress),
+            "snapshots": [] if kept is None else kept.send({root, *states_of(rows)}),
+        }
+        calls += len(rows)
+        kind, name = (TASK, task) if task is not None else (STATE, state)
+        store.describe(f"{kind}/{quoted(name or '')}/{root}.{_name(home)}.json", described)
+    return Pushed(
+        len(below),
+        calls,
+        len(sent),
+        0 if kept is None else kept.count,
+        {} if kept is None else kept.left_out,
+        store.sent_bytes,
+    )
+
+
+def quoted(name: str) -> str:
+    """Returns a name as a part of a path in a store: never empty, and never one that means something else."""
+    return "_" + quote(name, safe="")
+
+
+def _name(home: Path) -> str:
+    """Returns the name by which a data directory is known in stores, so that its own descriptions are replaced."""
+    file = home / NAME_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text(encoding="ascii").strip()
+    with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as made:
+        made.write(secrets.token_hex(8) + "\n")
+    return file.read_text(encoding="ascii").strip()
+
+
+def _pieces(rows: list[list[Any]]) -> list[bytes]:
+    """Returns the calls as blobs, each with some of them, and no longer than a blob may be."""
+    pieces: list[bytes] = []
+    lines: list[bytes] = []
+    size = 0
+    for row in rows:
+        line = json.dumps(row).encode() + b"\n"
+        if len(line) > PIECE:  # a result of megabytes is executed again there
+            continue
+        if lines and (len(lines) >= CALLS_TOGETHER or size + len(line) > PIECE):
+            pieces.append(b"".join(lines))
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    return [*pieces, b"".join(lines)] if lines else pieces
+
+
+def _image(
+    store: ObjectStore, images: ImageStore, digest: str, sent: dict[str, dict[str, Any]], progress: Progress
+) -> dict[str, Any]:
+    """Sends an image, those that it starts from, and those of its other services; returns what describes them."""
+    if digest not in sent:
+        try:
+            image = images.get(digest)
+        except ImageNotFound as error:
+            raise InfrastructureError(f"its image is gone ({error}); build it again before it is pushed") from None
+        sent[digest] = {}
+        sent[digest] = _sent(store, images, image, sent, progress)
+    return sent[digest]
+
+
+def _sent(
+    store: ObjectStore, images: ImageStore, image: Image, sent: dict[str, dict[str, Any]], progress: Progress
+) -> dict[str, Any]:
+    trees = []
+    for id, (root, digest) in images.trees(image).items():
+        if id != image.digest and not digest:  # an image that this one starts from
+            trees.append({"id": id, "image": _image(store, images, id, sent, progress)})
+            continue
+        what, all_of_it, done = f"image {image.name or image.digest[:12]}", size_of(root), 0
+
+        def count(more: int, what: str = what, all_of_it: int = all_of_it) -> None:
+            nonlocal done
+            done += more
+            progress(what, done, all_of_it)
+
+        trees.append({"id": id, "digest": digest, "tree": pack_tree(store, root, count)})
+    said = json.loads((image.rootfs.parent / MANIFEST).read_text(encoding="utf-8"))
+    said["source"] = ""  # a path of this machine
+    return {"digest": image.digest, "name": image.name, "image.json": said, "trees": trees}
+
+
+class _Kept:
+    """Sends the snapshots of states.
+
+    Attributes:
+        count: how many were sent.
+        left_out: why others were not, by state.
+    """
+
+    def __init__(self, store: ObjectStore, graph: Graph, backend: Backend, progress: Progress) -> None:
+        self.count = 0
+        self.left_out: dict[str, str] = {}
+        self._store, self._backend, self._progress = store, backend, progress
+        self._snapshots = {one.state: one for one in graph.snapshots(backend.name)}
+
+    def send(self, states: set[str]) -> list[dict[str, Any]]:
+        """Sends the snapshots of some states; returns what describes them."""
+        chosen = [self._snapshots[state] for state in sorted(states & self._snapshots.keys())]
+        found = []
+        for number, snapshot in enumerate(chosen):
+            self._progress("snapshots", number, len(chosen))
+            if not isinstance(self._backend, Exchanging):
+                self.left_out[snapshot.state] = f"the backend {self._backend.name} cannot give them away"
+                continue
+            try:
+                found.append(self._sent(self._backend, snapshot))
+            except StoreFailed:
+                raise
+            except TvsnapError as error:
+                self.left_out[snapshot.state] = str(error)  # deleted meanwhile, or damaged
+        self._progress("snapshots", len(chosen), len(chosen))
+        return found
+
+    def _sent(self, backend: Exchanging, snapshot: Snapshot) -> dict[str, Any]:
+        needs = backend.requirements(snapshot.id)
+        said, trees = backend.trees(snapshot.id)
+        packed = {name: pack_tree(self._store, root) for name, root in trees.items()}
+        backend.requirements(snapshot.id)  # it is still as it was
+        self.count += 1
+        return {
+            "state": snapshot.state,
+            "backend": snapshot.backend,
+            "needs": dict(needs),
+            "said": dict(said),
+            "trees": packed,
+            "checkpoint_s": snapshot.checkpoint_s,
+            "fork_s": snapshot.fork_s,
+            "processes": list(snapshot.processes),
+            "age_s": snapshot.age_s,
+        }

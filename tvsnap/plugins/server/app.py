@@ -1,0 +1,90 @@
+"""The server as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tvsnap.model.errors import NotFound
+from tvsnap.plugins.server.call_routes import CallRoutes
+from tvsnap.plugins.server.content_routes import ContentRoutes
+from tvsnap.plugins.server.http import REQUESTS, Endpoint, Guard, Open, Operation, error_response, json_response
+from tvsnap.plugins.server.logs import RequestLog
+from tvsnap.plugins.server.openapi import document
+from tvsnap.plugins.server.page_routes import page_routes
+from tvsnap.plugins.server.passing import Passing
+from tvsnap.plugins.server.report_routes import ReportRoutes
+from tvsnap.plugins.server.rollout_routes import RolloutRoutes
+from tvsnap.plugins.server.sandbox_routes import SandboxRoutes
+from tvsnap.plugins.server.service import Service
+from tvsnap.plugins.server.terminal_routes import TerminalRoutes
+from tvsnap.plugins.server.tracing import traces
+from tvsnap.plugins.server.tvcache.routes import TVCacheRoutes
+from tvsnap.plugins.server.upkeep_routes import UpkeepRoutes
+from tvsnap.plugins.server.workers import Worker
+
+
+def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
+    """Returns the application; when it is shut down, it ends what clients hold, and closes the cache.
+
+    Args:
+        service: what it serves; the settings say whom it lets in.
+        worker: which of several processes it is; None where there is one.
+    """
+    settings = service.settings
+    terminals = TerminalRoutes(service)
+    rooms = (
+        *(RolloutRoutes(service), SandboxRoutes(service), ContentRoutes(service)),
+        *(ReportRoutes(service), CallRoutes(service), UpkeepRoutes(service), terminals),
+    )
+    operations = [operation for room in rooms for operation in room.operations]
+    foreign = TVCacheRoutes(service).operations if settings.tvcache else []
+    foreign = [replace(one, handler=Open(one.handler, lambda: service.stopping)) for one in foreign]
+    operations += foreign
+    described = document(operations)
+
+    async def openapi(_: Request) -> Response:
+        return json_response(described)
+
+    operations.append(Operation("GET", "/v1/openapi.json", "openapi", "Describes all this.", openapi))
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    routes: list[BaseRoute] = [Route(path, Endpoint(here, service.metrics)) for path, here in by_path.items()]
+    routes += [WebSocketRoute(path, socket) for path, socket in terminals.sockets.items()]
+    routes += page_routes()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: ASGIApp) -> AsyncIterator[None]:
+        ending = asyncio.ensure_future(service.end_what_is_idle())
+        try:
+            yield
+        finally:
+            ending.cancel()
+            await service.close()
+            if service.stored is not None:
+                await asyncio.to_thread(service.stored.close)
+            await service.cache.close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
+
+    inner: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
+    if worker is not None:
+        inner = Passing(inner, worker, {operation.path for operation in foreign}, lambda: service.stopping)
+    guard = Guard(inner, settings, service.metrics, None if worker is None else worker.secret)
+    outer: ASGIApp = RequestLog(guard) if settings.log_format == "json" else guard
+    tracing = traces(outer)
+    return outer if tracing is None else tracing
+
+
+async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] in REQUESTS:
+        error = NotFound(f"there is nothing at {scope['path']}; /v1/openapi.json tells what there is")
+        await error_response(error)(scope, receive, send)

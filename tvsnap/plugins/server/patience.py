@@ -1,0 +1,176 @@
+"""Connections whose client does not go on are closed: with the head of a request, with its body, or with an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+from tvsnap.plugins.server.settings import ServerSettings
+
+BODY_PIECE = 1024 * 1024
+"""Bytes of a body for which a client has as long as for a whole one that is shorter."""
+LONGEST_HEAD = 65_536
+_TOO_SLOW, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
+
+
+class Patient(HttpToolsProtocol):
+    """One connection. Where there are too many, the one is closed that has been without a request for longest.
+
+    Attributes:
+        idle_since: when it began to be without a request, by time.monotonic(); None while one is being answered.
+    """
+
+    def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
+        """
+        Args:
+            settings: say how many connections there may be, and how long a client has.
+            args: what uvicorn gives.
+            named: what uvicorn gives.
+        """
+        super().__init__(*args, **named)
+        self._most = settings.max_connections
+        self._patience = settings.patience
+        self.idle_since: float | None = time.monotonic()
+        self._coming: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
+        self._head = self._body = 0
+        self._longest = LONGEST_HEAD
+        self._is_websocket = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for a request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+        if len(self.connections) > self._most:
+            others = (one for one in self.connections if isinstance(one, Patient) and one is not self)
+            waiting = (one for one in others if not one.transport.is_closing())
+            idle = [(one.idle_since, id(one), one) for one in waiting if one.idle_since is not None]
+            if idle:
+                min(idle)[2].transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends all waiting."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        for timer in (self._coming, self._taking):
+            if timer is not None:
+                timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what a client sends."""
+        self._head += len(data)
+        super().data_received(data)
+        if self.transport.is_closing() or self._is_websocket:
+            return
+        if self.idle_since is None:
+            if self._coming is None and self.cycle.more_body:
+                self._body = 0
+                self._coming = self.loop.call_later(self._patience, self._look_at_body)
+        elif self._head > self._longest:
+            self._end(_TOO_LONG)
+        elif self._coming is None:
+            self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        """Begins to answer a request."""
+        self.idle_since = None
+        self._came()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Takes a piece of a body."""
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Takes note that a request is there whole."""
+        self._came()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Begins to wait for the next request."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self.idle_since = time.monotonic()
+            self._head = 0
+            self._came()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Leaves the connection to a `PatientSocket`."""
+        self._is_websocket = True
+        self._came()
+        self._unset_keepalive_if_required()
+        super().handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        """Begins to wait until the client takes what it is sent."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(self._patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Takes note that the client has taken something."""
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _came(self) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+            self._coming = None
+
+    def _look_at_body(self) -> None:
+        if self._body < BODY_PIECE and not self.flow.read_paused:  # or it is the server that does not go on
+            self._end(_TOO_SLOW)
+            return
+        self._body = 0
+        self._coming = self.loop.call_later(self._patience, self._look_at_body)
+
+    def _wait_for_head(self) -> None:
+        self._coming = self.loop.call_later(self._patience, self._end, _TOO_SLOW)
+
+    def _end(self, status: bytes) -> None:
+        if not self.transport.is_closing():
+            answered = self.cycle is not None and self.cycle.response_started
+            if self._head and not answered:  # who has sent nothing would take it for the answer to what comes
+                self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
+
+class PatientSocket(WSProtocol):
+    """One WebSocket, which is closed where its client takes nothing of what it is sent."""
+
+    def __init__(self, *args: Any, settings: ServerSettings, **named: Any) -> None:
+        """
+        Args:
+            settings: say how long a client has.
+            args: what uvicorn gives.
+            named: what uvicorn gives.
+        """
+        super().__init__(*args, **named)
+        self._patience = settings.patience
+        self._taking: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends all waiting."""
+        self._took()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begins to wait until the client takes what it is sent."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(self._patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Takes note that the client has taken something."""
+        super().resume_writing()
+        self._took()
+
+    def _took(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None

