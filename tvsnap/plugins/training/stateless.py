@@ -35,8 +35,12 @@ class StatelessRollout:
     def __init__(self, cache: StatelessCache, rollout: tvsnap.AsyncRollout) -> None:
         self._cache = cache
         self._rollout = rollout
-        self.id = rollout.id
         self.grade, self.record = rollout.grade, rollout.record
+
+    @property
+    def id(self) -> str | None:
+        """Its id in the graph; None where nothing is recorded."""
+        return self._rollout.id
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout: float) -> tvsnap.ToolResult:
         """Makes a call, or answers it; see `tvsnap.AsyncRollout.call`."""
