@@ -17,7 +17,6 @@ import random
 import secrets
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -158,15 +157,19 @@ def images_of(mode: str, options: Any) -> Iterator[Any]:
         yield store.images
 
 
-async def run(
-    mode: str, seed: int, agents: Agents, learner: Learner, home: Path, images: Any, options: Any
-) -> dict[str, Any]:
-    """Trains in one mode; returns what happened in each epoch, and in the tests between them."""
+async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path, images: Any, options: Any) -> None:
+    """Trains in one mode; writes what happened in each epoch, and in the tests between them, after each of them."""
     of = tasks("train", options.tasks, seed, kinds=options.kinds)
     test = tasks("test", options.tests, seed, kinds=options.kinds)
     epochs, tests, everything = list[dict[str, Any]](), list[dict[str, Any]](), list[Played]()
     stragglers = Stragglers(*options.stragglers) if options.stragglers else None
     credit = learner.settings.credit
+
+    def keep(wrong: Mapping[str, int] | None = None) -> None:
+        hidden = {**vars(options), "token": None}
+        setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
+        done = {"seed": seed, "mode": mode, "setting": setting, "epochs": epochs, "tests": tests, "wrong": wrong}
+        (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(json.dumps(done))
 
     async def tested(cache: Any, updates: int) -> None:
         renew(agents.generator, learner, home / f"adapter-{updates}")
@@ -206,9 +209,9 @@ async def run(
                 }
             )
             print(f"seed {seed}, {mode}, epoch {epoch}: {reports.line(epochs[-1])}", flush=True)
+            keep()
         await tested(cache, options.epochs)
-    wrong = await checked(everything, home / "exact", images) if mode == "stateless" else None
-    return {"epochs": epochs, "tests": tests, "wrong": wrong}
+    keep(await checked(everything, home / "exact", images) if mode == "stateless" else None)
 
 
 async def checked(played: Sequence[Played], home: Path, images: Any) -> dict[str, int]:
@@ -298,7 +301,8 @@ def options_of(arguments: Sequence[str] | None) -> Any:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the experiment."""
     options = options_of(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
+    # As Ctrl-C does, it cancels what runs in the event loop, so that nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     torch.manual_seed(0)
     if options.model == "own":
         torch.set_num_threads(1)  # so small a model is no quicker on several, which tools need
@@ -317,12 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             settings = variant(options.variant, learning_rate=options.rate)
             learner = Learner(model, settings, seed=seed, rows=ROWS.get(options.model, 4))
             with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, images_of(mode, options) as images:
-                done = asyncio.run(run(mode, seed, agents, learner, Path(home), images, options))
-            hidden = {**vars(options), "token": None}
-            setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
-            (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(
-                json.dumps({"seed": seed, "mode": mode, "setting": setting, **done})
-            )
+                asyncio.run(run(mode, seed, agents, learner, Path(home), images, options))
     print(reports.write(options.out))
 
 
