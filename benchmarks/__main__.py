@@ -14,7 +14,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import beside, calls, engines, footprint, forks, heaps, hits, machine, observations, passes, sql, starts
+from benchmarks import (
+    beside,
+    calls,
+    engines,
+    footprint,
+    forks,
+    heaps,
+    hits,
+    machine,
+    observations,
+    passes,
+    served,
+    sql,
+    starts,
+)
 from benchmarks.figures import Figure
 from benchmarks.workspace import Workspace, workspace
 from tvsnap.model.errors import TvsnapError
@@ -28,6 +42,7 @@ GROUPS: Mapping[str, Callable[[Workspace], Iterator[Figure]]] = {
     "observations": observations.run,
     "hits": hits.run,
     "graph": hits.scale,
+    "served": served.run,
     "cold": passes.cold,
     "fan-out": passes.fan_out,
     "engines": engines.run,

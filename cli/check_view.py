@@ -18,7 +18,7 @@ DIFF_LINES = 6
 
 
 def print_findings(report: CheckReport, console: Console) -> None:
-    """Prints the calls whose results differ, and those that could not be executed again."""
+    """Prints the calls with differing results, and those that could not be executed again."""
     width = console.width
     for difference in report.differences:
         edge = difference.edge

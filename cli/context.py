@@ -1,4 +1,4 @@
-"""What the verbs share: access to the cache and the graph, and printing."""
+"""The parts that verbs share: access to the cache and the graph, and printing."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tvsnap.cache import Cache
-    from tvsnap.client.bases import RemoteImages
     from tvsnap.client.client import Client
+    from tvsnap.client.images_and_graph import RemoteImages
     from tvsnap.graph import Graph
     from tvsnap.images import ImageStore
     from tvsnap.model.limits import Budget
@@ -68,7 +68,7 @@ def connected() -> Client | None:
 
 
 def _shown() -> dict[str, Any]:
-    """Returns what the chosen server is shown, and what it has to show."""
+    """Returns the token and certificate to show to the chosen server, and the authority that must have certified it."""
     variables = {
         "token": options.TOKEN_VARIABLE,
         "ca": options.CA_VARIABLE,
@@ -104,11 +104,11 @@ def any_images() -> Iterator[ImageStore | RemoteImages]:
 
 @contextlib.asynccontextmanager
 async def any_async_cache(policy: str, usual: str) -> AsyncIterator[AnyAsyncCache]:
-    """Opens the cache of the chosen server for the block, or else that of the data directory, by whose policy `usual`.
+    """Opens the cache of the chosen server for the block, or else that of the data directory.
 
     Args:
-        policy: when snapshots are taken.
-        usual: the policy where none is given, the only one that goes with a server.
+        policy: the policy for snapshots.
+        usual: the default policy, the only one that goes with a server.
     """
     from tvsnap.aio import connect
     from tvsnap.aio.cache import AsyncCache
@@ -127,7 +127,7 @@ def server_decides(*options: tuple[str, bool]) -> None:
     """Raises `UsageError` for options that a server's own replace.
 
     Args:
-        given: each option, with whether it was given.
+        options: each option, with whether it was given.
     """
     wrong = [name for name, is_given in options if is_given]
     if wrong:
@@ -158,13 +158,13 @@ class Parts(NamedTuple):
 def open_parts(backend: str | None = None) -> Iterator[Parts]:
     """Opens the graph and the backend for a block, for verbs that run nothing: opening a cache would clean up."""
     from tvsnap.graph import Graph
-    from tvsnap.host import spare
+    from tvsnap.host import disk_reserve
     from tvsnap.host.owners import Owner
     from tvsnap.sandboxes import open_backend
 
     path = resolve_home()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(spare.lent(path))
+        stack.enter_context(disk_reserve.lent(path))
         owner = stack.enter_context(contextlib.closing(Owner(path)))
         graph = stack.enter_context(Graph(path / GRAPH_FILE, owner.id))
         opened = open_backend(backend or backend_name(), path, owner.id)
@@ -183,7 +183,7 @@ def open_graph() -> Iterator[Graph]:
 
 
 def _clean_up_after_the_dead(path: Path) -> None:
-    """Removes what a killed process left behind, so that any next command cleans up."""
+    """Removes the remains of killed processes, so that any next command cleans up."""
     from tvsnap.host import owners
 
     if not owners.dead_owners(path):
@@ -225,7 +225,7 @@ def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
 
 
 def table(*headings: str, left: int = 1, **style: Any) -> Table:
-    """Returns an empty table without lines, whose first `left` columns hold text and the others figures."""
+    """Returns an empty table without lines; its first `left` columns hold text, the others figures."""
     from rich.table import Table
 
     result = Table(box=None, pad_edge=False, **{"padding": (0, 2, 0, 0), "header_style": "dim", **style})
@@ -283,15 +283,15 @@ def progress(total: float, *columns: ProgressColumn) -> Iterator[Callable[..., N
 
 
 def confirm(deed: str, *, yes: bool) -> None:
-    """Asks a person whether to do what cannot be undone, on standard error.
+    """Asks a person on standard error before something that cannot be undone.
 
     Args:
-        deed: what is to be done, with all that goes with it.
+        deed: the action in words, with all its consequences.
         yes: do not ask.
 
     Raises:
         typer.Abort: the person does not want it.
-        UsageError: nobody can be asked, as standard input is no terminal.
+        UsageError: nobody can be asked because standard input is no terminal.
     """
     if yes:
         return
@@ -301,7 +301,7 @@ def confirm(deed: str, *, yes: bool) -> None:
 
 
 def page(text: str) -> None:
-    """Shows a text, which may have colours, with $PAGER or less; prints it where there is neither."""
+    """Shows a text, which may have colours, with $PAGER or less; prints it if there is neither."""
     import pydoc
 
     os.environ.setdefault("LESS", "-R")

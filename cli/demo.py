@@ -34,8 +34,8 @@ def demo(as_json: options.AsJson = False) -> None:
     """Show on a small task what the cache does.
 
     Builds the image `terminal` if it is missing, runs six scripted rollouts of one task side by side, first without and
-    then with the cache, and shows what was hit, what that saved, and the tree of states. The states stay in the data
-    directory until another demonstration has ended; nothing else in it is touched. One that is interrupted leaves no
+    then with the cache, and shows the hits, the time saved, and the tree of states. The states stay in the data
+    directory until another demonstration has ended; nothing else in it is touched. An interrupted one leaves no
     states.
     """
     console = context.console(stderr=as_json)
@@ -53,7 +53,7 @@ def demo(as_json: options.AsJson = False) -> None:
 
 
 def _demonstrate(console: Console, salt: str, *, as_json: bool) -> bool:
-    """Runs the rollouts and shows what came of it; returns whether all outputs are the same."""
+    """Runs the rollouts and shows the results; returns whether all outputs are the same."""
     rollouts = demo_rollouts()
     console.print("six agents, one task", style="bold")
     console.print(_INTRODUCTION, style="dim")

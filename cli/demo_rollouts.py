@@ -77,7 +77,7 @@ _TEST = "python3 test_prices.py"
 _CHECK = ("make build", _TEST, _RESTART)
 
 COMMON = (_PROJECT, "cat prices.py", "make install", "make build", _TEST, _START)
-"""How all of them begin."""
+"""The first calls of all rollouts."""
 
 _ROLLOUTS = {
     "rounds": (*COMMON, _ROUND, *_CHECK, "git diff --no-index /dev/null prices.py | tail -n 1"),

@@ -1,4 +1,4 @@
-"""`tvsnap doctor`: what works on this machine, the cost and remedy of what does not, and the self-test."""
+"""`tvsnap doctor`: the abilities of this machine, the cost and remedy of each lack, and the self-test."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def doctor(
 ) -> None:
     """Tell what works on this machine, what each lack costs, and how to mend it.
 
-    With --self-test, tries what tvsnap promises with real sandboxes: forks that go their own ways, background
-    processes, timeouts, limits, isolation, a cached rollout against a fresh one, a killed process, and that nothing is
-    left behind. It takes some seconds, in a data directory of its own beside yours and, unless --image names another,
-    an image made of this machine's own bash.
+    With --self-test, tries tvsnap's promises with real sandboxes: independent forks, background processes, timeouts,
+    limits, isolation, a cached rollout against a fresh one, a killed process, and that nothing is left behind. It takes
+    some seconds, in a data directory of its own beside yours and, unless --image names another, an image made of this
+    machine's own bash.
 
     \b
     Examples:

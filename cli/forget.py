@@ -1,4 +1,4 @@
-"""`tvsnap forget`: deletes a branch of the graph, or what one task did."""
+"""`tvsnap forget`: deletes a branch of the graph, or the work of one task."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def forget(
     """Delete a branch, or what a task did: calls, states, snapshots.
 
     At a terminal it asks first, unless --yes is given. Elsewhere --yes is needed: without it, nothing is deleted, and
-    what would have been is told.
+    the list is only printed.
 
-    STATE goes with all that came of it. What other tasks did as well stays with --task. Rollouts that are running go
-    on: the states that they stand on stay until you forget once more, but answer nothing.
+    STATE goes with all its descendants. With --task, calls that other tasks made, too, stay. Running rollouts go on:
+    their present states stay until you forget once more, but answer nothing.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def _forgetting(**what: str | None) -> Iterator[Callable[[bool], tuple[Forgotten
 
 
 def describe(forgotten: Forgotten, size_of_snapshots: int) -> str:
-    """Returns a description of what is deleted."""
+    """Returns a description of the deleted records."""
     words = [count(forgotten.states, "state"), count(forgotten.edges, "call")]
     words += [count(forgotten.rollouts, "rollout")] if forgotten.rollouts else []
     if forgotten.snapshots:

@@ -1,4 +1,4 @@
-"""`tvsnap gc`: frees what is not needed."""
+"""`tvsnap gc`: frees space that is not needed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ def gc(
 ) -> None:
     """Free what nothing needs.
 
-    That is what killed processes left behind, snapshots that the graph does not know, rows of snapshots that are gone,
-    and files that were put into sandboxes or fetched by calls that are forgotten. Recorded results always stay.
+    That is the remains of killed processes, snapshots that the graph does not know, records of missing snapshots, and
+    files that forgotten calls had put into sandboxes or fetched. Recorded results always stay.
 
-    It also returns to the disk the space of what was deleted before, such as snapshots that a budget had deleted: a
-    dry run cannot tell how much that is.
+    It also returns the space of files deleted before to the disk, such as snapshots that a budget had deleted: a dry
+    run cannot tell their size.
 
     With --keep-bytes, snapshots are deleted too, those first that save least time per byte, until the others take no
-    more than that on the disk, what they share counted once. Where
-    nothing else leads to such a state, the call that led there is executed again by whoever makes it next. What was
-    kept by hand, and what running rollouts stand on, stays.
+    more than that on the disk; shared data counts once. If nothing else leads to such a state, the next rollout that
+    comes there executes the call again. Snapshots kept by hand, and those of running rollouts' states, stay.
 
     It works on a full disk, too: a few MiB are kept in reserve for it in the data directory.
 
@@ -46,8 +45,8 @@ def gc(
     with these options of theirs (in Python: Cache(budget=...)):
 
     \b
-      --max-disk SIZE, --max-snapshots N     what snapshots may take
-      --max-memory SIZE, --max-sandboxes N   what live sandboxes may take
+      --max-disk SIZE, --max-snapshots N     limits of snapshots
+      --max-memory SIZE, --max-sandboxes N   limits of live sandboxes
 
     \b
     Examples:
@@ -108,7 +107,7 @@ def _print(plan: GcPlan, report: GcReport | None) -> None:
 
 
 def _left(plan: GcPlan, report: GcReport | None) -> str:
-    """Returns what the remaining snapshots hold, and what they take where that was measured."""
+    """Returns a line about the bytes of the remaining snapshots, and on the disk if that was measured."""
     if report is None:
         return f"snapshots would then hold {size(plan.kept_bytes)} {SHARED}"
     on_disk = "" if report.taken_bytes is None else f"; with sandboxes they take {size(report.taken_bytes)} on the disk"
@@ -116,7 +115,7 @@ def _left(plan: GcPlan, report: GcReport | None) -> str:
 
 
 def _print_rest(plan: GcPlan) -> None:
-    """Names what else takes room, and how that is freed."""
+    """Names other users of space, and the way to free it."""
     rest = [f"images {size(plan.images_bytes)} (tvsnap image ls, tvsnap image rm)"] if plan.images_bytes else []
     if plan.packages_bytes and not plan.packages:
         rest.append(f"downloaded packages {size(plan.packages_bytes)} (tvsnap gc --packages)")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def ls(as_json: options.AsJson = False) -> None:
     """List the images.
 
-    An image without a name was superseded by a newer build; what was recorded with it may still need it.
+    An image without a name was superseded by a newer build; records of the older one may still need it.
 
     \b
     Examples:
@@ -149,12 +149,12 @@ def rm(
 ) -> None:
     """Remove images.
 
-    By name: the name, and the image if it has no other name. By digest: the image and all its names. States of an image
-    that is gone stay on disk, and are of no use until the same image is built again: they are told, with the way to
+    By name: the name, and the image if it has no other name. By digest: the image and all its names. States of a
+    removed image stay on disk, and are of no use until the same image is built again: they are listed, with the way to
     delete them.
 
     At a terminal it asks first, unless --yes is given. Elsewhere --yes is needed: without it, nothing is removed, and
-    what was done on the images is told.
+    the records on the images are only listed.
 
     \b
     Examples:
@@ -192,11 +192,11 @@ def rm(
 
 
 def _gone(images: Iterable[Image], removed: Mapping[str, Image]) -> dict[str, str]:
-    """Returns the digests of the images that go with what is removed, each with the image's name.
+    """Returns the digests of the images that are removed completely, each with the image's name.
 
     Args:
         images: all images, once for each name.
-        removed: what is removed, by the names, digests and prefixes that it is removed by.
+        removed: the images, by the name, digest or prefix that the user gave.
     """
     stay = {image.digest for image in images if image.name and image.name not in removed}
     whole = {image.digest for name, image in removed.items() if name != image.name}
@@ -208,7 +208,7 @@ def _name(image: Image) -> str:
 
 
 def _done_on(digest: str) -> Forgotten | None:
-    """Returns what was done on an image, on the chosen server or in the data directory; None if nothing was."""
+    """Returns the records on an image, on the chosen server or in the data directory; None if there are none."""
     client = context.connected()
     if client is not None:
         with client, contextlib.suppress(NotFound):

@@ -36,8 +36,8 @@ def base(
     """Make a base image for Dockerfiles, without a registry.
 
     Bootstraps a minimal Debian or Ubuntu system from this machine's package archive, and puts it into the Docker Engine
-    (or buildah's storage) under NAME, so that a Dockerfile that says FROM NAME finds it. It is not the public image of
-    that name: it has the same distribution, and what --package adds. It stays there until you remove it (docker rmi
+    (or buildah's storage) under NAME, so that a Dockerfile with FROM NAME finds it. It is not the public image of that
+    name: it has the same distribution, and the packages of --package. It stays there until you remove it (docker rmi
     NAME).
 
     \b

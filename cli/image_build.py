@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from tvsnap.client.bases import RemoteImages
+from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.environments import environment_of
 from tvsnap.images import Image, ImageNotFound, find_source, shipped_images
 from tvsnap.model.errors import MachineLacks, NotCheckpointable, UsageError
@@ -60,40 +60,40 @@ def build(
     """Build an image, unless it is there already and nothing changed.
 
     SOURCE is the name of an image that comes with tvsnap, or a folder: with an image.yaml, a task of terminal-bench
-    (task.yaml) or of Harbor (task.toml), or with a Dockerfile. The image is called as the folder is, unless image.yaml
-    or --name says otherwise.
+    (task.yaml) or of Harbor (task.toml), or with a Dockerfile. The image's name is that in image.yaml or of --name; by
+    default it is the folder's.
 
     \b
-    An image.yaml, of whose keys only the first is a must:
+    An image.yaml; only its first key is required:
       debian: {suite: bookworm}     or one of:
                                       dockerfile: Dockerfile
                                       dockerfile: {context: ., path: Dockerfile, args: {A: "1"}, target: run}
                                       docker_image: python:3.12-slim
                                       directory: DIR, tar: FILE, oci: LAYOUT (or a tar of docker save); see --allow
-                                      image: mariadb      another image, and what is not said here
+                                      image: mariadb      another image; it has the values of missing keys
       packages: [git, python3]
       files: [{source: tools, dest: /opt/tools/}, {content: "hi", dest: /etc/motd}]
       run: [make -C /opt/tools]
       env: {LANG: C.UTF-8}
       workdir: /app
       user: root
-      no_new_privileges: true       no set-user-id program (sudo, su) gives rights; by default so where the user is root
-      clock: 2024-01-01T00:00:00Z   where a sandbox's clock begins and runs on from (docs/chance.md: what it reaches)
-      random_seed: 7                what programs draw from the system is the same in each execution; no secret
-      limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, where the caller gives none
-      network: {allow: [example.org, .example.net]}       what sandboxes reach outside; or public; by default none
-      timeouts: {agent: 900, verifier: 300}               seconds; for who runs the task
-      environment: mariadb                                or sqlite, postgres: what `databases` go with; else terminal
-      databases:                                          loaded when all else is done; a list where names do not matter
+      no_new_privileges: true       no set-user-id program (sudo, su) gives rights; by default so if the user is root
+      clock: 2024-01-01T00:00:00Z   a sandbox's clock starts here and runs on (docs/chance.md: the exceptions)
+      random_seed: 7                random data of the system is the same in each execution; no secret
+      limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, if the caller gives none
+      network: {allow: [example.org, .example.net]}       hosts outside; or public; by default none
+      timeouts: {agent: 900, verifier: 300}               seconds; for the program that runs the task
+      environment: mariadb                                or sqlite, postgres: for `databases`; else terminal
+      databases:                                          loaded last; a list if names do not matter
         shop: shop.sql                                    in the database system's own dialect
         stock: [schema.sql, items.csv.gz]                 in this order; the CSV becomes the table items
         legacy: old.sqlite                                its tables, for any database system
-        world: {from: world.sql, dialect: mysql}          what looks like MySQL's is known without being told
+        world: {from: world.sql, dialect: mysql}          MySQL's dialect is usually recognised by itself
       database: shop                                      in use from the start; by default the first
 
-    Dockerfiles and Docker images come through a Docker Engine (DOCKER_HOST), or buildah where there is none.
-    Environment, WORKDIR and USER are taken over. What a sandbox does not do (ENTRYPOINT, ports, ...) is named in a line
-    each.
+    Dockerfiles and Docker images come through a Docker Engine (DOCKER_HOST), or buildah if there is none.
+    Environment, WORKDIR and USER are taken over. Settings that a sandbox ignores (ENTRYPOINT, ports, ...) are named in
+    a line each.
 
     --database makes an image NAME out of another with databases in it, without an image.yaml. A file without a name
     fills the databases that it names itself, or else one of the file's name. After the build, the server of such an
@@ -146,7 +146,7 @@ def build(
 
 
 def _elsewhere(source: str) -> Path | str:
-    """Returns what a server is to build: a folder of this machine, or a name, which the server knows better."""
+    """Returns the source for a server: a folder of this machine, or a name, which the server looks up."""
     path = Path(source).expanduser()
     if source in shipped_images() or not path.exists():
         if "/" in source:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STATE_LABEL = "tvsnap.state"
 IMAGE_LABEL = "tvsnap.image"
-"""Set to `false` on states that were rebuilt by a replay whose output differed from the recorded one."""
+"""Set to `false` on states that were rebuilt by a replay with another output than the recorded one."""
 
 LOOK_TIMEOUT = 20.0  # seconds
 
@@ -69,9 +69,9 @@ def export(
     With --format oci, it is a tar of an OCI layout, or a directory if FILE ends in / or is one.
 
     A container that is started from it finds all files as they were at that moment, with owners, rights, links, times,
-    capabilities and access control lists; the environment variables and the user of the image; and the directory that
-    the shell stood in. What an image cannot hold is lost: processes, the shell's variables and functions, sockets, what
-    was in /dev and files named .wh.*, by which images say what they delete. Holes in files are filled with zeros.
+    capabilities and access control lists; the environment variables and the user of the image; and the shell's working
+    directory. An image cannot hold processes, the shell's variables and functions, sockets, the contents of /dev and
+    files named .wh.*, which mark deletions in images: these are lost. Holes in files are filled with zeros.
 
     A state without a snapshot is rebuilt by replay. With -o -, the image first goes to a temporary file ($TMPDIR).
 
@@ -125,7 +125,7 @@ def export_state(cache: AnyCache, state: State, target: str) -> int:
     """Writes the files of a state as an archive that `docker load` takes; returns its bytes.
 
     Args:
-        cache: where the state is.
+        cache: has the state.
         state: the state.
         target: the file, which must not be there yet.
 

@@ -14,7 +14,7 @@ class NetworkHint:
         self._was_given = False
 
     def look(self, output: str, image: str, network: Network) -> None:
-        """Prints the hint if this is the first such call; `network` is what its sandbox may reach."""
+        """Prints the hint if this is the first such call; `network` is its sandbox's."""
         if self._was_given or network.attached or not lacks_network(output):
             return
         self._was_given = True

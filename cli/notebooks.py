@@ -1,4 +1,4 @@
-"""What people are shown of rollouts, states, calls, trees and statistics: as HTML by notebooks, as text by `print`."""
+"""Rollouts, states, calls, trees and statistics for people: as HTML in notebooks, as text by `print`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tvsnap.rollout import Rollout
 
 SHOWN = 200
-"""How many rows a table has at most."""
+"""Rows of a table at most."""
 LONGEST = 20_000
-"""How many characters of a text are shown."""
+"""Characters of a text that are shown."""
 HEIGHT = 480
-"""Of the picture of a tree, in pixels."""
+"""Height of the picture of a tree, in pixels."""
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is shown of a value: a title, named facts, and what follows them in HTML."""
+    """The description of a value: a title, named facts, and further HTML."""
 
     title: str
     rows: Iterable[tuple[str, str]]
@@ -37,10 +37,10 @@ class _Facts:
 
 
 def html(value: Any) -> str:
-    """Returns what a notebook shows of a value: HTML that is complete by itself.
+    """Returns a notebook's view of a value: HTML that is complete by itself.
 
-    All texts are escaped, and what sandboxes printed is made visible. Pictures stand in a frame that shares nothing
-    with the notebook, as they bring a script and a style of their own.
+    All texts are escaped, and control characters in the output of sandboxes are made visible. Pictures are in a frame
+    that shares nothing with the notebook, because they have a script and a style of their own.
 
     Args:
         value: a rollout, a `State`, `Edge`, `Step`, `RolloutRecord`, `RolloutSummary`, `Tally`, `Stats`, or the states
@@ -54,7 +54,7 @@ def html(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Returns what `print` shows of a value: its title, and below it a line for each fact.
+    """Returns the text of a value for `print`: its title, and below it a line for each fact.
 
     Args:
         value: as for `html`, but for the states that `Graph.tree` returns.
@@ -109,7 +109,7 @@ def _of_record(rollout: RolloutRecord) -> list[tuple[str, str]]:
 
 
 def _rollout(rollout: Rollout | RemoteRollout) -> _Facts:
-    """Returns what is shown of a rollout that was begun here, or at a server: where it stands, and its calls."""
+    """Returns the description of a rollout that was begun here, or at a server: its state, and its calls."""
     rows = [("stands at", rollout.state[:12]), ("private", rollout.private or "")]  # waits for the last call's record
     steps = rollout._steps()
     rows.append(("calls", f"{len(steps):,}, {sum(step.answered for step in steps):,} of them answered"))

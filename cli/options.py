@@ -1,4 +1,4 @@
-"""What declares verbs: shared options, and the table of exit statuses at the end of their help."""
+"""The declaration of verbs: shared options, and the table of exit statuses at the end of their help."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def input_lines() -> Iterator[str]:
 
 
 def seconds(default: float, name: str, help: str, *, least: float | None = None) -> Any:
-    """Returns an option whose value is a number of seconds; see `check_seconds`."""
+    """Returns an option for a number of seconds; see `check_seconds`."""
 
     def check(value: float) -> float:
         from tvsnap.model.arguments import check_seconds
@@ -183,16 +183,16 @@ def environment(
 def verb(
     usual: str = "", *, begins: bool = False, backend: bool = False, url: bool = False, **own: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declares a verb: a function whose docstring, completed with a table of exit statuses, is its help.
+    """Declares a function as a verb; its docstring, completed with a table of exit statuses, is its help.
 
     Args:
         usual: the exit statuses that have their usual meaning, one digit each.
-        begins: whether it may begin a data directory; where it may not, one that is missing is an error. All verbs have
-            the option `--home`, which sets `HOME_VARIABLE` while the function runs.
+        begins: whether it may begin a data directory; if not, a missing one is an error. All verbs have the option
+            `--home`, which sets `HOME_VARIABLE` while the function runs.
         backend: whether it has the option `--backend`, which sets `BACKEND_VARIABLE`.
         url: whether it has the option `--url`, which sets `URL_VARIABLE`, and those for the certificates of both sides;
-            where it has not, giving `--url` is an error.
-        own: exit statuses with a special meaning, as in `s0="the command's own"`.
+            if not, giving `--url` is an error.
+        own: exit statuses with a special meaning, such as `s0="the command's own"`.
     """
     meanings = {int(name[1:]): meaning for name, meaning in own.items()} | {int(n): _MEANINGS[int(n)] for n in usual}
     table = [

@@ -20,9 +20,9 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
 
     Args:
         title: its title, as text.
-        body: what it shows, as HTML.
+        body: its content, as HTML.
         style: its style sheet; no element may have a style of its own.
-        script: what it runs; nothing without it.
+        script: its script; empty for none.
     """
     rules = [
         "default-src 'none'",
@@ -53,5 +53,5 @@ def page(title: str, body: str, style: str, script: str = "") -> str:
 
 
 def _hash(text: str) -> str:
-    """Returns what a content security policy names an inline script or style by."""
+    """Returns the name of an inline script or style in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""`tvsnap replay`: runs rollout files through the cache, and prints what it saved."""
+"""`tvsnap replay`: runs rollout files through the cache, and prints the time saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from typer import Argument, Option
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tvsnap.environments.base import Environment
     from tvsnap.model.limits import Budget
     from tvsnap.protocols import AnyCache
+    from tvsnap.upkeep.replay import ReplayReport
     from tvsnap.upkeep.rollout_files import BrokenLine, PlannedRollout
 
 SWITCH_S = 2e-4
@@ -87,7 +88,7 @@ def replay(
     """Run rollout files through the cache: the main job.
 
     Every call is answered from the graph if it was made before in the same state, else executed in a fork of that
-    state. With --url, a server's sandboxes execute it; its figures include what others do there meanwhile.
+    state. With --url, a server's sandboxes execute it; its figures include the work of others there meanwhile.
 
     FILE holds one rollout a line, as JSON: {"task": ..., "rollout": ..., "image": ... (optional), "calls": [{"name":
     ..., "arguments": {...}, "timeout": seconds (optional)}, ...]}; - is standard input.
@@ -125,14 +126,30 @@ def replay(
             replay_view.progress(sum(len(rollout.calls) for rollout in sound) * repeat) as listener,
         ):
             report = Replay(cache, sound, chosen, listener).run()
-        if report_stream is not None:
-            start_over(report_stream)
-            report_stream.write(json.dumps(report.data(), indent=2) + "\n")
-        if outputs_stream is not None:
-            start_over(outputs_stream)
-            report.write_outputs(outputs_stream)
+        _write(report, report_stream, outputs_stream)
     show = functools.partial(replay_view.print_report, report, context.console(), cached=not no_cache)
     context.answer(report.data(), as_json=as_json, show=show)
+    _hint_at_network(report, image)
+    if report.interrupted:
+        raise typer.Exit(options.INTERRUPTED)
+    if report.failed or broken or unsound:
+        raise typer.Exit(options.FAILED)
+    if report.audit.differences:
+        raise typer.Exit(options.DIFFERS)
+
+
+def _write(report: ReplayReport, figures: TextIO | None, outputs: TextIO | None) -> None:
+    """Writes the figures and the calls of a replay to the files that were opened for them."""
+    if figures is not None:
+        start_over(figures)
+        figures.write(json.dumps(report.data(), indent=2) + "\n")
+    if outputs is not None:
+        start_over(outputs)
+        report.write_outputs(outputs)
+
+
+def _hint_at_network(report: ReplayReport, image: str | None) -> None:
+    """Prints a hint if a call failed because it had no network; `image` is that of all rollouts, if any."""
     hint = NetworkHint()
     with context.any_images() as store:
         for run in report.runs:
@@ -140,12 +157,6 @@ def replay(
             for record in run.calls:
                 if lacks_network(record.result.output):
                     hint.look(record.result.output, name, store.get(name).network)
-    if report.interrupted:
-        raise typer.Exit(options.INTERRUPTED)
-    if report.failed or broken or unsound:
-        raise typer.Exit(options.FAILED)
-    if report.audit.differences:
-        raise typer.Exit(options.DIFFERS)
 
 
 @contextlib.contextmanager
@@ -170,7 +181,7 @@ def _open_cache(
 
 
 def _tell_of_others(rollouts: Sequence[PlannedRollout], image: str | None) -> None:
-    """Says on standard error that rollouts name another image than that of `--image`, which is used."""
+    """Notes on standard error that rollouts name another image than that of `--image`, which is used."""
     others = [rollout.image for rollout in rollouts if rollout.image not in (None, image)]
     if image is not None and others:
         named = ", ".join(f'"{visible(str(name))}"' for name in sorted(set(others), key=str)[:3])
@@ -181,13 +192,13 @@ def _tell_of_others(rollouts: Sequence[PlannedRollout], image: str | None) -> No
 def check_rollouts(
     rollouts: Sequence[PlannedRollout], chosen: str | None, images: ImageSource
 ) -> tuple[list[PlannedRollout], list[BrokenLine]]:
-    """Returns the rollouts whose calls all name existing tools and fit them, and the lines of the others.
+    """Returns the rollouts in which all calls name existing tools and fit them, and the lines of the others.
 
     Raises:
         UsageError: a rollout names no image and none was chosen.
         NotFound: an image does not exist.
     """
-    from tvsnap.client.bases import RemoteImages
+    from tvsnap.client.images_and_graph import RemoteImages
     from tvsnap.environments import environment_of
     from tvsnap.upkeep.rollout_files import BrokenLine
 
@@ -204,7 +215,7 @@ def check_rollouts(
             except UsageError:
                 if not isinstance(images, RemoteImages):
                     raise
-                environments[name] = None  # which the server knows
+                environments[name] = None  # known to the server only
         environment = environments[name]
         mistake = "" if environment is None else _first_mistake(rollout, environment)
         if mistake:
@@ -215,7 +226,7 @@ def check_rollouts(
 
 
 def _first_mistake(rollout: PlannedRollout, environment: Environment) -> str:
-    """Returns what is wrong with the first call that fits no tool; empty if all calls are valid."""
+    """Returns the mistake of the first call that fits no tool; empty if all calls are valid."""
     from tvsnap.environments.tools import check_call
 
     for index, step in enumerate(rollout.calls):

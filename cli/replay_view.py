@@ -1,4 +1,4 @@
-"""What `tvsnap replay` shows: progress while it runs, and the figures at the end."""
+"""The display of `tvsnap replay`: progress while it runs, and the figures at the end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def progress(total: int) -> Iterator[Listener | None]:
 
 
 def print_report(report: ReplayReport, console: Console, *, cached: bool) -> None:
-    """Prints the figures of a replay; `cached` says whether the cache was used."""
+    """Prints the figures of a replay; `cached` is whether the cache was used."""
     data = report.data()
     if report.interrupted:
         console.print("interrupted: this is what was done so far\n", style="yellow")
@@ -128,7 +128,7 @@ def _figures(report: ReplayReport, *, cached: bool) -> Table:
 
 
 def _counted_rows(stats: Stats) -> list[tuple[str, ...]]:
-    """Returns what the cache has counted."""
+    """Returns the counts of the cache."""
     rows: list[tuple[str, ...]] = []
     ways = ", ".join(f"{number:,} {way}" for way, number in stats.arrivals.items() if number)
     if ways:

@@ -1,4 +1,4 @@
-"""`tvsnap report`: writes a page with charts of what a cache did."""
+"""`tvsnap report`: writes a page with charts of a cache's work."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def report(
 ) -> None:
     """Write a page with charts: hit rates, times, and what was not shared.
 
-    It has hit rate, mean reward and seconds a call by epoch, hit rate by a call's place in its rollout, how long
-    rollouts wait for calls and how long these take, what was saved, what was not shared and why, and the tasks. It is
-    complete by itself, and can be sent to others. With --task, all is of that task's rollouts.
+    It has hit rate, mean reward and seconds a call by epoch, hit rate by a call's place in its rollout, the waiting and
+    execution times of calls, the time saved, the calls that are not shared with the reasons, and the tasks. It is
+    complete by itself, and can be sent to others. With --task, it is about that task's rollouts only.
 
     \b
     Examples:

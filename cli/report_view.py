@@ -23,17 +23,17 @@ WIDTH, HEIGHT = 820, 190
 LEFT, BOTTOM, TOP = 78, 24, 22
 """The margins of a chart's bars, in pixels."""
 LABELS = 16
-"""How many bars of a chart have a label at most."""
+"""Bars of a chart with a label at most."""
 FEW = 6
-"""So many labels have room on a narrow screen, too."""
+"""Labels that have room on a narrow screen, too."""
 PROSE = 30
-"""A column of a table with more characters in a cell is set as running text."""
+"""Characters of a table's cell at most; a column with a longer one is set as running text."""
 ROWS = 30
-"""How many rows a table has at most."""
+"""Rows of a table at most."""
 LATEST = 200
-"""Of how many rollouts the calls are looked at one by one: a server is asked for each."""
+"""Latest rollouts of which single calls are read; for each, a server gets a request."""
 SHORTEST, LONGEST = -5, 3
-"""Powers of 10: the shortest and the longest duration that a histogram tells apart, in seconds."""
+"""Powers of 10: the shortest and the longest duration that a histogram distinguishes, in seconds."""
 
 
 def report(
@@ -48,11 +48,11 @@ def report(
 
     Args:
         figures: those of `tvsnap stats`, or of `figures_of`.
-        epochs: what the rollouts of each epoch came to.
+        epochs: the sums over the rollouts of each epoch.
         tasks: the same, of each task.
         nodes: the states, with the calls that are recorded.
         steps: the calls of the latest `LATEST` rollouts.
-        task: the task that all of it is of; None for all tasks.
+        task: the only task; None for all tasks.
     """
     calls = _calls(nodes)
     title = f"tvsnap: {count(figures['calls'], 'call')} in {count(figures['rollouts'], 'rollout')}"
@@ -71,12 +71,12 @@ def report(
 
 
 def figures_of(tallies: Sequence[Tally], nodes: Sequence[TreeNode], steps: Sequence[Step]) -> dict[str, Any]:
-    """Returns of some rollouts those figures of `tvsnap stats` that are known of them.
+    """Returns the figures of `tvsnap stats` that are known of some rollouts.
 
     Args:
-        tallies: what they came to, each rollout in one of them.
+        tallies: their sums, each rollout in one of them.
         nodes: the states that they came to.
-        steps: calls of theirs, of which the hit rate by place is made.
+        steps: some of their calls, for the hit rate by place.
     """
     sums = {
         name: sum(getattr(one, name) for one in tallies)
@@ -105,7 +105,7 @@ def as_data(
     nodes: Sequence[TreeNode],
     steps: Sequence[Step],
 ) -> dict[str, Any]:
-    """Returns what the page shows as plain JSON; its arguments are those of `report`."""
+    """Returns the content of the page as plain JSON; its arguments are those of `report`."""
     calls = _calls(nodes)
     unshared = Counter(unserved_as(call) for call in calls if not served(call))
     return {
@@ -289,7 +289,7 @@ def _chart(
     Args:
         names: of the bars.
         series: their values.
-        words: tells a value.
+        words: returns a value in words.
         most: the top of the axis; 0 for the greatest value.
     """
     numbers = [value for values in series for value in values if value is not None]

@@ -49,12 +49,12 @@ def start_over(stream: TextIO) -> None:
 
 
 def write_result(path: Path, text: str, words: str = "") -> None:
-    """Writes a file, and says so on standard error; where the path is `-`, writes to standard output.
+    """Writes a file, and notes that on standard error; if the path is `-`, writes to standard output.
 
     Args:
-        path: the file, whose earlier content is replaced.
+        path: the file; its earlier content is replaced.
         text: the content.
-        words: what is in it.
+        words: a description of the content.
 
     Raises:
         UsageError: the file cannot be written.

@@ -46,9 +46,9 @@ def rollouts(
 ) -> None:
     """List the rollouts that were made, newest first.
 
-    Each line is a rollout: its id, task, label and epoch, when it began and how it ended, how many calls it made, how
-    many of them were answered, how many had an exit status other than 0 or timed out, and its reward. Columns in which
-    nothing would stand are left out. Where roots differ in limits, network or salt, a column says so.
+    Each line is a rollout: its id, task, label and epoch, its beginning and end, the numbers of its calls, of those
+    that were answered, of those that had an exit status other than 0 or timed out, and its reward. Empty columns are
+    left out. If roots differ in limits, network or salt, a column shows that.
 
     \b
     Examples:

@@ -16,7 +16,7 @@ _BYTES = ("memory", "disk", "output")
 
 
 class Root(NamedTuple):
-    """What distinguishes a root; see `tvsnap.graph.RootInfo`."""
+    """The properties that distinguish a root; see `tvsnap.graph.RootInfo`."""
 
     hash: str
     image: str
@@ -28,7 +28,7 @@ class Root(NamedTuple):
 
 
 def told_apart(roots: Iterable[RootInfo]) -> dict[str, str]:
-    """Returns the same as `distinctions`, of roots whose image and environment are known, too."""
+    """Returns the same as `distinctions`, also by image digest and environment."""
     return distinctions(
         Root(root.hash, root.image_name, root.limits, root.network, root.salt, root.image_digest, root.environment)
         for root in roots
@@ -36,7 +36,7 @@ def told_apart(roots: Iterable[RootInfo]) -> dict[str, str]:
 
 
 def distinctions(roots: Iterable[Root]) -> dict[str, str]:
-    """Returns, by root, in what it differs from others of its image; empty where it differs from none of them."""
+    """Returns, by root, its differences from others of its image in words; empty if there are none."""
     of_image: dict[str, dict[str, Root]] = defaultdict(dict)
     for root in roots:
         of_image[root.image][root.hash] = root

@@ -60,7 +60,7 @@ def run(
 
     Each command is a call of the tool `bash`. Without -c, --sql and --tool, commands are read from a prompt, or from
     standard input, a line each, at least one; there, :TOOL {"arg": ...} calls another tool, and :TOOL TEXT one that
-    wants just a text. What was called before is answered from the graph, like in any rollout.
+    wants just a text. Calls made before are answered from the graph, like in any rollout.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`tvsnap setup`: installs or builds what this machine lacks."""
+"""`tvsnap setup`: installs or builds missing programs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ def setup(
 ) -> None:
     """Install or build what this machine lacks.
 
-    That is packages of Debian or Ubuntu (btrfs-progs, mmdebstrap), and CRIU where this installation carries none that
-    runs here: it is built from source, with the compiler that apt installs for that, into /usr/local/lib/tvsnap. It
-    says what it will do, and asks. Where nothing is missing it does nothing. What it cannot mend it names, as
-    `tvsnap doctor` does.
+    That is packages of Debian or Ubuntu (btrfs-progs, mmdebstrap), and CRIU if this installation has none that runs
+    here: it is built from source, with the compiler that apt installs for that, into /usr/local/lib/tvsnap. It lists
+    the steps, and asks. If nothing is missing it does nothing. It names the lacks that it cannot remedy, like
+    `tvsnap doctor`.
 
-    Ctrl-C stops it at any time; packages whose installation has begun are installed first. Logs are in
-    ~/.cache/tvsnap.
+    Ctrl-C stops it at any time, after the packages that are being installed. Logs are in ~/.cache/tvsnap.
 
     \b
     Examples:
@@ -69,7 +68,7 @@ def setup(
 
 
 def _confirm(steps: list[Step], *, yes: bool, as_json: bool) -> None:
-    """Shows what will be done and asks for permission, unless `--yes` was given."""
+    """Shows the steps and asks for permission, unless `--yes` was given."""
     if not steps or yes:
         return
     if as_json or not context.is_terminal():
@@ -79,7 +78,7 @@ def _confirm(steps: list[Step], *, yes: bool, as_json: bool) -> None:
 
 
 def _lacks() -> list[Check]:
-    """Returns the failed checks, except for Docker, which `setup` does not install, and what only root can find out."""
+    """Returns the failed checks, except Docker's, which `setup` does not install, and those that need root."""
     from tvsnap.upkeep.doctor import run_checks
 
     checks = run_checks(find_home())

@@ -48,11 +48,11 @@ def shell(
 ) -> None:
     """Open an interactive shell in a fork of a state.
 
-    It is as it was then: files, processes, variables, cwd. Ctrl-] leaves. The state stays as it is. With --keep, what
-    was done in the fork becomes a new branch below it, of which no rollout knows. Without a terminal, commands are read
-    from standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
+    It has the state's files, processes, variables and cwd. Ctrl-] leaves. The state does not change. With --keep, the
+    changes in the fork become a new branch below it, which no rollout has. Without a terminal, commands are read from
+    standard input, a line each; one that asks for input of its own gets none, and is ended after an hour.
 
-    Your terminal is joined to the sandbox's: what runs there may send it any control sequence, as over ssh.
+    Your terminal is joined to the sandbox's: programs there may send it any control sequence, like over ssh.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ class _Local:
         return self._stream.fileno()
 
     def receive(self) -> bytes | None:
-        """Returns what the screen is to show next; None at the end."""
+        """Returns the next output for the screen; None at the end."""
         return self._stream.recv(CHUNK) or None
 
     def send(self, data: bytes) -> None:
@@ -205,7 +205,7 @@ def _raw_terminal() -> Iterator[None]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps what was already typed
+        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps text that was already typed
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,4 +1,4 @@
-"""`tvsnap show`: prints all that is known of one state, or the calls of a rollout."""
+"""`tvsnap show`: prints everything about one state, or the calls of a rollout."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def show(
 ) -> None:
     """Show a rollout's calls, or a state: how it came about.
 
-    Of a state: the calls that led to it, the last one's output, what its snapshot captures, and what was called in it.
+    Of a state: the calls that led to it, the last one's output, the parts of its snapshot, and the calls made in it.
 
-    Of a rollout: every call in order, also where it changed nothing, with the state that it led to, where its result
-    came from, its exit status, how long the rollout waited and how long it took where it was executed, and why it was
-    executed. If it and others of its task and epoch have rewards, the advantage of each call, too: how much more was
-    gained by those that made it than by others that stood in the same state (not with --url). A name that fits a state
-    and the beginning of a rollout's id is taken for the state.
+    Of a rollout: every call in order, also if it changed nothing, with the state that it led to, the source of its
+    result, its exit status, the time that the rollout waited, the time of its execution, and the reason for that. If
+    it and others of its task and epoch have rewards, the advantage of each call, too: how much more was gained by the
+    rollouts that made it than by others in the same state (not with --url). A name that fits a state and the beginning
+    of a rollout's id is taken for the state.
 
     \b
     Examples:
@@ -74,17 +74,8 @@ def show(
     with context.any_graph() as graph:
         rollout = _rollout_named(graph, name)
         if rollout is not None:
-            (summary,) = graph.summaries(id=rollout.id)
-            steps = graph.steps(rollout.id)
-            credit = _credit_of(graph, rollout)
-            gained = {} if credit is None else dict(zip(credit.places, credit.advantages, strict=True))
-            as_data = {
-                "rollout": summary_data(summary),
-                "steps": [{**step_data(step), "advantage": gained.get(step.place)} for step in steps],
-                "end_advantage": None if credit is None else credit.end,
-            }
-            shown = TranscriptView(context.console(soft_wrap=True), output=output or everything)
-            context.answer(as_data, as_json=as_json, show=lambda: shown.print(summary, steps, credit))
+            transcript = TranscriptView(context.console(soft_wrap=True), output=output or everything)
+            _answer_rollout(graph, rollout, transcript, as_json=as_json)
             return
         record = _state_named(graph, name)
         lineage = graph.lineage(record.hash)
@@ -95,7 +86,16 @@ def show(
         text = lineage[-1].result.output if lineage else ""
         typer.echo(visible(text), nl=bool(text) and not text.endswith("\n"))
         return
-    data = {
+    data = _state_data(record, root, lineage, calls, snapshots)
+    view = _View(context.console(soft_wrap=True), everything=everything)
+    context.answer(data, as_json=as_json, show=lambda: view.print(record, root, lineage, calls, snapshots))
+
+
+def _state_data(
+    record: State, root: RootInfo, lineage: list[Edge], calls: list[Edge], snapshots: list[Snapshot]
+) -> dict[str, Any]:
+    """Returns a state as plain JSON."""
+    return {
         **asdict(record),
         "state": record.hash,
         "root": asdict(root),
@@ -105,12 +105,24 @@ def show(
         "snapshots": [asdict(snapshot) for snapshot in snapshots],
         "refusals": refusals_of(lineage),
     }
-    view = _View(context.console(soft_wrap=True), everything=everything)
-    context.answer(data, as_json=as_json, show=lambda: view.print(record, root, lineage, calls, snapshots))
+
+
+def _answer_rollout(graph: AnyGraph, rollout: RolloutRecord, view: TranscriptView, *, as_json: bool) -> None:
+    """Prints the calls of a rollout, or writes them as JSON."""
+    (summary,) = graph.summaries(id=rollout.id)
+    steps = graph.steps(rollout.id)
+    credit = _credit_of(graph, rollout)
+    gained = {} if credit is None else dict(zip(credit.places, credit.advantages, strict=True))
+    data = {
+        "rollout": summary_data(summary),
+        "steps": [{**step_data(step), "advantage": gained.get(step.place)} for step in steps],
+        "end_advantage": None if credit is None else credit.end,
+    }
+    context.answer(data, as_json=as_json, show=lambda: view.print(summary, steps, credit))
 
 
 def _rollout_named(graph: AnyGraph, name: str) -> RolloutRecord | None:
-    """Returns the rollout that a name stands for; None if it stands for a state."""
+    """Returns the rollout with this name; None if it is a state's."""
     try:
         rollout = graph.find_rollout(name)
     except NotFound:
@@ -127,7 +139,7 @@ def _rollout_named(graph: AnyGraph, name: str) -> RolloutRecord | None:
 
 
 def _credit_of(graph: AnyGraph, rollout: RolloutRecord) -> Credit | None:
-    """Returns what the calls of a rollout were worth; None if there is no reward, or nothing to compare it with."""
+    """Returns the advantages of a rollout's calls; None if there is no reward, or nothing to compare it with."""
     from tvsnap.graph import Graph
 
     if rollout.reward is None or not rollout.task or not isinstance(graph, Graph):
@@ -137,7 +149,7 @@ def _credit_of(graph: AnyGraph, rollout: RolloutRecord) -> Credit | None:
 
 
 def _state_named(graph: AnyGraph, name: str) -> State:
-    """Returns the state that a name stands for, which is no rollout's."""
+    """Returns the state with this name, which is no rollout's."""
     try:
         return graph.resolve(name)
     except (NotFound, UsageError) as error:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 _AGAIN = (0.05, 0.2, 1.0)
-"""How many seconds after a signal the main thread is interrupted."""
+"""Seconds between a signal and the interruption of the main thread."""
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 

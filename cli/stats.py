@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 BAR = 30
 LONGEST = 30
-"""Cells of a name at most, as in the table of `tvsnap rollouts`."""
+"""Cells of a name at most, like in the table of `tvsnap rollouts`."""
 NAME = 24
-"""Cells that names have at least, where they are that long."""
+"""Cells for names at least, if they are that long."""
 LESS_NEEDED = ("processor", "failing", "took", "reward", "rollouts")
 """Columns that a narrow terminal lacks, the first one first."""
 SAVED = "what was answered, minus what was spent; sums of all rollouts, in wall time"
@@ -45,12 +45,12 @@ def stats(
 ) -> None:
     """Show hit rates, time saved, disk and memory in use.
 
-    The figures are of all processes that ever used the data directory. Time saved is net of what it cost rollouts:
-    answering, waiting, forks, replays and checkpoints. Sandboxes outside of rollouts, for graders and for people who
-    look at states, are counted by themselves.
+    The figures are of all processes that ever used the data directory. Time saved is net of the cost of answering,
+    waiting, forks, replays and checkpoints. Sandboxes outside of rollouts, for graders and for people who look at
+    states, are counted by themselves.
 
-    With --task, --label or --by, they are of rollouts alone: how many calls were answered, how long rollouts waited for
-    their calls, how long these take where they are executed, and the processor time that the answered ones had taken.
+    With --task, --label or --by, they are of rollouts alone: the calls that were answered, the time that rollouts
+    waited for calls, the time that these take if they are executed, and the processor time of the answered ones.
 
     \b
     Examples:
@@ -83,59 +83,19 @@ def collect() -> dict[str, Any]:
 
 
 def advice(reasons: Sequence[Mapping[str, Any]], calls: int, executed: int) -> str:
-    """Returns what would have more calls answered, in a line, if more than half of them are executed; else nothing.
+    """Returns advice in a line for more answered calls, if more than half of them are executed; else nothing.
 
     Args:
         reasons: as `figures` returns them, the most frequent first.
-        calls: how many were made.
-        executed: how many of these were executed.
+        calls: the number of calls.
+        executed: the number of those that were executed.
     """
     return f"for more answers: {reasons[0]['advice']}" if reasons and 2 * executed > calls else ""
 
 
 def _print(data: dict[str, Any]) -> None:
     console = context.console()
-    rows = [
-        ("calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}"),
-        ("hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls"),
-        (
-            "coalesced",
-            f"{data['coalesced']:,}",
-            f"{percent(data['coalesced'], data['calls'])}: waited for a rollout that was executing the same",
-        ),
-        ("executed", f"{data['executed']:,}"),
-        *[("", f"{one['count']:,}", one["reason"]) for one in data.get("reasons", ())],  # unknown to earlier servers
-        (
-            "prefix hits",
-            f"{data['prefix_hits']:,}",
-            f"of these, {percent(data['prefix_hits'], data['executed'])}: a sandbox or snapshot was at hand",
-        ),
-        ("replayed", f"{data['replayed']:,}", "recorded calls run again to rebuild a state"),
-        ("forks", f"{data['forks']:,}", f"and {count(data['starts'], 'fresh start')}"),
-    ]
-    if data["preforks"]:
-        words = f"forks and starts ahead of time, {data['preforks_used']:,} of them used"
-        rows.append(("preforks", f"{data['preforks']:,}", words))
-    rows.append(("checkpoints", f"{data['checkpoints']:,}"))
-    if data["evicted"] or data["snapshots_refused"]:
-        words = f"snapshots, to make room for others; {data['snapshots_refused']:,} were not taken for want of it"
-        rows.append(("evicted", f"{data['evicted']:,}", words))
-    if data["audited"]:
-        words = f"answers made again, {data['audit_differences']:,} of which differed"
-        rows.append(("audited", f"{data['audited']:,}", words))
-    spent, saved = seconds(data["answered_s"] - data["saved_s"]), data["saved_s"]
-    rows += [
-        ("answered", seconds(data["answered_s"]), "what the answered calls took when they were executed"),
-        ("spent", spent, "on hits, waiting, forks, replays and checkpoints, these also while callers thought"),
-        ("saved" if saved >= 0 else "not saved", seconds(abs(saved)), SAVED if saved >= 0 else NOT_SAVED),
-    ]
-    if data.get("saved_cost"):  # as the next one: a server of an earlier version does not tell it
-        rows.append(("cost saved", costs(data["saved_cost"]), "what the answered calls had cost, as their tools say"))
-    if data.get("aside_time_s"):
-        rows.append(
-            ("aside", seconds(data["aside_time_s"]), "sandboxes outside of rollouts: graders, and people who look")
-        )
-    console.print(context.grid(rows))
+    console.print(context.grid([*_call_rows(data), *_snapshot_rows(data), *_time_rows(data)]))
     if hint := advice(data.get("reasons", ()), data["calls"], data["executed"]):
         console.print(hint, style="dim")
     if data["by_depth"]:
@@ -143,25 +103,65 @@ def _print(data: dict[str, Any]) -> None:
         for entry in data["by_depth"]:
             console.print(_bar(entry))
     console.print("\nkept", style="bold")
+    console.print(context.grid(_storage_rows(data)))
+
+
+def _call_rows(data: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields rows about calls and forks: a name, a figure, a remark."""
+    yield "calls", f"{data['calls']:,}", f"in {count(data['rollouts'], 'rollout')} of {count(data['tasks'], 'task')}"
+    yield "hits", f"{data['hits']:,}", f"{percent(data['hits'], data['calls'])} of the calls"
+    waited = f"{percent(data['coalesced'], data['calls'])}: waited for a rollout that was executing the same"
+    yield "coalesced", f"{data['coalesced']:,}", waited
+    yield "executed", f"{data['executed']:,}"
+    for one in data.get("reasons", ()):  # unknown to earlier servers
+        yield "", f"{one['count']:,}", one["reason"]
+    at_hand = f"of these, {percent(data['prefix_hits'], data['executed'])}: a sandbox or snapshot was at hand"
+    yield "prefix hits", f"{data['prefix_hits']:,}", at_hand
+    yield "replayed", f"{data['replayed']:,}", "recorded calls run again to rebuild a state"
+    yield "forks", f"{data['forks']:,}", f"and {count(data['starts'], 'fresh start')}"
+
+
+def _snapshot_rows(data: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields rows about work beside the calls."""
+    if data["preforks"]:
+        words = f"forks and starts ahead of time, {data['preforks_used']:,} of them used"
+        yield "preforks", f"{data['preforks']:,}", words
+    yield "checkpoints", f"{data['checkpoints']:,}"
+    if data["evicted"] or data["snapshots_refused"]:
+        words = f"snapshots, to make room for others; {data['snapshots_refused']:,} were not taken for want of it"
+        yield "evicted", f"{data['evicted']:,}", words
+    if data["audited"]:
+        words = f"answers made again, {data['audit_differences']:,} of which differed"
+        yield "audited", f"{data['audited']:,}", words
+
+
+def _time_rows(data: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields rows about time and cost."""
+    spent, saved = seconds(data["answered_s"] - data["saved_s"]), data["saved_s"]
+    yield "answered", seconds(data["answered_s"]), "what the answered calls took when they were executed"
+    yield "spent", spent, "on hits, waiting, forks, replays and checkpoints, these also while callers thought"
+    yield "saved" if saved >= 0 else "not saved", seconds(abs(saved)), SAVED if saved >= 0 else NOT_SAVED
+    if data.get("saved_cost"):  # like the next one, unknown to earlier servers
+        yield "cost saved", costs(data["saved_cost"]), "what the answered calls had cost, as their tools say"
+    if data.get("aside_time_s"):
+        yield "aside", seconds(data["aside_time_s"]), "sandboxes outside of rollouts: graders, and people who look"
+
+
+def _storage_rows(data: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields rows about states, disk and memory."""
     unserved = f"{data['not_shared']:,} not shared, {data['not_deterministic']:,} not deterministic"
     alive = f"of {count(data['processes'], 'process', 'processes')}, {size(data['sandbox_memory_bytes'])} of memory"
-    storage = [
-        ("states", f"{data['states']:,}", f"{data['private_states']:,} in private branches"),
-        ("calls", f"{data['recorded_calls']:,}", unserved),
-        (
-            "snapshots",
-            f"{data['snapshots']:,}",
-            f"{size(data['snapshot_bytes'])}, each with what it shares with others",
-        ),
-        ("images", size(data["image_bytes"])),
-        ("database", size(data["database_bytes"])),
-        ("disk", size(data["disk_bytes"]), one_line(data["home"])),
-        ("free", size(data["free_bytes"]), f"no snapshots are taken below {size(data['reserve_bytes'])}"),
-        ("sandboxes", f"{data['sandboxes']:,}", alive if data["processes"] else "none is alive"),
-    ]
-    if data.get("pool_bytes"):  # unknown to earlier servers, and where the disk itself is a btrfs
-        storage.insert(3, ("pool", size(data["pool_bytes"]), "what snapshots and sandboxes take on the disk"))
-    console.print(context.grid(storage))
+    yield "states", f"{data['states']:,}", f"{data['private_states']:,} in private branches"
+    yield "calls", f"{data['recorded_calls']:,}", unserved
+    snapshots = f"{size(data['snapshot_bytes'])}, each with what it shares with others"
+    yield "snapshots", f"{data['snapshots']:,}", snapshots
+    if data.get("pool_bytes"):  # unknown to earlier servers, and if the disk itself is a btrfs
+        yield "pool", size(data["pool_bytes"]), "what snapshots and sandboxes take on the disk"
+    yield "images", size(data["image_bytes"])
+    yield "database", size(data["database_bytes"])
+    yield "disk", size(data["disk_bytes"]), one_line(data["home"])
+    yield "free", size(data["free_bytes"]), f"no snapshots are taken below {size(data['reserve_bytes'])}"
+    yield "sandboxes", f"{data['sandboxes']:,}", alive if data["processes"] else "none is alive"
 
 
 def _print_tallies(by: str | None, tallies: list[Tally]) -> None:

@@ -15,8 +15,8 @@ NEWLINE = "⏎"
 ELLIPSIS = "…"
 TIMES = "\u00d7"
 
-# Characters that control a terminal or that make text look different from what it is: control characters except tab and
-# line feed, direction marks, what is invisible (separators, fillers, tags), surrogates, and what is no character.
+# Characters that control a terminal or that make text look like another: control characters except tab and line feed,
+# direction marks, invisible ones (separators, fillers, tags), surrogates, and codes of no character.
 # Joiners and selectors of variants are kept: scripts and emoji need them.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
@@ -26,7 +26,7 @@ _UNSAFE = re.compile(
 
 
 def visible(text: str) -> str:
-    """Returns `text` with all that is no plain text shown as text: `^[` for escape, `\\x9b`, `\\u202e`."""
+    """Returns `text` with other characters than plain text written out: `^[` for escape, `\\x9b`, `\\u202e`."""
     return _UNSAFE.sub(_show, text)
 
 
@@ -61,8 +61,7 @@ def cut(text: str, width: int) -> str:
 def cut_apart(text: str, others: Iterable[str], width: int) -> str:
     """Returns a text cut to `width` cells, so that it differs from others that begin in the same way.
 
-    Where the end would be cut off in which it differs, what it has in common with them is left out behind its first
-    word.
+    If the cut would remove the part that differs, it instead removes the common part behind the first word.
 
     Args:
         text: the text.
@@ -176,7 +175,7 @@ def place_words(first: int, last: int) -> str:
 
     Args:
         first: the first one.
-        last: the last one; `DEEPEST` stands for all from there on.
+        last: the last one; `DEEPEST` means all from there on.
     """
     from tvsnap.model.stats import DEEPEST
 

@@ -1,4 +1,4 @@
-"""Prints a rollout: what is known of it, and its calls in order."""
+"""Prints a rollout: its record, and its calls in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tvsnap.model.credit import Credit
 
 FAILING_LINES = 5
-"""How many lines a failing call's output has at most, where outputs are not asked for."""
+"""Lines of a failing call's output at most, without `output`."""
 HASH_DIGITS = 8
 STATE, SOURCE, EXIT, TIME = HASH_DIGITS + 2, 10, 9, 8
 COLUMNS = STATE + SOURCE + EXIT + 2 * TIME
@@ -25,14 +25,14 @@ NARROWEST_TEXT = 20
 
 
 class TranscriptView:
-    """Prints one rollout; with `output`, all that its calls printed."""
+    """Prints one rollout; with `output`, the whole output of its calls."""
 
     def __init__(self, console: Console, *, output: bool) -> None:
         self._console = console
         self._output = output
 
     def print(self, summary: RolloutSummary, steps: list[Step], credit: Credit | None = None) -> None:
-        """Prints what is known of a rollout, and its calls, with what they were worth if that is known."""
+        """Prints the record of a rollout, and its calls, with their advantages if there is `credit`."""
         rollout = summary.rollout
         label = f" {one_line(rollout.label)}" if rollout.label else ""
         self._console.print(f"rollout {rollout.id}{label}", style="bold")

@@ -55,7 +55,7 @@ def tree(
     tree of more than 200 lines. --all shows everything.
 
     --svg, --html and --dot draw the tree instead. Each file is complete by itself. The more often a call was made, the
-    wider is its line; the whole call is shown where the mouse rests.
+    wider is its line; the whole call is shown under the mouse.
 
     --json with --task also has the value of each state: the number of rollouts of the task that stood there and have a
     reward, and the mean and variance of their rewards (not with --url).
@@ -98,7 +98,7 @@ def tree(
 
 
 def _values_of(graph: AnyGraph, task: str | None) -> dict[str, StateValue]:
-    """Returns what the states of a task were worth, by their hashes; nothing without a task, or of a server."""
+    """Returns the values of a task's states, by their hashes; nothing without a task, or of a server."""
     from tvsnap.graph import Graph
 
     if task is None or not isinstance(graph, Graph):
@@ -152,7 +152,7 @@ def _draw(
     everything: bool,
     deepest: int | None,
 ) -> None:
-    """Writes pictures of a listing that goes down without an end, of which only what is down to `deepest` is drawn."""
+    """Writes pictures of the states of a listing down to `deepest`; the listing itself is complete."""
     from . import tree_dot, tree_picture, tree_svg
 
     if not nodes:
@@ -170,7 +170,7 @@ def _draw(
 
 
 def _below(nodes: list[TreeNode], top: str) -> list[TreeNode]:
-    """Returns those of `nodes` (parents before children) that are `top` or its descendants."""
+    """Returns `top` and its descendants among `nodes` (parents before children)."""
     hashes = {top}
     below = []
     for node in nodes:

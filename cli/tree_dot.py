@@ -7,7 +7,7 @@ import math
 from .tree_picture import Mark, Picture
 
 COLOURS = ("#d98c3f", "#9fb8cf", "#6b9ac4", "#3a78b0", "#1b4f86")
-"""Of the shades, as in `tree_svg.css`."""
+"""Colours of the shades, like in `tree_svg.css`."""
 NO_COLOUR = "#a8b0b8"
 FORMS = {"root": "box", "kept": "box", "bare": "box", "private": "diamond", "folded": "plaintext"}
 
@@ -16,8 +16,8 @@ def dot(picture: Picture, title: str) -> str:
     """Returns a picture as a directed graph.
 
     Args:
-        picture: what is drawn.
-        title: what it is of.
+        picture: the picture.
+        title: its title.
     """
     lines = [
         "digraph tvsnap {",

@@ -1,7 +1,7 @@
-"""Decides what is drawn in a picture of the tree of states: the marks, their places, widths, shades and texts.
+"""Lays out a picture of the tree of states: the marks, their places, widths, shades and texts.
 
-The tree grows to the right: each leaf has a row, each parent stands in the middle of its children. Chains of single
-children and rarely used branches are folded, as in the listing for terminals.
+The tree grows to the right: each leaf has a row, each parent is in the middle of its children. Chains of single
+children and rarely used branches are folded, like in the listing for terminals.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Kind = Literal["root", "kept", "bare", "private", "folded"]
 LABEL = 29
 """The width of a label, in characters."""
 CHAIN = 3
-"""So many states of a chain, besides its first and its last, are worth folding."""
+"""States of a chain, besides its first and its last, from which on it is folded."""
 ROWS = 150
-"""How many rows a picture has at most; where it would have more, further branches are folded, the least used ones."""
+"""Rows of a picture at most; if it would have more, the least used branches are folded."""
 SHADES = 5
 LISTED = 30
-"""How many calls the text of a mark lists at most."""
+"""Calls in the text of a mark at most."""
 LONGEST = 4000
-"""How many characters of a call the text of a mark has at most."""
+"""Characters of a call in the text of a mark at most."""
 
 
 class Rewards(NamedTuple):
-    """The rewards of rollouts that ended in a state or below it: their sum, and how many they are."""
+    """The rewards of rollouts that ended in a state or below it: their sum and number."""
 
     total: float = 0.0
     number: int = 0
@@ -61,14 +61,14 @@ class Mark:
         kind: its form: the root, a state with a snapshot, without one, or of a private branch; or several states.
         label: its call, cut.
         failure: how the call failed; empty if it did not.
-        note: of a root, in what it differs from others of its image; what was called there and changed nothing.
-        title: all that is told of it, of several lines.
-        visits: how often it was come to, at least.
+        note: of a root, its differences from others of its image; the calls made there that changed nothing.
+        title: its full description, of several lines.
+        visits: the number of times that rollouts came to it, at least.
         shade: which of `SHADES` colours it has, from 0 on; None for no colour.
         shared: whether the call answers others.
-        parent: the place of its parent in the list of marks; None for what has none.
+        parent: the place of its parent in the list of marks; None if it has none.
         children: the places of its children.
-        column, row: where it stands; rows are fractions for what stands between two.
+        column, row: its place; a row is a fraction for a mark between two rows.
     """
 
     kind: Kind
@@ -87,12 +87,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn.
+    """A picture that is laid out.
 
     Attributes:
         marks: from the top to the bottom and from the left to the right, parents before their children.
-        shades: what the shades mean, in words, by their numbers.
-        states: how many states these are.
+        shades: the meanings of the shades in words, by their numbers.
+        states: the number of states in it.
     """
 
     marks: Sequence[Mark]
@@ -101,17 +101,17 @@ class Picture:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(not mark.children for mark in self.marks)
 
     @property
     def columns(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return 1 + max(mark.column for mark in self.marks)
 
 
 def rewards_by_state(nodes: Sequence[TreeNode], rollouts: Iterable[RolloutRecord]) -> dict[str, Rewards]:
-    """Returns the rewards of what ended in each state or below it.
+    """Returns the rewards of the rollouts that ended in each state or below it.
 
     Args:
         nodes: the states, parents before their children.
@@ -143,8 +143,8 @@ def draw(
         nodes: the listing, parents before their children.
         roots: the roots' information, by hash.
         rollouts: the rollouts that began at these roots.
-        rewards: those of what ended in each state or below it.
-        colour: what the shades tell: where results came from, or the rewards.
+        rewards: those of the rollouts that ended in each state or below it.
+        colour: the meaning of the shades: the sources of results, or the rewards.
         everything: whether to fold nothing.
     """
     drawing = _Drawing(roots, rollouts, rewards, colour, everything=everything)
@@ -190,7 +190,7 @@ class _Drawing:
         self._apart = told_apart(roots.values())
 
     def shades(self) -> list[str]:
-        """Returns what the shades mean."""
+        """Returns the meanings of the shades."""
         if self._colour == "source":
             return ["executed once", "answered up to half", "up to 3 in 4", "up to 9 in 10", "more"]
         if not self._rewards:
@@ -238,7 +238,7 @@ class _Drawing:
         self.marks.append(mark)
 
     def _below(self, branch: Branch, place: int, most: int | None, *, top: bool) -> list[_Pending]:
-        """Returns what follows a state, whose mark stands at `place`."""
+        """Returns the successors of a state with its mark at `place`."""
         children = branch.children
         if len(children) == 1 and not (top or self._everything):
             chain = [children[0]]
@@ -284,7 +284,7 @@ class _Drawing:
         return mark
 
     def _folded(self, branches: Sequence[Branch], label: str) -> Mark:
-        """Returns the mark of several states: a chain, or branches with what is below them."""
+        """Returns the mark of several states: a chain, or whole branches."""
         calls = [branch.node.made_by for branch in branches if branch.node.made_by]
         failing = sum(bool(failure_of(call)) for call in calls)
         title = "\n".join([label, *_list(calls)])

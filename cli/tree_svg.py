@@ -13,10 +13,10 @@ from .tree_picture import Mark, Picture
 COLUMN, ROW = 240, 30
 """The width of a column and the height of a row, in pixels."""
 LEFT, TOP = 250, 74
-"""Where the first column and the first row are."""
+"""The place of the first column and the first row, in pixels."""
 LEAST_WIDTH = 900
 BEND = 34
-"""For so many pixels an edge bends; the rest of it is straight, with the label above."""
+"""Pixels of an edge that are bent; the rest of it is straight, with the label above."""
 RADIUS = 5
 WIDEST = 12.0
 
@@ -25,19 +25,19 @@ def svg(picture: Picture, title: str) -> str:
     """Returns a picture as a file of SVG.
 
     Args:
-        picture: what is drawn.
-        title: what it is of.
+        picture: the picture.
+        title: its title.
     """
     style = f"<style>{brought('tree_svg.css')}</style>"
     return _drawn(picture, title, 'xmlns="http://www.w3.org/2000/svg" ', style) + "\n"
 
 
 def page(picture: Picture, title: str) -> str:
-    """Returns a page of HTML with a picture that can be searched, and whose branches can be collapsed.
+    """Returns a page of HTML with a picture that can be searched, with branches that can be collapsed.
 
     Args:
-        picture: what is drawn.
-        title: what it is of.
+        picture: the picture.
+        title: its title.
     """
     body = f"""<header>
 <label for="search">Search</label>

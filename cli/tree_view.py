@@ -21,13 +21,13 @@ from .text import TIMES, ago, call_line, count, cut, cut_apart, one_line, second
 
 HASH_DIGITS = 8
 CHAIN_HEAD, CHAIN_TAIL = 3, 2
-"""How many states of a long chain are shown at its beginning and at its end."""
+"""States of a long chain that are shown at its beginning and at its end."""
 BRANCHES = 8
-"""How many branches of one state are shown at most."""
+"""Branches of one state that are shown at most."""
 LINES = 200
-"""How many lines a listing has at most; of more, further branches are folded, the least used ones."""
+"""Lines of a listing at most; if it would have more, the least used branches are folded."""
 NARROWEST_TEXT = 16
-"""The minimal width of a call's text, in cells; where the tree would leave less, its branches are folded."""
+"""The minimal width of a call's text, in cells; if the tree would leave less, its branches are folded."""
 TIME, HITS, FORKS, SNAPSHOT = 7, 7, 6, 12
 COLUMNS = TIME + HITS + FORKS + SNAPSHOT
 
@@ -49,8 +49,8 @@ class Branch:
         node: the state.
         above: its parent's branch, if that is listed.
         children: the branches of its children, oldest first.
-        calls: how many calls are recorded in the state and below.
-        hits: how many calls those answered.
+        calls: the number of calls recorded in the state and below.
+        hits: the number of calls that those answered.
         rank: its place among all branches, the most used one first, from 0 on.
     """
 
@@ -68,7 +68,7 @@ class Branch:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """How much the branch is worth showing: how many calls it answered, then how many it holds."""
+        """The order of branches for showing: by the calls that it answered, then by those in it."""
         return self.hits + (self.node.made_by.hits if self.node.made_by else 0), self.calls
 
     @cached_property
@@ -120,7 +120,7 @@ def choose(children: list[Branch], most: int | None = None) -> tuple[list[Branch
 
     Args:
         children: those of one state.
-        most: of several, only those are shown whose rank is lower; None for those of any rank.
+        most: of several, only those with a lower rank are shown; None for all.
     """
     shown = {id(child) for child in children}
     if len(children) > BRANCHES + 1:
@@ -133,11 +133,11 @@ def choose(children: list[Branch], most: int | None = None) -> tuple[list[Branch
 
 
 def fitting(fits: Callable[[int | None], bool], states: int) -> int | None:
-    """Returns of how many branches, the most used ones, a tree may consist; None for all of them.
+    """Returns the number of branches, the most used ones, that a tree may have; None for all of them.
 
     Args:
-        fits: whether there is room for so many.
-        states: how many there are.
+        fits: whether there is room for a number of branches.
+        states: the number of all states.
     """
     if fits(None):
         return None
@@ -162,7 +162,7 @@ def print_trees(
         nodes: the listing, parents before their children.
         roots: the roots' information, by hash.
         rollouts: the rollouts that began at these roots.
-        console: where to print.
+        console: the console to print to.
         everything: whether to fold nothing.
     """
     by_root: dict[str, list[RolloutRecord]] = defaultdict(list)
@@ -204,7 +204,7 @@ class _TreeView:
     """Renders trees as lines of `width` cells; with `everything`, nothing is folded."""
 
     def __init__(self, width: int, apart: Mapping[str, str], *, everything: bool, most: int | None) -> None:
-        """`apart` says in what a root differs from others of its image; `most` is that of `choose`."""
+        """`apart` has each root's differences from others of its image; `most` is that of `choose`."""
         self._apart = apart
         self._most = most
         self._head, self._tail = (CHAIN_HEAD, CHAIN_TAIL) if most is None else (1, 1)
@@ -308,7 +308,7 @@ class _TreeView:
         return self._columns(line, [node.made_by] if node.made_by else [], node.snapshots)
 
     def _notes(self, prefix: str, branch: Branch) -> Iterator[Text]:
-        """Yields the remarks about a state, which stand below its line."""
+        """Yields the remarks about a state, for the lines below its own."""
         node, call = branch.node, branch.node.made_by
         bar = prefix + ("│ " if len(branch.children) > 1 else "  ")
         if call is not None and not branch.above_private and not served(call):
@@ -343,7 +343,7 @@ class _TreeView:
             strained = [call.result.strain for call in node.unchanging if call.result.strain]
             if strained:
                 yield self._note(bar, f"% {len(strained)} of them under strain: one {strained[0]}", "yellow")
-            if not node.state.private:  # otherwise a line above says that nothing is shared from here on
+            if not node.state.private:  # otherwise a line above notes that nothing is shared from here on
                 unserved = Counter(unserved_as(call) for call in node.unchanging if not served(call))
                 for reason, number in sorted(unserved.items()):
                     yield self._note(bar, f"! {number} of them {reason}", "magenta")

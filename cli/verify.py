@@ -41,11 +41,11 @@ def verify(
 ) -> None:
     """Make recorded calls again, and compare.
 
-    Each is made in a fork of its state, and what it leaves behind is compared as well. A call that returns something
-    else is not deterministic: it is listed, marked in the graph, and answers nothing from then on. One that returns the
-    same and leaves something else behind, as what draws a key does, is listed: its snapshot answers for it.
+    Each is made in a fork of its state, and the state after it is compared as well. A call that returns something else
+    is not deterministic: it is listed, marked in the graph, and answers nothing from then on. One that returns the same
+    and leads to another state, such as the creation of a key, is listed: its snapshot answers for it.
 
-    With --url, the server makes them, in as many of its sandboxes at once as --parallel says.
+    With --url, the server makes them, --parallel of them at once.
 
     \b
     Examples:

@@ -34,10 +34,10 @@ COUNTED = (
     "snapshots_refused",
 )
 LOOKED_AT = 300
-"""So many of the latest recorded calls are asked why they answer no others, or why their states were not kept."""
+"""Latest recorded calls that are examined for reasons why they answer no others, or why their states are not kept."""
 REFUSALS = 8
 KEPT = 120
-"""How many samples the screen remembers."""
+"""Samples that the screen remembers."""
 
 Sample = dict[str, Any]
 
@@ -50,10 +50,10 @@ def watch(
 ) -> None:
     """Watch what happens while rollouts run, in a data directory or at a server.
 
-    It tells how many rollouts execute a call, wait or think, the hit rate so far and of late, calls and forks a second,
-    sandboxes with their memory, snapshots and free disk, and the last refusals: why calls answer no others, why states
-    could not be kept, and what ended rollouts. Ctrl-C leaves. Of processes that use a data directory themselves, what
-    was counted comes when they write it, within seconds or when a rollout ends.
+    It shows the numbers of rollouts that execute a call, wait or think, the hit rate so far and of late, calls and
+    forks a second, sandboxes with their memory, snapshots and free disk, and the last refusals: why calls answer no
+    others, why states could not be kept, and which errors ended rollouts. Ctrl-C leaves. Processes that use a data
+    directory themselves write their counts within seconds or when a rollout ends.
 
     \b
     Examples:
@@ -134,7 +134,7 @@ class _Here:
         self._latest = max((call.id for call in graph.outline()), default=0)
 
     def look(self) -> Sample:
-        """Returns what is so now."""
+        """Returns the present figures."""
         from tvsnap.engine.keeping.budgets import free_and_reserve
         from tvsnap.host import owners
         from tvsnap.model.limits import Budget
@@ -186,7 +186,7 @@ class _There:
         self._client = client
 
     def look(self) -> Sample:
-        """Returns what is so now."""
+        """Returns the present figures."""
         figures, stats = self._client.figures(), self._client.stats()
         rollouts = self._client.transport.get("/v1/rollouts")["rollouts"]
         calling = sum(one["running"] for one in rollouts)
@@ -208,7 +208,7 @@ class _There:
 
 
 def _ended(graph: Any) -> list[dict[str, Any]]:
-    """Returns what ended the latest rollouts that an error ended."""
+    """Returns the errors that ended the latest rollouts."""
     summaries = graph.summaries(failed=True, limit=REFUSALS)
     ended = [one for one in summaries if one.ended not in ("closed", "running")]
     return [

@@ -70,7 +70,7 @@ def screen(samples: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _doing(rollouts: dict[str, int | None]) -> str:
-    """Returns what rollouts do, in words; of a data directory, only how many of them execute is known."""
+    """Returns the activities of rollouts in words; of a data directory, only the number of executing ones is known."""
     words = [
         f"{rollouts[name]:,} {name}" for name in ("executing", "waiting", "thinking") if rollouts[name] is not None
     ]

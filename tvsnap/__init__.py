@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
     from tvsnap.environments.toolset import ToolEnvironment
     from tvsnap.graph import Edge, Graph
-    from tvsnap.graph.remade import Remade
+    from tvsnap.graph.reexecution import Remade
     from tvsnap.host.load import Load
     from tvsnap.host.trees import TreeItem
     from tvsnap.images import BuildProgress, ImageBuildError, ImageNotFound, ImageSpecError, ImageStore
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tvsnap.model.fetched import Fetched
+    from tvsnap.model.forks import AsyncForks, Forks
     from tvsnap.model.grades import Grade, Verifier
     from tvsnap.model.images import Image, ImageLimits, Timeouts
     from tvsnap.model.limits import Budget, Limits
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
         TerminalBytes,
     )
     from tvsnap.model.services import HealthCheck, ImageService, Services
-    from tvsnap.model.several import AsyncForks, Forks
     from tvsnap.model.shares import Share
     from tvsnap.model.stats import Stats
     from tvsnap.model.task import Task, TaskPhase, TaskStep
@@ -88,13 +88,13 @@ _NAMES = {
     "tvsnap.engine.supply.recipes": "ImageSource",
     "tvsnap.environments.base": "Environment",
     "tvsnap.model.fetched": "Fetched",
-    "tvsnap.model.several": "AsyncForks Forks",
+    "tvsnap.model.forks": "AsyncForks Forks",
     "tvsnap.environments.service": "InnerService",
     "tvsnap.environments.terminal": "TerminalEnvironment",
     "tvsnap.environments.tools": "CallContext Tool ToolFailed tool",
     "tvsnap.environments.toolset": "ToolEnvironment",
     "tvsnap.graph": "Edge Graph",
-    "tvsnap.graph.remade": "Remade",
+    "tvsnap.graph.reexecution": "Remade",
     "tvsnap.host.load": "Load",
     "tvsnap.host.trees": "TreeItem",
     "tvsnap.images": "BuildProgress ImageBuildError ImageNotFound ImageSpecError ImageStore",

@@ -1,4 +1,4 @@
-"""The cache on a data directory: what all rollouts share, and what is asked of any state of the graph."""
+"""The cache on a data directory: it begins rollouts, and makes sandboxes in any state of the graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvsnap.engine.any_state import AnyState
 from tvsnap.engine.hint import Hint
 from tvsnap.engine.keeping.budgets import taken
 from tvsnap.engine.keeping.policy import Policy
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.open_rollouts import OpenRollouts
 from tvsnap.engine.position import Position
 from tvsnap.engine.rollout import CacheHooks, RolloutEngine
@@ -24,7 +24,7 @@ from tvsnap.engine.supply.rebuilding import make_again
 from tvsnap.engine.supply.recipes import ImageSource
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Edge
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.host.home import resolve_home
 from tvsnap.images import ImageStore
 from tvsnap.model.arguments import (
@@ -36,12 +36,12 @@ from tvsnap.model.arguments import (
 )
 from tvsnap.model.credit import TaskValues
 from tvsnap.model.errors import InfrastructureError, UsageError
+from tvsnap.model.forks import Forks
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Budget, Limits
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values, Warm
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import Forks
 from tvsnap.model.shares import Share
 from tvsnap.model.stats import Stats
 from tvsnap.rollout import Rollout
@@ -60,13 +60,13 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     Attributes:
         home: the absolute path of the data directory.
         graph: the tool-call graph.
-        images: where images come from.
-        backend: where sandboxes come from.
-        owner: the id by which this process is known on the data directory.
+        images: the source of images.
+        backend: the backend of sandboxes.
+        owner: the id of this process on the data directory.
         pool: the live sandboxes of this process.
-        limits: what every sandbox may use; None where the limits of each image apply.
-        budget: what the cache may use.
-        audit: makes a share of the answered calls again; `audit.report()` returns what it found.
+        limits: the limits of every sandbox; None if the limits of each image apply.
+        budget: the budget of the cache.
+        audit: makes a share of the answered calls again; `audit.report()` returns the results.
         use_cache: False if nothing is looked up and nothing is recorded.
     """
 
@@ -175,7 +175,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
     def images(self) -> ImageStore:
         """The images of the data directory: `cache.images.build("folder")`, `cache.images.get("terminal")`.
 
-        Of a cache that was opened with `images`, it is that, which may have no method but `get`.
+        If the cache was opened with `images`, it is that object, which may have no method but `get`.
         """
         return cast("ImageStore", self._services.images)
 
@@ -263,7 +263,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         if not self.use_cache:
             raise UsageError(
                 "without the cache (use_cache=False) a rollout begins at an image's root only: nothing is recorded "
-                "that leads elsewhere; materialise and fork give sandboxes where an open rollout stands"
+                "that leads elsewhere; materialise and fork give sandboxes in the states of open rollouts"
             )
         check_text(task, "task")
         label = "" if label is None else check_text(label, "label")
@@ -279,7 +279,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         where = (recipe, root, record.id, task, at)
         rollout = self._begun(RolloutEngine(self._services, self._hooks, *where, label=label, epoch=epoch))
         try:
-            self._services.holds.wait_for_evictions()  # one that began before may not have seen where it stands
+            self._services.holds.wait_for_evictions()  # one that began before may not have seen its state
             standing = self._any_state.keep_live(state)
             if standing is not None:
                 rollout.begin_in(standing.fork_if_idle(state))
@@ -321,7 +321,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
                 undo.callback(self.pool.discard, live)
                 return live.sandbox
 
-            # What it takes to keep a state is done once, for the first one.
+            # The state is kept once, for the first one.
             is_reachable = self.use_cache and self._services.acquirer.is_sure(state)
             sandboxes = [make(0)] if n == 1 or not is_reachable else []
             others = [self._services.forkers.submit(make, number) for number in range(len(sandboxes), n)]
@@ -340,7 +340,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             edge: the recorded call, from `graph`.
 
         Returns:
-            What the call returned this time, and the digest of what it left behind.
+            The new result of the call, and the digest of the sandbox after it.
 
         Raises:
             UsageError: `edge` is not a `tvsnap.graph.Edge`.
@@ -358,7 +358,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             return Remade(result, sandbox.digest() if edge.changed and edge.digest else None)
 
     def stats(self) -> Stats:
-        """Returns what this cache has done so far, and the counters of all processes that used the data directory."""
+        """Returns the statistics of this cache, and the counters of all processes that used the data directory."""
         if not self._rollouts.closed:
             self._totals = self.graph.counters()
             self._used = self.budget.compare(
@@ -395,7 +395,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
         It may be called more than once.
         """
         if self._services.home.forked_off:
-            return  # all of it is the parent's
+            return  # all of its parts are the parent's
         services, rollouts = self._services, self._rollouts.close()
         if rollouts is None:
             return
@@ -453,7 +453,7 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             image: the image.
 
         Raises:
-            UsageError: the image asks for limits that make no sense, and the cache was given none.
+            UsageError: the image's limits make no sense, and the cache has none.
         """
         return self._services.recipes.limits_for(image)
 
@@ -464,13 +464,13 @@ class Cache(CacheMethods[Rollout, Sandbox]):
             self.graph.close()
 
     def _end_dropped_soon(self) -> None:
-        """Has a worker end the rollouts that nobody holds any more, as somebody waits for room."""
+        """Has a worker end the rollouts that nobody refers to any more, because a sandbox waits for room."""
         if not self._rollouts.dropped.empty():
             with contextlib.suppress(RuntimeError):  # the cache is being closed
                 self._services.workers.submit(self._rollouts.end_dropped)
 
     def _ended(self, rollout: RolloutEngine, at: Position, outcome: str | None) -> None:
-        """Forgets a rollout that has ended, perhaps by an error, and writes what is to be written for people."""
+        """Forgets a rollout that has ended, perhaps by an error, and writes its end for people."""
         self._rollouts.remove(rollout)
         if self.use_cache:
             self._hint.look(self._services.meter)

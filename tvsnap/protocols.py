@@ -1,4 +1,4 @@
-"""What a cache gives, wherever it is: whoever takes `AnyCache` or `AnyAsyncCache` works with a `Client`, too."""
+"""Types of caches here and at a server: code that takes `AnyCache` or `AnyAsyncCache` works with a `Client`, too."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tvsnap.aio.rollout import AsyncRollout
 from tvsnap.aio.sandbox import AsyncSandbox
 from tvsnap.cache import Cache
 from tvsnap.client.async_client import AsyncClient, AsyncRemoteRollout, AsyncRemoteSandbox
-from tvsnap.client.bases import RemoteGraph
 from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
+from tvsnap.client.images_and_graph import RemoteGraph
 from tvsnap.graph import Graph
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox

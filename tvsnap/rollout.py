@@ -1,4 +1,4 @@
-"""The rollout, as users have it; what it does is `tvsnap.engine`'s."""
+"""The public interface of a rollout; `tvsnap.engine` implements it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tvsnap.model.arguments import check_outcome, check_reward, outcome_of
 from tvsnap.model.blocking import finished
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.display import Displayed
+from tvsnap.model.exec_all import results_of
 from tvsnap.model.fetched import Fetched
+from tvsnap.model.forks import Forks
 from tvsnap.model.grades import Verifier
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import (
@@ -27,8 +29,6 @@ from tvsnap.model.operations.rollouts import (
     RolloutMethods,
     SnapshotIfIdle,
 )
-from tvsnap.model.several import Forks
-from tvsnap.model.side_by_side import results_of
 from tvsnap.sandboxes.protocol import Sandbox
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Rollout(RolloutMethods, Displayed):
 
     @property
     def state(self) -> str:
-        """The hash of the state at which it stands. Where the last call led may have to be waited for."""
+        """The hash of the state at which it stands. It may wait for the outcome of the last call."""
         return self._engine.where().state
 
     @property
@@ -87,10 +87,10 @@ class Rollout(RolloutMethods, Displayed):
     def cancel(self) -> bool:
         """Ends the call that another thread is making, and waits until it has ended.
 
-        A command that is being executed is ended as by its timeout, and its call counts as made: `call` returns what
-        it printed until then, `ToolResult.timed_out` is true, and nobody else is answered by it. A call that is not
-        being executed yet was not made, and raises `CallCancelled`. A service that answers calls in the sandbox, such
-        as a database's session, is begun anew.
+        A command that is being executed is ended as by its timeout, and its call counts as made: `call` returns its
+        output until then, `ToolResult.timed_out` is true, and the result answers nobody else. A call that is not being
+        executed yet was not made, and raises `CallCancelled`. A service that answers calls in the sandbox, such as a
+        database's session, is begun anew.
 
         Returns:
             Whether a call was being made.
@@ -98,10 +98,10 @@ class Rollout(RolloutMethods, Displayed):
         return self._engine.cancel()
 
     def fork(self, n: int = 1) -> Forks[Rollout]:
-        """Begins several rollouts where this one stands, live processes included; this one goes on, too.
+        """Begins several rollouts at this one's state, live processes included; this one goes on, too.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
 
         Returns:
             The rollouts, of the same task, to be closed after their last calls: together (`Forks.close`, or a `with`
@@ -124,9 +124,9 @@ class Rollout(RolloutMethods, Displayed):
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox in its present state, for programs that must look inside.
 
-        The rollout goes on with this sandbox, so use it between calls only, and ask for it again after a call. What is
-        done in it is not recorded; where that changes anything, the rollout goes on in a private branch. Graders had
-        better use `Cache.materialise`, whose sandbox changes nothing for the rollout.
+        The rollout goes on with this sandbox, so use it between calls only, and request it again after a call. Work in
+        it is not recorded; if that changes anything, the rollout goes on in a private branch. Graders should use
+        `Cache.materialise`, whose sandbox changes nothing for the rollout.
 
         Raises:
             StateLost: the rollout's state is no longer kept, and nothing else leads to it.
@@ -140,8 +140,8 @@ class Rollout(RolloutMethods, Displayed):
         It may be called more than once.
 
         Args:
-            outcome: the error that ended it, in words, for people; None where it has come to its end. A `with` block
-                says it of an exception that leaves the block.
+            outcome: the error that ended it, in words, for people; None if it has come to its end. A `with` block sets
+                it for an exception that leaves the block.
 
         Raises:
             UsageError: `outcome` is no text.
@@ -149,7 +149,7 @@ class Rollout(RolloutMethods, Displayed):
         self._engine.close(check_outcome(outcome))
 
     def _steps(self) -> list[Step]:
-        """Returns its calls in order, for what notebooks show."""
+        """Returns its calls in order, for notebooks."""
         return self._engine.steps()
 
     def __enter__(self) -> Rollout:
@@ -159,18 +159,18 @@ class Rollout(RolloutMethods, Displayed):
         self.close(outcome_of(error))
 
     def __del__(self) -> None:
-        # Whatever this thread is doing just now, it may hold locks: to close has to wait.
+        # This thread may hold any locks now, so another one has to close it.
         engine = getattr(self, "_engine", None)
         if engine is not None:
             engine.drop()
 
 
 class Place(Protocol):
-    """Where the calls are made that other operations consist of: in this thread, or in threads for an event loop."""
+    """The place where the calls of other operations are made: this thread, or threads for an event loop."""
 
     @property
     def engine(self) -> RolloutEngine:
-        """The rollout's."""
+        """The engine of the rollout."""
 
     async def call(self, call: Call) -> ToolResult:
         """Makes a tool call."""
@@ -179,7 +179,7 @@ class Place(Protocol):
         """Returns the state at which the rollout stands."""
 
     async def work(self, work: Callable[[], T]) -> T:
-        """Returns what a function returns, which blocks."""
+        """Returns the result of a function, which blocks."""
 
 
 async def exec_all(place: Place, operation: ExecAll) -> list[ToolResult]:

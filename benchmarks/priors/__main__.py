@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import importlib.util
 import json
-import statistics
 import sys
 import tempfile
 from collections import defaultdict
@@ -18,12 +17,10 @@ from benchmarks import machine
 from benchmarks.priors import report
 from benchmarks.priors.models import Model, Oracle, SmolLM2
 from benchmarks.priors.report import Row
-from benchmarks.priors.runs import FIXED, GRID, Outcome, Variant, run, variants
+from benchmarks.priors.runs import COMPARISONS, Outcome, Variant, run
 from benchmarks.priors.tasks import TASKS, examples, make, make_games
 from tvsnap import UsageError
 
-TUNED_ON = (1001, 1002)
-"""Seeds on which the best of the grid is found: others than those that are measured."""
 SHOTS = (0, 5, 10)
 OF_TASKS = ("gymnasium", "minigrid")
 OF_GAMES = ("textworld",)
@@ -77,23 +74,6 @@ def carry_out(part: Part) -> list[tuple[int, str, Outcome]]:
     return found
 
 
-def best_of_grid(options: argparse.Namespace, games: Path, pool: ProcessPoolExecutor) -> dict[str, Variant]:
-    """Returns the parameters of the grid with the largest mean surrogate, by task."""
-    parts = [
-        Part(task, "oracle", 0, (seed,), (tuple(GRID),), options.rollouts, games)
-        for task in options.tasks
-        for seed in TUNED_ON
-    ]
-    best = {}
-    found: defaultdict[str, dict[Variant, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for part, outcomes in zip(parts, pool.map(carry_out, parts), strict=True):
-        for _, _, outcome in outcomes:
-            found[part.task][outcome.variant].append(outcome.surrogate)
-    for task, surrogates in found.items():
-        best[task] = max(surrogates, key=lambda variant: statistics.fmean(surrogates[variant]))
-    return best
-
-
 def measure(options: argparse.Namespace) -> list[Row]:
     """Runs everything; returns a row for each task, model and variant."""
     seeds = tuple(range(options.seed, options.seed + options.seeds))
@@ -106,16 +86,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
             make_games(games)
         parts = []
         if "oracle" in options.models:
-            best = best_of_grid(options, games, pool)
-            for task in options.tasks:
-                parts += [
-                    Part(task, "oracle", 0, (seed,), (tuple(variants(seed, best[task])),), options.rollouts, games)
-                    for seed in seeds
-                ]
+            parts += [
+                Part(task, "oracle", 0, (seed,), (COMPARISONS[options.compare],), options.rollouts, games)
+                for task in options.tasks
+                for seed in seeds
+            ]
         if "smollm2" in options.models:
-            names = ("no model", "no cache", "exact states", "fixed", "adaptive")
-            few = [each for each in variants(0, FIXED) if each.name in names]
-            compared = (tuple(few),) * len(seeds)
+            compared = (COMPARISONS[options.compare],) * len(seeds)
             parts += [
                 Part(task, "smollm2", shots, seeds, compared, options.rollouts, games)
                 for task in options.tasks
@@ -151,6 +128,7 @@ def main() -> int:
     )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="by default all")
     parser.add_argument("--models", nargs="+", choices=("oracle", "smollm2"), default=("oracle",), help="oracle")
+    parser.add_argument("--compare", choices=COMPARISONS, default="thresholds", help="caches (thresholds)")
     parser.add_argument("--shots", nargs="+", type=int, default=SHOTS, help="examples for the language model: 0 5 10")
     parser.add_argument("--seeds", type=int, default=5, help="how many (5)")
     parser.add_argument("--seed", type=int, default=1, help="the first of them (1)")
@@ -161,8 +139,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.seeds < 1 or options.rollouts < 2 or options.jobs < 1:
         parser.error("--seeds and --jobs must be at least 1, and --rollouts at least 2")
-    if options.seed < 0 or any(options.seed <= tuned < options.seed + options.seeds for tuned in TUNED_ON):
-        parser.error(f"--seed must be at least 0; on the seeds {TUNED_ON[0]} and {TUNED_ON[1]}, parameters are found")
+    if options.seed < 0:
+        parser.error("--seed must be at least 0")
     if lacking := missing(options):
         parser.error(f"packages are missing that only this needs: {sys.executable} -m pip install {' '.join(lacking)}")
     described = machine.describe()

@@ -11,6 +11,8 @@ from typing import Any
 
 from benchmarks.priors.runs import Outcome
 
+NEARLY = 0.98
+"""Returns that are at least this share of another count as equal."""
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Of Student's distribution, for 95 % and 1, 2, ... degrees of freedom."""
 
@@ -40,11 +42,8 @@ class Row:
         asked: the share of lookups for which it was.
         median_s, p95_s: latencies of an action, of all seeds together.
         near: the share of lookups that a similar state answered; `false`: the share of these that were wrong.
-        divergence: what refreshes of similar states found, in nats; None without any.
-        surrogate: of the whole runs.
-        overhead: of the tuner, of the time that the cache takes without the model; `overhead_run` of all of the run,
-            without the model's delay.
-        delta, refresh, capacity: at the end, the mean of all seeds.
+        bound: what the mean error that similar states brought is at most, over all lookups, as the cache measured it.
+        cache_s: seconds that the cache took for a lookup, without the model.
         curve: mean returns, each over a twelfth of the rollouts.
     """
 
@@ -59,13 +58,8 @@ class Row:
     p95_s: float
     near: float
     false: float | None
-    divergence: float | None
-    surrogate: Mean
-    overhead: float | None
-    overhead_run: float
-    delta: float
-    refresh: float
-    capacity: float
+    bound: float
+    cache_s: float
     curve: list[float]
 
     def as_json(self) -> dict[str, Any]:
@@ -86,8 +80,6 @@ def row(task: str, model: str, variant: str, outcomes: Sequence[Outcome]) -> Row
 
     latencies = sorted(second for outcome in outcomes for second in outcome.latencies_s)
     near, lookups = sum(each.near for each in outcomes), sum(each.lookups for each in outcomes)
-    divergences = [each.divergence for each in outcomes if each.divergence is not None]
-    cache_s, tuner_s = sum(each.cache_s for each in outcomes), sum(each.tuner_s for each in outcomes)
     return Row(
         *(task, model, variant, len(outcomes)),
         mean_return=mean(lambda each: statistics.fmean(each.returns[len(each.returns) // 2 :])),
@@ -97,13 +89,8 @@ def row(task: str, model: str, variant: str, outcomes: Sequence[Outcome]) -> Row
         p95_s=latencies[int(len(latencies) * 0.95)],
         near=near / lookups,
         false=sum(each.false for each in outcomes) / near if near else None,
-        divergence=statistics.fmean(divergences) if divergences else None,
-        surrogate=mean(lambda each: each.surrogate),
-        overhead=tuner_s / cache_s if cache_s else None,
-        overhead_run=tuner_s / sum(each.run_s for each in outcomes),
-        delta=statistics.fmean(each.variant.delta for each in outcomes),
-        refresh=statistics.fmean(each.variant.refresh for each in outcomes),
-        capacity=statistics.fmean(each.variant.capacity for each in outcomes),
+        bound=statistics.fmean(each.bound for each in outcomes),
+        cache_s=sum(each.cache_s for each in outcomes) / lookups,
         curve=_curve([each.returns for each in outcomes]),
     )
 
@@ -114,42 +101,58 @@ def _curve(returns: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.fmean(value for each in returns for value in each[first : first + size]) for first in firsts]
 
 
+def best_fixed(rows: Sequence[Row]) -> Row:
+    """Returns, of the fixed thresholds of one task and model, that with the fewest queries among those whose return is
+    within `NEARLY` of the largest."""
+    fixed = [each for each in rows if each.variant.startswith("fixed")]
+    enough = NEARLY * max(each.mean_return.value for each in fixed)
+    return min((each for each in fixed if each.mean_return.value >= enough), key=lambda each: each.queries.value)
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Returns tables in Markdown, one for each task and model."""
+    """Returns tables in Markdown: one for each task and model, and one that compares with the best fixed threshold."""
     lines: list[str] = []
+    compared: list[str] = []
     for task, model in dict.fromkeys((each.task, each.model) for each in rows):
+        of_these = [each for each in rows if (each.task, each.model) == (task, model)]
         lines += ["", f"`{task}`, {model}:", ""]
         lines += [
-            "| cache | return | queries | asked | median / p95 of an action | near, of these false | divergence | "
-            "surrogate |",
-            "|---|---|---|---|---|---|---|---|",
+            "| cache | return | queries | asked | median / p95 of an action | near, of these false | error at most |",
+            "|---|---|---|---|---|---|---|",
         ]
-        for each in rows:
-            if (each.task, each.model) != (task, model):
-                continue
+        for each in of_these:
             false = "" if each.false is None else f", {each.false:.0%}"
             cells = [
-                _named(each),
+                each.variant,
                 each.mean_return.told(),
                 each.queries.told(0),
                 f"{each.asked.value:.0%}",
                 f"{each.median_s * 1e3:.1f} / {each.p95_s * 1e3:.0f} ms",
                 f"{each.near:.0%}{false}",
-                "" if each.divergence is None else f"{each.divergence:.2f}",
-                each.surrogate.told(),
+                f"{each.bound:.3f}" if each.near else "",
             ]
             lines.append(f"| {' | '.join(cells)} |")
-        for each in rows:
-            if (each.task, each.model, each.variant) == (task, model, "adaptive"):
-                within = "" if each.overhead is None else f"{each.overhead:.2%} of the cache's time without the model, "
-                lines += ["", f"The tuner took {within}{each.overhead_run:.3%} of the run's."]
+        ours = [each for each in of_these if each.variant.startswith("tolerance")]
+        if ours:
+            best = best_fixed(of_these)
+            for each in ours:
+                share, times = (
+                    each.mean_return.value / best.mean_return.value,
+                    each.queries.value / best.queries.value,
+                )
+                cells = [
+                    f"{task}, {model}",
+                    f"{best.variant}: {best.mean_return.value:.3f}, {best.queries.value:,.0f}",
+                    f"{each.variant}: {each.mean_return.value:.3f}, {each.queries.value:,.0f}",
+                    f"{share:.1%}, {times:.1%}",
+                    "yes" if share >= NEARLY and times <= 1.0 else "no",
+                ]
+                compared.append(f"| {' | '.join(cells)} |")
+    if compared:
+        lines += ["", "Return and queries, beside the best fixed threshold:", ""]
+        lines += ["| task | best fixed | cache | of its return, of its queries | as good |", "|---|---|---|---|---|"]
+        lines += compared
     return "\n".join(lines)
-
-
-def _named(row: Row) -> str:
-    if row.variant in ("best of a grid", "adaptive"):
-        return f"{row.variant} (delta {row.delta:.3f}, refresh {row.refresh:.3f}, capacity {row.capacity:,.0f})"
-    return row.variant
 
 
 def write(folder: Path, rows: Sequence[Row], machine: str) -> None:

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
-import statistics
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from unittest import mock
 
 from benchmarks.priors.models import Model
 from benchmarks.priors.tasks import Task, View
-from tvsnap.plugins.priors import Bounds, Cooling, PriorCache, Tuner, Weights, posterior, sample, smooth
+from tvsnap.plugins.priors import Cooling, PriorCache, posterior, sample, smooth
 
-WEIGHTS = Weights(asked=0.5, divergence=0.5)
-BOUNDS = Bounds(delta=(0.80, 0.9999), refresh=(0.005, 0.20), capacity=(50, 4000))
 SMOOTHING = 0.05
 RATE, DISCOUNT = 0.2, 0.97
 COOLING = Cooling(highest=0.3, lowest=0.02, half=500.0)
 """The temperature falls with the steps, so that it is the same for all, also for who has no cache."""
-WINDOW = 5
-"""So many rollouts make a window of the tuner."""
+THRESHOLDS = (2.0, 0.99, 0.98, 0.96, 0.93, 0.90)
+"""Fixed thresholds that are compared; above 1, exact states alone answer."""
+TOLERANCE = 0.05
+"""The tolerated error, the same for all tasks."""
+STARTS = (0.60, 0.98, 2.0)
+"""Thresholds with which a cache with a tolerance has been used before: for so many rollouts, which count as all do."""
+STARTING = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,53 +40,45 @@ class Variant:
         delta: above 1: exact states only.
         refresh: the rate.
         capacity: answers that are kept.
+        tolerance: the tolerated error, from the rollout `STARTING` on; None: the threshold is fixed.
         evicts: what goes first; `worth` is what `PriorCache` does.
         asks: whether a model is asked at all; else all actions are equally probable to begin with.
         cached: whether there is a cache.
-        adapts: whether a `Tuner` changes its parameters.
     """
 
     name: str
     delta: float = 0.98
     refresh: float = 0.02
-    capacity: int = 100
+    capacity: int = 4000
+    tolerance: float | None = None
     evicts: Literal["worth", "least recently used", "least frequently used"] = "worth"
     asks: bool = True
     cached: bool = True
-    adapts: bool = False
 
 
-FIXED = Variant("fixed")
-GRID = [
-    Variant("best of a grid", delta=delta, refresh=refresh, capacity=capacity)
-    for delta, refresh, capacity in itertools.product((0.90, 0.98, 0.998), (0.005, 0.05), (100, 4000))
-]
+FEW = 100
+"""A capacity that is too small for most tasks, at which rules of eviction are compared."""
 
 
-def drawn(seed: int) -> Variant:
-    """Returns parameters at random, evenly on the scales on which the tuner moves."""
-    generator = random.Random(seed)
-
-    def within(low: float, high: float) -> float:
-        return math.exp(generator.uniform(math.log(low), math.log(high)))
-
-    distance = within(1.0 - BOUNDS.delta[1], 1.0 - BOUNDS.delta[0])
-    return Variant("random", 1.0 - distance, within(*BOUNDS.refresh), round(within(*BOUNDS.capacity)))
+def named(threshold: float) -> str:
+    """Returns what a threshold is called."""
+    return "exact states" if threshold > 1.0 else f"{threshold:.2f}"
 
 
-def variants(seed: int, best: Variant) -> list[Variant]:
-    """Returns what is compared."""
-    return [
-        Variant("no model", asks=False, cached=False),
-        Variant("no cache", cached=False),
-        replace(FIXED, name="exact states", delta=2.0),
-        replace(FIXED, name="LRU", evicts="least recently used"),
-        replace(FIXED, name="LFU", evicts="least frequently used"),
-        FIXED,
-        best,
-        drawn(seed),
-        replace(FIXED, name="adaptive", adapts=True),
-    ]
+WITHOUT = (Variant("no model", asks=False, cached=False), Variant("no cache", cached=False))
+COMPARISONS = {
+    "thresholds": (
+        *WITHOUT,
+        *(Variant(f"fixed, {named(delta)}", delta=delta) for delta in THRESHOLDS),
+        *(Variant(f"tolerance, after {named(start)}", delta=start, tolerance=TOLERANCE) for start in STARTS),
+    ),
+    "evictions": (
+        Variant("worth", capacity=FEW),
+        Variant("LRU", capacity=FEW, evicts="least recently used"),
+        Variant("LFU", capacity=FEW, evicts="least frequently used"),
+    ),
+}
+"""What is compared, by the question that it answers."""
 
 
 @dataclass
@@ -93,17 +86,15 @@ class Outcome:
     """What a run was like.
 
     Attributes:
-        variant: how proposals were cached, at the end.
+        variant: how proposals were cached.
         returns: of each rollout.
         queries: how often the model was asked.
         lookups: how often an action was needed.
         latencies_s: of each action: the lookup, and what the model is charged.
         near: answers of similar states; `false`: those among them whose likeliest action is none that the model has on
             top for the state itself.
-        divergence: what refreshes of similar states have found, in nats; `chance`: those of exact states; None without
-            any.
-        tuner_s: seconds that the tuner took; `cache_s`: those of the cache, without the model; `run_s`: all of the run.
-        surrogate: what the tuner maximises, of the whole run.
+        bound: what the mean error that similar states brought is at most, over all lookups, as the cache measured it.
+        cache_s: seconds that the cache took, without the model.
     """
 
     variant: Variant
@@ -113,18 +104,8 @@ class Outcome:
     latencies_s: list[float] = field(default_factory=list)
     near: int = 0
     false: int = 0
-    divergence: float | None = None
-    chance: float | None = None
-    tuner_s: float = 0.0
+    bound: float = 0.0
     cache_s: float = 0.0
-    run_s: float = 0.0
-
-    @property
-    def surrogate(self) -> float:
-        """Mean return less the weighted share of queries and divergence, as `Tuner` has it."""
-        beyond_chance = max(0.0, (self.divergence or 0.0) - (self.chance or 0.0))
-        harm = WEIGHTS.divergence * self.near / self.lookups * beyond_chance / math.log(2.0)
-        return statistics.fmean(self.returns) - WEIGHTS.asked * self.queries / self.lookups - harm
 
 
 def run(task: Task, model: Model, variant: Variant, rollouts: int, seed: int) -> Outcome:
@@ -138,7 +119,6 @@ def run(task: Task, model: Model, variant: Variant, rollouts: int, seed: int) ->
         seed: of the rollouts and of what is drawn.
     """
     outcome = Outcome(variant)
-    begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="tvsnap-priors-") as folder, _evicting(variant):
         cache = PriorCache(
             Path(folder) / "priors.db",
@@ -150,26 +130,14 @@ def run(task: Task, model: Model, variant: Variant, rollouts: int, seed: int) ->
         )
         with cache:
             cache.prior("none", ["none"], lambda: {"none": 1.0}, text="loads the embedder")
-            tuner = Tuner(cache, BOUNDS, WEIGHTS, rollouts=WINDOW, seed=seed) if variant.adapts else None
             agent = _Agent(
                 task, model if variant.asks else None, cache if variant.cached else None, outcome, random.Random(seed)
             )
             for number in range(rollouts):
+                if number == STARTING:
+                    cache.tolerance = variant.tolerance
                 outcome.returns.append(agent.rollout(seed * rollouts + number))
-                if tuner is not None:
-                    before = time.perf_counter()
-                    tuner.record(outcome.returns[-1])
-                    outcome.tuner_s += time.perf_counter() - before
-            if tuner is not None:
-                tuner.settle()
-                outcome.variant = replace(variant, delta=cache.delta, refresh=cache.refresh, capacity=cache.capacity)
-            counts = cache.counts()
-            refreshes, near = counts.get("refreshes", 0.0), counts.get("near_refreshes", 0.0)
-            if near:
-                outcome.divergence = counts["near_divergence"] / near
-            if refreshes > near:
-                outcome.chance = (counts["divergence"] - counts.get("near_divergence", 0.0)) / (refreshes - near)
-    outcome.run_s = time.perf_counter() - begun
+            outcome.bound = cache.stats().error_bound
     return outcome
 
 

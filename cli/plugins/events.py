@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def events(as_json: options.AsJson = False) -> None:
     """Tell what happens at a server, as it happens, until it is stopped or you press Ctrl-C.
 
-    A line for each rollout that begins or ends, for each call with what answered it and how long that took, and for
-    each build of an image. With --json, a line of JSON each.
+    A line for each rollout that begins or ends, for each call with the source and time of its answer, and for each
+    build of an image. With --json, a line of JSON each.
 
     \b
     Examples:

@@ -57,14 +57,14 @@ def proxy(
 ) -> None:
     """Cache the answers of a model's server, in front of it.
 
-    The server speaks as OpenAI's does. Requests with one answer are answered from the data directory when they come
-    again: embeddings, and completions with temperature 0 or a seed, if model, path and body are the same as JSON.
-    Streams come again as the events that were recorded. The header x-tvsnap-cache of an answer says hit, miss, or
-    bypass for all other requests, which are passed on. Errors are never kept. A client that sends the header itself,
-    with bypass or refresh, has the server asked. It needs: pip install 'tvsnap[proxy]'.
+    The server has the interface of OpenAI's. Repeated requests with only one right answer are answered from the data
+    directory: embeddings, and completions with temperature 0 or a seed, if model, path and body are the same as JSON.
+    Streams come again as the recorded events. The header x-tvsnap-cache of an answer is hit, miss, or bypass; bypass is
+    for all other requests, which are passed on. Errors are never kept. A client that sends the header itself, with
+    bypass or refresh, gets the server's own answer. It needs: pip install 'tvsnap[proxy]'.
 
-    It listens at this machine's own address unless told otherwise, and refuses to listen elsewhere without a token file
-    or certificates of clients.
+    It listens at this machine's own address by default, and refuses to listen elsewhere without a token file or
+    certificates of clients.
 
     \b
     Examples:

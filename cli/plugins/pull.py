@@ -1,4 +1,4 @@
-"""`tvsnap pull`: brings what was pushed to an object store."""
+"""`tvsnap pull`: fetches calls, images and snapshots from an object store."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def pull(
 ) -> None:
     """Bring what was pushed to an object store.
 
-    Images that are missing are made, calls that are not known are added, and snapshots that fit this machine are kept:
-    rollouts here are then answered as if they had been made here. What is known here stays as it is. A snapshot fits
-    where architecture, Linux series, CRIU, tvsnap and the processor's features do; other states are rebuilt from the
-    image by their calls.
+    Missing images and unknown calls are added, and snapshots that fit this machine: they then answer rollouts here like
+    records made here. Records that are here already do not change. A snapshot fits if architecture, Linux series, CRIU,
+    tvsnap and the processor's features do; other states are rebuilt from the image by their calls.
 
     \b
     Examples:

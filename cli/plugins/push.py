@@ -1,4 +1,4 @@
-"""`tvsnap push`: sends what a task did, or a branch of the tree, to an object store."""
+"""`tvsnap push`: sends the records of a task, or a branch of the tree, to an object store."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def push(
 ) -> None:
     """Send what a task did to an object store.
 
-    That is its calls, the image, and the snapshots, so that another machine, or the next run of a test, begins where
-    this one is. What the store has already, from here or from elsewhere, is not sent again; so a push that was ended
-    goes on where it was. Any number of machines may push at once. Private branches are not sent.
+    That is its calls, the image, and the snapshots, so that another machine, or the next run of a test, starts with
+    them. Objects that the store has already, from here or from elsewhere, are not sent again; so an interrupted push
+    can be continued. Any number of machines may push at once. Private branches are not sent.
 
-    Whoever can write to the store decides what those who pull from it are answered: keep it as you keep images.
+    Everybody who can write to the store decides the answers of those who pull from it: protect it like images.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def push(
 
 
 def _state(graph: Graph, what: str) -> str:
-    """Returns the state that a person names, where there is no such task."""
+    """Returns the state with this name, if there is no such task."""
     try:
         return graph.resolve(what).hash
     except (NotFound, UsageError) as error:

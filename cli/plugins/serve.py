@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,8 +74,8 @@ def serve(
 ) -> None:
     """Serve rollouts, states and images to clients over HTTP.
 
-    Clients use it by tvsnap.connect("http://host:port", token=...). It listens at this machine's own address unless
-    told otherwise, and refuses to listen elsewhere without a token file or certificates of clients. It needs:
+    Clients use it by tvsnap.connect("http://host:port", token=...). It listens at this machine's own address by
+    default, and refuses to listen elsewhere without a token file or certificates of clients. It needs:
     pip install 'tvsnap[server]'.
 
     \b
@@ -90,6 +89,8 @@ def serve(
       PGPASSFILE=secret tvsnap serve --graph postgresql://tvsnap@db.internal/calls
     """
     with needs_server():
+        import uvloop
+
         from tvsnap.plugins.server.logs import log_as_json
         from tvsnap.plugins.server.settings import ServerSettings
         from tvsnap.plugins.server.tenants import read_tokens
@@ -137,7 +138,7 @@ def serve(
     shares, used = share_of(settings, budget, workers)
 
     def run(worker: Worker, sockets: list[Socket], ready: Callable[[], None]) -> None:
-        asyncio.run(_serve(shares, used, policy, sockets, worker, ready, graph))
+        uvloop.run(_serve(shares, used, policy, sockets, worker, ready, graph))
 
     with _stopped_cleanly():
         supervise(settings, workers, run, tell)
@@ -154,23 +155,27 @@ def run_alone(
 
     Args:
         settings: the server's.
-        budget: what it may use.
-        policy: when it takes snapshots.
-        tell: is given the addresses once it listens.
+        budget: its limits.
+        policy: its policy for snapshots.
+        tell: gets the addresses once it listens.
         graph: the database through which calls are exchanged; None for none.
     """
+    import uvloop
+
     from tvsnap.plugins.server.sockets import address_of, listening
 
     with _stopped_cleanly(), listening(settings) as sockets:
         addresses = [address_of(one, settings) for one in sockets]
-        asyncio.run(_serve(settings, budget, policy, sockets, None, lambda: tell(addresses), graph))
+        uvloop.run(_serve(settings, budget, policy, sockets, None, lambda: tell(addresses), graph))
 
 
 @contextlib.contextmanager
 def needs_server() -> Iterator[None]:
-    """A block that imports parts of the server; raises `UsageError` where what `tvsnap[server]` installs is missing."""
+    """A block that imports parts of the server; raises `UsageError` if packages of `tvsnap[server]` are missing."""
     try:
-        import tvsnap.plugins.server.listen  # noqa: F401  # it needs them all
+        import uvloop  # noqa: F401
+
+        import tvsnap.plugins.server.listen  # noqa: F401  # it needs all others
 
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What `push` and `pull` share: the store, and the progress bar."""
+"""The parts that `push` and `pull` share: the store, and the progress bar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store_of(url: str, *, writes: bool = False) -> ObjectStore:
 
 @contextlib.contextmanager
 def reporting() -> Iterator[Callable[[str, int, int], object]]:
-    """Shows a bar during the block, and yields what is told how far it is."""
+    """Shows a bar during the block, and yields a receiver of progress."""
     from rich.progress import TextColumn
 
     with context.progress(1, TextColumn("{task.fields[words]}")) as update:

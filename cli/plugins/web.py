@@ -17,7 +17,7 @@ from .. import options
 from .serve import needs_server, run_alone
 
 _FORGOTTEN = 900.0
-"""Seconds after which a fork ends whose page was not heard of, as its browser was killed. Others end with the view."""
+"""Seconds without a request of its page after which a fork ends (a killed browser). Others end with the view."""
 
 
 @options.verb("5", backend=True, s0="stopped by SIGTERM or SIGINT", s2="bad usage, or a package is missing")
@@ -53,7 +53,7 @@ def web(
 
 @contextlib.contextmanager
 def _leading_to(address: str) -> Iterator[str]:
-    """A block with the address of a file that leads to another address, whose token no list of processes shows."""
+    """Yields the address of a file that leads to another address, so that no list of processes shows its token."""
     with tempfile.TemporaryDirectory(prefix="tvsnap-web-") as folder:
         file = Path(folder, "page.html")
         file.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">')

@@ -1,4 +1,4 @@
-/* The host's parameters: when the clock began, and the seed. One file, mapped by each process (fixed.py writes it).
+/* The host's parameters: when the clock began, and the seed. One file, mapped by each process (fixed_clock.py writes it).
  *
  * The kernel's times are converted to the shown ones by a list of spans. Each begins when the sandbox, or the state
  * that it was forked from, began to run on some machine: `real` is the kernel's time then, and `shown` the time of

@@ -21,7 +21,7 @@ from tests.homes import with_images_of
 from tests.server.conftest import Server, server_home, start
 from tvsnap import NotFound, StateLost, UsageError, Verifier
 from tvsnap.cache import Cache
-from tvsnap.client import life, transport
+from tvsnap.client import connection, liveness, transport
 from tvsnap.graph import PROOF_APART
 from tvsnap.plugins.fleet import AsyncFleet, Fleet, FleetRollout
 from tvsnap.wire.errors import Unreachable
@@ -425,9 +425,9 @@ def test_a_server_that_was_lost_is_tried_once(
     server_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is asked of it after that fails at once, until it answers again."""
-    made: list[transport.Connection] = []
+    made: list[connection.Connection] = []
 
-    class Counted(transport.Connection):
+    class Counted(connection.Connection):
         def __init__(self, *given: Any, **options: Any) -> None:
             made.append(self)
             super().__init__(*given, **options)
@@ -459,7 +459,7 @@ def test_a_rollout_of_a_server_that_is_frozen_goes_on_elsewhere(
     server_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, seconds in (("LOOK_S", 0.5), ("CALL_S", 4.0), ("SHORT_S", 2.0), ("ANSWER_S", 1.0), ("LOST_S", 0.5)):
-        for module in (life, transport):
+        for module in (liveness, connection, transport):
             monkeypatch.setattr(module, name, seconds, raising=False)
     with servers(2, server_home, tmp_path) as started, Fleet(server.url for server in started) as fleet:
         rollouts = fleet.group("terminal", "one", 3)

@@ -31,7 +31,7 @@ from tvsnap.sandboxes import shell_report
 from tvsnap.sandboxes.criu import excess, refusals
 from tvsnap.sandboxes.kernel import process_report, procfs
 from tvsnap.sandboxes.looks import observing
-from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.network.dns_questions import NoQuestion, Question
 from tvsnap.sandboxes.repairs import inotify
 from tvsnap.sandboxes.repairs.all import Noted
 from tvsnap.sandboxes.repairs.directory_times import Directories, DirectoryTimes

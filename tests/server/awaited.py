@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
-from tvsnap.model.several import Several
+from tvsnap.model.forks import Several
 from tvsnap.protocols import AnyAsyncCache, AnyCache
 
 BEGUN_AT_ONCE = ("rollout", "resume", "group")

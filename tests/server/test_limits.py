@@ -16,7 +16,7 @@ from tests.conformance.helpers import eventually, is_running
 from tests.server.conftest import Server, start
 from tests.server.relay import Relay
 from tests.server.test_server import ask
-from tvsnap.client.transport import Connection
+from tvsnap.client.connection import Connection
 from tvsnap.client.wire import Address
 from tvsnap.wire.errors import Busy, TooLarge
 

@@ -27,8 +27,8 @@ from tests.faults.consistency import assert_in_order
 from tests.server.conftest import Server, start
 from tests.server.relay import Relay
 from tests.server.test_limits import home as home
-from tvsnap.client import async_transport, life, transport
-from tvsnap.client.transport import Connection
+from tvsnap.client import async_transport, connection, liveness, transport
+from tvsnap.client.connection import Connection
 from tvsnap.client.wire import Address
 from tvsnap.wire.errors import Unreachable
 
@@ -251,7 +251,7 @@ def frozen(server: Server) -> Iterator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has clients give up a server after a few seconds."""
     for name, seconds in (("LOOK_S", 0.5), ("CALL_S", 4.0), ("SHORT_S", 2.0), ("ANSWER_S", 1.0), ("LOST_S", 0.5)):
-        for module in (life, transport, async_transport):
+        for module in (liveness, connection, transport, async_transport):
             monkeypatch.setattr(module, name, seconds, raising=False)
 
 

@@ -10,7 +10,7 @@ import pytest
 import tvsnap
 from tests.server.conftest import Server
 from tests.server.test_server import ask
-from tvsnap.client.bases import RemoteGraph
+from tvsnap.client.images_and_graph import RemoteGraph
 from tvsnap.client.transport import Transport
 
 

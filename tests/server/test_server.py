@@ -20,7 +20,7 @@ import tvsnap
 from tests.conformance.helpers import eventually, is_running
 from tests.server.conftest import Server, start
 from tests.server.test_verbs import verb
-from tvsnap.client.transport import json_bytes
+from tvsnap.client.wire import json_bytes
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.tenants import read_tokens
 from tvsnap.wire.errors import Busy, Unauthorized

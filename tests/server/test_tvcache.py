@@ -7,6 +7,7 @@ import math
 import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 
 import tvsnap
 from tests.server.conftest import Server, start
+from tests.server.test_workers import workers_of
 from tests.server.tvcache_client import Client, published
 from tvsnap.plugins.server.tvcache.environments import Environments
 from tvsnap.plugins.server.tvcache.records import MOST_CALLS
@@ -205,6 +207,20 @@ def test_a_lease_that_nobody_ends_is_over_after_a_while() -> None:
     assert environments.at("s1") is None  # nobody knows what was done in it
     assert environments.take_ended("t") == ["e1"]
     assert environments.lease(None, "s2")
+
+
+def test_all_processes_answer(server: Server, task: str) -> None:
+    client = Client(server.url)
+    client.put(task, ["a"], f"{task}-1", ["v"], [0.5])
+    first, *_ = workers_of(server)
+    os.kill(first, signal.SIGSTOP)  # it knows the environments
+    try:
+        assert Client(server.url).get(task, ["a"]) == (True, f"{task}-1", "v", 0.5)
+        assert Client(server.url).get(task, ["b"]) == (False, None, None, None)
+    finally:
+        os.kill(first, signal.SIGCONT)
+    client.put(task, ["a", "b"], f"{task}-1", ["w"], [0], 1)
+    assert [Client(server.url).get(task, ["a"])[1] for _ in range(8)] == [None] * 8
 
 
 def test_who_was_told_of_one_environment_does_not_go_on_in_another(client: Client, task: str) -> None:

@@ -20,7 +20,7 @@ from tvsnap.engine.events import Answered
 from tvsnap.engine.meter import Meter
 from tvsnap.engine.position import Position
 from tvsnap.graph import Edge
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import InfrastructureError, UsageError
 

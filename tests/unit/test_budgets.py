@@ -14,7 +14,7 @@ from tests.fakes.caches import bash, eventually, open_cache, prove, settle, sour
 from tests.unit.cli_helpers import make_command_line, rollout_line
 from tvsnap import Budget
 from tvsnap.cache import Cache
-from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.live_sandbox import LiveSandbox, Origin
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.graph import Snapshot
 from tvsnap.host.disk import DiskSpace

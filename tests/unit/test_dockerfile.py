@@ -10,7 +10,7 @@ import pytest
 
 from tvsnap.images import ImageSpecError, ImageStore, load_source
 from tvsnap.images.build.context import context_signature, pack_context
-from tvsnap.images.build.plain import plain_dockerfile
+from tvsnap.images.build.plain_dockerfile import plain_dockerfile
 from tvsnap.images.descriptions.config import keeps_alive, read_config, unused_command
 from tvsnap.images.descriptions.dockerfile import Dockerfile, read_dockerfile
 from tvsnap.images.descriptions.spec import DockerfileBase, DockerImageBase

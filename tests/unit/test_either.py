@@ -19,12 +19,12 @@ from tvsnap.client.async_client import (
     AsyncRemoteRollout,
     AsyncRemoteSandbox,
 )
-from tvsnap.client.bases import RemoteGraph, RemoteImages
 from tvsnap.client.client import Client, RemoteRollout, RemoteSandbox
+from tvsnap.client.images_and_graph import RemoteGraph, RemoteImages
 from tvsnap.engine.settings import CacheArguments, CacheSettings
 from tvsnap.graph import Graph
 from tvsnap.images import ImageStore
-from tvsnap.model.several import AsyncForks, Forks
+from tvsnap.model.forks import AsyncForks, Forks
 from tvsnap.rollout import Rollout
 from tvsnap.sandboxes.protocol import Sandbox
 

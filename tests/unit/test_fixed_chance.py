@@ -16,7 +16,7 @@ from tests.fakes.backend import fake_image
 from tests.image_lab import write_spec
 from tvsnap.images import UID_BASE, ImageBuildError, ImageSpecError, ImageStore, load_source
 from tvsnap.images.preload import LIBRARY
-from tvsnap.sandboxes.fixed import SIZE, Clock, StoppedClock, page, write_page
+from tvsnap.sandboxes.fixed_clock import SIZE, Clock, StoppedClock, page, write_page
 
 START = 1_704_067_200
 SECOND = 10**9

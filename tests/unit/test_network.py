@@ -23,8 +23,8 @@ from tvsnap.model.observations import Observation
 from tvsnap.sandboxes.network import addresses, relay
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.attach import WayOut
+from tvsnap.sandboxes.network.dns_questions import NoQuestion, Question
 from tvsnap.sandboxes.network.pace import Pace
-from tvsnap.sandboxes.network.questions import NoQuestion, Question
 from tvsnap.sandboxes.network.resolver import Resolver
 from tvsnap.sandboxes.network.rules import Verdict, rules_of
 from tvsnap.sandboxes.network.sandbox import Networked

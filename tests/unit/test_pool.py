@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import inside
 from tests.fakes.backend import FakeBackend, Faults, fake_image
 from tests.fakes.caches import eventually, threads
-from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.live_sandbox import LiveSandbox, Origin
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.limits import MIB, Budget, Limits

@@ -11,8 +11,8 @@ import pytest
 
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import StateLost, UsageError
+from tvsnap.model.exec_all import MOST_COMMANDS
 from tvsnap.model.same_turn import SameTurn
-from tvsnap.model.side_by_side import MOST_COMMANDS
 
 T = TypeVar("T")
 

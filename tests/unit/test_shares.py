@@ -115,5 +115,5 @@ def test_what_is_kept_by_hand_takes_nothing_of_others(cache: Cache) -> None:
             except NotCheckpointable as refusal:
                 refusals.append(str(refusal))
     assert len(refusals) == 3
-    assert all("what others have within their shares" in refusal for refusal in refusals)
+    assert all("by those that others have within their shares" in refusal for refusal in refusals)
     assert has(cache, *quiet)

@@ -28,7 +28,7 @@ from tests.fakes.caches import (
 )
 from tvsnap import Budget, Verifier
 from tvsnap.cache import Cache
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.host.waiting import LATE_S, SLACK, SLACK_S, alike
 from tvsnap.model.errors import UsageError
 from tvsnap.model.observations import Captures

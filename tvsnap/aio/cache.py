@@ -15,10 +15,10 @@ from tvsnap.aio.threads import CallThreads, Twin, awaited, begin, forked, in_thr
 from tvsnap.cache import Cache
 from tvsnap.engine.settings import CacheArguments
 from tvsnap.model.arguments import check_whole
+from tvsnap.model.forks import AsyncForks
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import AsyncForks
 from tvsnap.model.stats import Stats
 from tvsnap.sandboxes.protocol import Sandbox
 
@@ -37,7 +37,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
     It is an asynchronous context manager that closes the cache.
 
     Attributes:
-        cache: the `Cache` underneath, for what needs no waiting (`cache.graph`, `cache.pool`, ...).
+        cache: the `Cache` underneath, for attributes that need no waiting (`cache.graph`, `cache.pool`, ...).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
 
         Args:
             home: the data directory; see `Cache`.
-            threads: how many calls may be executed or waited for at once. Further calls wait for a thread.
+            threads: calls that may be executed or waited for at once. Further calls wait for a thread.
             arguments: the other arguments of `Cache`.
 
         Raises:
@@ -118,7 +118,7 @@ class AsyncCache(AwaitedCacheMethods[AsyncRollout, AsyncSandbox], Twin[Cache]):
             leave(sandbox)  # its end is not waited for
 
     def stats(self) -> Stats:
-        """Returns what this cache has done so far, and the counters of all processes; see `Cache.stats`."""
+        """Returns the statistics of this cache, and the counters of all processes; see `Cache.stats`."""
         return self.cache.stats()
 
     async def close(self) -> None:

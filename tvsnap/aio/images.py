@@ -19,7 +19,7 @@ class AsyncImageStore(Twin[ImageStore]):
         """
         Args:
             store: the store.
-            threads: what its methods are done by.
+            threads: the threads that execute its methods.
         """
         self.store = store
         self._threads = threads

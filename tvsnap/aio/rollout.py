@@ -14,16 +14,16 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.position import Position
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
+from tvsnap.model.forks import AsyncForks, awaited_or_entered
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
-from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.rollout import Rollout, exec_all, get, put
 
 T = TypeVar("T")
 ANY_TIME = (Keep, SnapshotIfIdle, Record)
-"""Operations that do not wait for what was asked of the rollout before."""
+"""Operations that do not wait for earlier operations of the rollout."""
 CANCELLATION: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
-"""What ends the calls that a task makes; None where nothing does but the end of the task."""
+"""The object that ends the calls of a task; None if only the end of the task does."""
 
 
 class AsyncRollout(RolloutTwin[Rollout]):
@@ -38,12 +38,12 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known where the last call led, so that nothing has to be waited for."""
+        """Whether the outcome of the last call is known, so that nothing has to be waited for."""
         return self.rollout._engine.pending() is None
 
     @property
     def is_given_out(self) -> bool:
-        """Whether its sandbox was given out by `sandbox`, so that it has to be looked at to know where it stands."""
+        """Whether its sandbox was given out by `sandbox`, so that its state has to be observed again."""
         return self.rollout._engine.is_given_out
 
     @property
@@ -79,28 +79,28 @@ class AsyncRollout(RolloutTwin[Rollout]):
         return self.rollout._engine.try_hit(call)
 
     async def where(self) -> Position:
-        """Returns where it stands, once what was asked of it before has been done and that is known."""
+        """Returns its position, once all earlier operations have ended and that is known."""
         async with self.in_order() as rollout:
             return await in_thread(self._threads, rollout._engine.where)
 
     async def settled(self) -> None:
-        """Waits until it is known where the last call led."""
+        """Waits until the outcome of the last call is known."""
         outcome = self.rollout._engine.pending()
         if outcome is not None:
             await asyncio.wrap_future(outcome)
 
     async def perform(self, operation: Operation[T]) -> T:
         """Performs an operation: one that the graph answers on the event loop, any other by a thread."""
-        done: T
+        answer: T
         if isinstance(operation, ANY_TIME):
-            done = await self._in_thread(self.rollout, operation)
-            return done
+            answer = await self._in_thread(self.rollout, operation)
+            return answer
         async with self._order:
             rollout = self._begun
             if rollout is None or self._ending is not None:
                 rollout = await self._ready()
-            done = await _PERFORMERS[type(operation)](self, rollout, operation)
-            return done
+            answer = await _PERFORMERS[type(operation)](self, rollout, operation)
+            return answer
 
     async def _in_thread(self, rollout: Rollout, operation: Operation[Any]) -> Any:
         return await in_thread(self._threads, lambda: rollout.perform(operation))
@@ -124,10 +124,10 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncForks[AsyncRollout]:
-        """Begins several rollouts where this one stands; see `Rollout.fork`.
+        """Begins several rollouts at this one's state; see `Rollout.fork`.
 
         Args:
-            n: how many.
+            n: the number of rollouts.
 
         Returns:
             The rollouts, to be closed after their last calls: together, as with `AsyncCache.fork`, or each by itself.
@@ -152,28 +152,28 @@ class AsyncRollout(RolloutTwin[Rollout]):
 
 
 class _OnLoop:
-    """Where the calls of a rollout are made: on the event loop if the graph answers, else by a thread."""
+    """The place where the calls of a rollout are made: the event loop if the graph answers, else a thread."""
 
-    def __init__(self, its: AsyncRollout, rollout: Rollout) -> None:
-        self._its = its
+    def __init__(self, owner: AsyncRollout, rollout: Rollout) -> None:
+        self._owner = owner
         self._rollout = rollout
         self.engine = rollout._engine
 
     async def call(self, call: Call) -> ToolResult:
-        return await self._its._call(self._rollout, call)
+        return await self._owner._call(self._rollout, call)
 
     async def state(self) -> str:
-        await self._its.settled()
+        await self._owner.settled()
         return self.engine.where().state
 
     async def work(self, work: Callable[[], T]) -> T:
-        return await in_thread(self._its._threads, work)
+        return await in_thread(self._owner._threads, work)
 
 
 _PERFORMERS: Mapping[type, Callable[[AsyncRollout, Rollout, Any], Coroutine[Any, Any, Any]]] = {
     Call: AsyncRollout._call,
-    ExecAll: lambda its, rollout, operation: exec_all(_OnLoop(its, rollout), operation),
-    Put: lambda its, rollout, operation: put(_OnLoop(its, rollout), operation),
-    Get: lambda its, rollout, operation: get(_OnLoop(its, rollout), operation),
+    ExecAll: lambda owner, rollout, operation: exec_all(_OnLoop(owner, rollout), operation),
+    Put: lambda owner, rollout, operation: put(_OnLoop(owner, rollout), operation),
+    Get: lambda owner, rollout, operation: get(_OnLoop(owner, rollout), operation),
     GradeState: AsyncRollout._in_thread,
 }

@@ -1,4 +1,4 @@
-"""What the awaitable twins of rollouts have in common: where they stand, and the order of what is asked of them."""
+"""The base of the awaitable twins of rollouts: their positions, and the order of their operations."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class RolloutTwin(Twin[R], RunsSideBySide):
             rollout: the rollout.
             threads: they make its calls.
         """
-        its = cls(lambda: rollout, threads)
-        its._begun = rollout
-        return its
+        twin = cls(lambda: rollout, threads)
+        twin._begun = rollout
+        return twin
 
     @property
     def rollout(self) -> R:
@@ -79,7 +79,7 @@ class RolloutTwin(Twin[R], RunsSideBySide):
         return self.rollout
 
     def __str__(self) -> str:
-        """Returns what `print` shows. Await `settled` first, so that no loop waits."""
+        """Returns the text for `print`. Await `settled` first, so that no loop waits."""
         return repr(self) if self._begun is None else str(self._begun)
 
     @property
@@ -96,13 +96,13 @@ class RolloutTwin(Twin[R], RunsSideBySide):
     def state(self) -> str:
         """The hash of the state at which the rollout stands; see `Rollout.state`.
 
-        Await `settled` first, so that the loop does not wait until it is known where the last call led.
+        Await `settled` first, so that the loop does not wait for the outcome of the last call.
         """
         return self.rollout.state
 
     @property
     def depth(self) -> int:
-        """The number of calls that changed the state; see `Rollout.depth`, and `state` for what may be waited for."""
+        """The number of calls that changed the state; see `Rollout.depth`, and `state` for waiting."""
         return self.rollout.depth
 
     @property
@@ -127,11 +127,11 @@ class RolloutTwin(Twin[R], RunsSideBySide):
         """Ends the rollout, if it has begun; see `Rollout.close`. It may be called more than once.
 
         Args:
-            outcome: the error that ended it, in words; None where it has come to its end.
+            outcome: the error that ended it, in words; None if it has come to its end.
         """
         if self._begun is not None:
-            begun = self._begun
-            await asyncio.shield(in_thread_at_last(self._threads, lambda: begun.close(outcome)))
+            rollout = self._begun
+            await asyncio.shield(in_thread_at_last(self._threads, lambda: rollout.close(outcome)))
 
     async def __aenter__(self: T) -> T:
         await self._start()
@@ -142,16 +142,16 @@ class RolloutTwin(Twin[R], RunsSideBySide):
 
     @contextlib.asynccontextmanager
     async def in_order(self) -> AsyncIterator[R]:
-        """A block that begins once what was asked of it before has been done; what is asked later waits for its end.
+        """A block that begins once all earlier operations have ended; later ones wait for its end.
 
-        Without it, the threads of two calls would race for their turn, and an answer from the graph would be given
-        before a thread has begun with the call that precedes it.
+        Without it, the threads of two calls would race for their turn, and an answer from the graph would come before
+        a thread has begun with the call that precedes it.
         """
         async with self._order:
             yield await self._ready()
 
     async def _ready(self) -> R:
-        """Returns the rollout, which has begun, once the call has ended for which nobody waits any more."""
+        """Returns the rollout, which has begun, once an abandoned call has ended."""
         rollout = self._begun or await self._start()
         ending, self._ending = self._ending, None
         if ending is not None:
@@ -165,5 +165,5 @@ class RolloutTwin(Twin[R], RunsSideBySide):
     async def _start(self) -> R:
         async with self._beginning:
             if self._begun is None:
-                self._begun = await begin(self._threads, self._begin, lambda made: made.close())
+                self._begun = await begin(self._threads, self._begin, lambda rollout: rollout.close())
             return self._begun

@@ -20,13 +20,13 @@ T = TypeVar("T")
 def _executed(
     method: Callable[Concatenate[Sandbox, P], T],
 ) -> Callable[Concatenate[AsyncSandbox, P], Coroutine[Any, Any, T]]:
-    """Does what `awaited` does, for a method that executes something inside: `AsyncSandbox._execute` makes the call."""
+    """Does the work of `awaited` for a method that executes a program inside, by `AsyncSandbox._execute`."""
 
     @functools.wraps(method)
     async def call(self: AsyncSandbox, /, *args: P.args, **kwargs: P.kwargs) -> T:
         def work() -> T:
-            done: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
-            return done
+            answer: T = getattr(self.sandbox, method.__name__)(*args, **kwargs)
+            return answer
 
         return await self._execute(work)
 
@@ -36,10 +36,10 @@ def _executed(
 class AsyncSandbox(Twin[Sandbox]):
     """A `Sandbox` whose methods are awaited; each is done by a thread, one after the other.
 
-    If a task is cancelled that awaits `run`, `exec`, `exec_all`, `request` or `send_keys`, what these execute is ended
-    as by its timeout; what other methods do is done to its end. Methods that are called meanwhile wait.
+    If a task is cancelled that awaits `run`, `exec`, `exec_all`, `request` or `send_keys`, their programs are ended as
+    by a timeout; other methods run to their end. Methods that are called meanwhile wait.
 
-    What only tvsnap itself does with a sandbox (checkpoints, its end) is left to `sandbox`, the one underneath.
+    Methods for tvsnap itself (checkpoints, the sandbox's end) are those of `sandbox`, the one underneath.
 
     Attributes:
         sandbox: the sandbox underneath.
@@ -49,7 +49,7 @@ class AsyncSandbox(Twin[Sandbox]):
         """
         Args:
             sandbox: the sandbox.
-            threads: what its methods are done by.
+            threads: the threads that execute its methods.
         """
         self.sandbox = sandbox
         self._threads = threads
@@ -61,7 +61,7 @@ class AsyncSandbox(Twin[Sandbox]):
 
     @property
     def image(self) -> Image:
-        """The image that it was made of."""
+        """The image of which it was made."""
         return self.sandbox.image
 
     @property
@@ -104,7 +104,7 @@ class AsyncSandbox(Twin[Sandbox]):
     """`Sandbox.memory`, to be awaited."""
 
     async def _execute(self, work: Callable[[], T]) -> T:
-        """Returns what `work` returns, which executes something inside; that is ended with the awaiting task."""
+        """Returns the result of `work`, which executes a program inside; that is ended with the awaiting task."""
         cancellation = Cancellation()
 
         def in_turn() -> T:

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.model.errors import UsageError
-from tvsnap.model.several import AsyncForks, Forks
+from tvsnap.model.forks import AsyncForks, Forks
 
 S = TypeVar("S")
 Original = TypeVar("Original", covariant=True)
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class CallThreads(ThreadPoolExecutor):
-    """The threads of a cache. Once they are shut down, whoever wants one is told that the cache is closed."""
+    """The threads of a cache. Once they are shut down, a request for one raises the error that the cache is closed."""
 
     _is_shut = False
 
@@ -32,7 +32,7 @@ class CallThreads(ThreadPoolExecutor):
         except RuntimeError:
             if self._is_shut:
                 raise UsageError("the cache is closed") from None
-            raise  # no thread can be started, say
+            raise  # for example if no thread can be started
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `Executor.shutdown`."""
@@ -41,12 +41,12 @@ class CallThreads(ThreadPoolExecutor):
 
 
 async def in_thread(threads: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:
-    """Returns what `work`, done by a thread, returns; None for the loop's own threads."""
+    """Returns the result of `work`, which a thread does; None for the loop's own threads."""
     return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
 async def in_thread_at_last(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Does what `in_thread` does, by one of the loop's own threads where the cache is closed."""
+    """Does the work of `in_thread`, by one of the loop's own threads if the cache is closed."""
     try:
         under_way = threads.submit(work)
     except UsageError:
@@ -55,7 +55,7 @@ async def in_thread_at_last(threads: ThreadPoolExecutor, work: Callable[[], T]) 
 
 
 async def until_done(under_way: Future[Any]) -> None:
-    """Waits until what a thread does has ended, however it ends."""
+    """Waits until the work of a thread has ended, with or without an error."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
@@ -68,7 +68,7 @@ async def until_done(under_way: Future[Any]) -> None:
 
 
 async def with_its_task(under_way: Future[T], cancellation: Cancellation) -> T:
-    """Returns what a call that a thread makes returns; if the awaiting task is cancelled meanwhile, so is the call."""
+    """Returns the result of a call that a thread makes; if the awaiting task is cancelled meanwhile, so is the call."""
     try:
         return await asyncio.wrap_future(under_way)
     except asyncio.CancelledError:
@@ -78,12 +78,12 @@ async def with_its_task(under_way: Future[T], cancellation: Cancellation) -> T:
 
 
 async def begin(threads: ThreadPoolExecutor, work: Callable[[], T], undo: Callable[[T], None]) -> T:
-    """Returns what `work`, done by a thread, returns; if the awaiting task is cancelled meanwhile, that is undone."""
+    """Returns the result of `work`, which a thread does; if the awaiting task is cancelled, `undo` gets it."""
     under_way = threads.submit(work)
 
-    def undo_it(done: Future[T]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            undo(done.result())
+    def undo_it(future: Future[T]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            undo(future.result())
 
     try:
         return await asyncio.wrap_future(under_way)
@@ -96,7 +96,7 @@ async def forked(threads: ThreadPoolExecutor, make: Callable[[], Forks[S]], twin
     """Returns the awaitable twins of sandboxes or rollouts that a thread makes.
 
     Args:
-        threads: make them, and end them.
+        threads: the threads that make and end them.
         make: makes them.
         twin: returns the twin of one.
     """
@@ -105,7 +105,7 @@ async def forked(threads: ThreadPoolExecutor, make: Callable[[], Forks[S]], twin
 
 
 class Twin(Generic[Original]):
-    """What has methods to be awaited in the place of another object's."""
+    """An object with awaited methods in place of those of another object."""
 
     _threads: ThreadPoolExecutor
 

@@ -1,1 +1,1 @@
-"""Clients of a server: what `Cache` and `AsyncCache` give, from elsewhere. Pure Python: no root, no compiled code."""
+"""Clients of a server, with the methods of `Cache` and `AsyncCache`. Pure Python: no root, no compiled code."""

@@ -1,4 +1,4 @@
-"""What `tvsnap.aio.connect` returns: a cache elsewhere, its rollouts and its sandboxes, whose methods are awaited."""
+"""`tvsnap.aio.connect`: the cache of a server, its rollouts and its sandboxes, with awaited methods."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tvsnap.client.async_transport import AsyncTransport
-from tvsnap.client.bases import RemoteImages, RemoteTool
 from tvsnap.client.client import Client, RemoteSandbox
+from tvsnap.client.connection import File
 from tvsnap.client.events import Event, EventParser
+from tvsnap.client.images_and_graph import RemoteImages, RemoteTool
 from tvsnap.client.performing import (
     CACHE_PERFORMERS,
     RolloutCore,
@@ -22,17 +23,17 @@ from tvsnap.client.performing import (
     resuming,
 )
 from tvsnap.client.terminals import AsyncTerminal, async_open_terminal
-from tvsnap.client.transport import PATIENCE, File, Transport
+from tvsnap.client.transport import PATIENCE, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.model.arguments import check_outcome, outcome_of
 from tvsnap.model.display import Displayed
+from tvsnap.model.forks import AsyncForks, awaited_or_entered
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation, awaited
 from tvsnap.model.same_turn import RunsSideBySide
-from tvsnap.model.several import AsyncForks, awaited_or_entered
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable
 
@@ -48,16 +49,16 @@ async def connect(
     ca: File | None = None,
     certificate: File | tuple[File, File] | None = None,
 ) -> AsyncClient:
-    """Returns the cache of a server, which is used as an `AsyncCache` is.
+    """Returns the cache of a server, which is used like an `AsyncCache`.
 
     Args:
         url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
-        token: what the server lets in with; None where it asks for none.
+        token: the server's token; None if it needs none.
         patience: seconds to wait while the server's sandboxes are used up.
-        ca: a file with the certificate of the authority that has signed the server's, for https; None for the one
-            that the variable TVSNAP_CA names, or else those that this machine trusts.
-        certificate: a file with the certificate to show to the server, and its key; or two files, one for each. None
-            for the file that the variable TVSNAP_CERTIFICATE names, if it is set.
+        ca: a file with the certificate of the authority that has signed the server's, for https; None for the file
+            named by the variable TVSNAP_CA, or else the authorities that this machine trusts.
+        certificate: a file with the certificate of this client and its key; or two files, one for each. None for the
+            file named by the variable TVSNAP_CERTIFICATE, if it is set.
 
     Raises:
         UsageError: the address is none, a file with certificates cannot be used, or the server does not know the token.
@@ -69,10 +70,10 @@ async def connect(
 
 
 class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"]):
-    """An `AsyncCache` elsewhere, and a context manager that ends its rollouts. It is for one event loop.
+    """The `AsyncCache` of a server, and a context manager that ends its rollouts. It is for one event loop.
 
     Attributes:
-        cache: the `Client` of the same server, whose methods block, for what needs little time (`cache.graph`, ...).
+        cache: the `Client` of the same server, whose methods block, for short requests (`cache.graph`, ...).
         transport: its connections.
     """
 
@@ -87,11 +88,11 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
 
     async def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`."""
-        done: T = await CACHE_PERFORMERS[type(operation)](self.transport, operation)
-        return done
+        answer: T = await CACHE_PERFORMERS[type(operation)](self.transport, operation)
+        return answer
 
     async def terminal(self, state: str, columns: int = 80, rows: int = 24) -> AsyncTerminal:
-        """Returns the terminal of a fork of a state. The fork ends with it, also where this process does.
+        """Returns the terminal of a fork of a state. The fork ends with it, or with this process.
 
         Args:
             state: the state's full hash.
@@ -101,7 +102,7 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
         Raises:
             NotFound: there is no such state, or its image was removed.
             StateLost: the state is no longer kept, and nothing else leads to it.
-            Busy: the server's sandboxes are used up, and stayed so for as long as the client is patient.
+            Busy: the server's sandboxes are used up, and stayed so for the client's `patience`.
         """
         return await async_open_terminal(
             self.transport, target("states", state, "terminal", columns=columns, rows=rows)
@@ -109,17 +110,17 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
 
     @contextlib.asynccontextmanager
     async def events(self) -> AsyncIterator[AsyncIterator[Event]]:
-        """Returns a context manager with what happens at the server from then on, as it happens.
+        """Returns a context manager with the server's events from then on, as they happen.
 
-        A tenant sees its own. Where events come faster than they are taken, some are left out, and an event `dropped`
-        tells how many.
+        A tenant sees its own. If events come faster than they are taken, some are left out, and an event `dropped`
+        gives their number.
 
         Yields:
             The events, which end when the server is stopped.
         """
         async with self.transport.stream("GET", target("events")) as pieces:
             parser = EventParser()
-            parser.take(await anext(pieces, b""))  # a comment, once nothing is missed
+            parser.take(await anext(pieces, b""))  # a comment, from which on no event is missed
             yield (event async for piece in pieces for event in parser.take(piece))
 
     async def reexecute(self, edge: Edge) -> Remade:
@@ -132,7 +133,7 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
         return AsyncRemoteImages(self.cache.images)
 
     def stats(self) -> Stats:
-        """Returns what the server's cache has done; see `Cache.stats`. It blocks for as long as one request does."""
+        """Returns the statistics of the server's cache; see `Cache.stats`. It blocks for one request."""
         return self.cache.stats()
 
     def refusal(self, state: str) -> str | None:
@@ -160,14 +161,14 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
 
     @contextlib.asynccontextmanager
     async def _materialised(self, state: str, after: float, network: NetworkLike) -> AsyncIterator[AsyncRemoteSandbox]:
-        async with await self._made(state, 1, after, network) as made:
-            yield made[0]
+        async with await self._made(state, 1, after, network) as sandboxes:
+            yield sandboxes[0]
 
     async def _made(
         self, state: str, n: int, after: float = 0.0, network: NetworkLike = None
     ) -> AsyncForks[AsyncRemoteSandbox]:
-        made = await make_sandboxes(self.transport, state, n, after, network)
-        return together([AsyncRemoteSandbox(self.transport, one) for one in made])
+        sandboxes = await make_sandboxes(self.transport, state, n, after, network)
+        return together([AsyncRemoteSandbox(self.transport, one) for one in sandboxes])
 
     async def _forked(self, opening: Resume, n: int) -> AsyncForks[AsyncRemoteRollout]:
         answer = await self.transport.ask(resuming(opening, n))
@@ -175,9 +176,9 @@ class AsyncClient(AwaitedCacheMethods["AsyncRemoteRollout", "AsyncRemoteSandbox"
 
 
 class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
-    """An `AsyncRollout` elsewhere, and an asynchronous context manager that closes it.
+    """The `AsyncRollout` of a server, and an asynchronous context manager that closes it.
 
-    What is asked of it is done in the order in which it was asked for. It begins with its first use.
+    Its operations are performed in the order of their calls. It begins with its first use.
     """
 
     def __init__(self, client: AsyncClient, opening: Ask | None, data: Mapping[str, Any] | None = None) -> None:
@@ -192,7 +193,7 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
         return await self._do(self._list_tools)
 
     async def settled(self) -> None:
-        """Waits until it is known where the last call led."""
+        """Waits until the outcome of the last call is known."""
         await self._do(self._settle)
 
     async def perform(self, operation: Operation[T]) -> T:
@@ -201,9 +202,9 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
 
     @awaited_or_entered
     async def fork(self, n: int = 1) -> AsyncForks[AsyncRemoteRollout]:
-        """Begins rollouts where it stands; see `Rollout.fork`."""
-        begun = await self._do(lambda: self._forked(n))
-        return together([AsyncRemoteRollout(self._client, None, one) for one in begun])
+        """Begins rollouts at its state; see `Rollout.fork`."""
+        rollouts = await self._do(lambda: self._forked(n))
+        return together([AsyncRemoteRollout(self._client, None, one) for one in rollouts])
 
     async def sandbox(self) -> AsyncRemoteSandbox:
         """Returns its own sandbox in its present state; see `Rollout.sandbox`."""
@@ -216,8 +217,8 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
     async def close(self, outcome: str | None = None) -> None:
         """Ends it, if it has begun; see `Rollout.close`. It may be called more than once."""
         self._client._open.discard(self)
-        said = check_outcome(outcome)
-        await self._do(lambda: self._end(said))
+        words = check_outcome(outcome)
+        await self._do(lambda: self._end(words))
 
     async def _leave(self) -> None:
         await self.close()
@@ -240,25 +241,25 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
                 await asyncio.wait([self._ending])
                 self._ending = None
             self._dropped = False
-            begun = asyncio.ensure_future(work())
+            task = asyncio.ensure_future(work())
             try:
-                return await asyncio.shield(begun)
+                return await asyncio.shield(task)
             except asyncio.CancelledError:
                 self._dropped = True
-                self._ending = asyncio.ensure_future(self._end_dropped(begun))
+                self._ending = asyncio.ensure_future(self._end_dropped(task))
                 raise
 
-    async def _end_dropped(self, begun: asyncio.Future[Any]) -> None:
-        """Ends what is being done, and waits until it has ended."""
+    async def _end_dropped(self, task: asyncio.Future[Any]) -> None:
+        """Cancels an operation, and waits until it has ended."""
         with contextlib.suppress(Exception):
             await self.cancel()
-        await asyncio.wait([begun])
-        if not begun.cancelled():
-            begun.exception()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()
 
 
 class AsyncRemoteSandbox(SandboxCore):
-    """An `AsyncSandbox` elsewhere."""
+    """The `AsyncSandbox` of a server."""
 
     def __init__(self, transport: AsyncTransport, data: Mapping[str, Any]) -> None:
         super().__init__(transport, data)
@@ -320,7 +321,7 @@ def together(items: Sequence[_T]) -> AsyncForks[_T]:
 def _by_thread(
     method: Callable[Concatenate[RemoteImages, P], T],
 ) -> Callable[Concatenate[AsyncRemoteImages, P], Coroutine[Any, Any, T]]:
-    """Returns a method that a thread does."""
+    """Returns a method that a thread executes."""
 
     @functools.wraps(method)
     async def do(self: AsyncRemoteImages, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -330,7 +331,7 @@ def _by_thread(
 
 
 class AsyncRemoteImages:
-    """The images of a server, whose methods are awaited; see `AsyncImageStore`."""
+    """The images of a server, with awaited methods; see `AsyncImageStore`."""
 
     def __init__(self, images: RemoteImages) -> None:
         self._images = images

@@ -9,16 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from tvsnap.client.life import CALL_S, LOOK_S, SHORT_S, Life, Silent
-from tvsnap.client.transport import (
-    CONNECT_TIMEOUT,
-    IDLE_CONNECTIONS,
-    Retrying,
-    Transport,
-    Waiting,
-    limit_of,
-    unreachable,
-)
+from tvsnap.client.connection import CONNECT_TIMEOUT, unreachable
+from tvsnap.client.liveness import CALL_S, LOOK_S, SHORT_S, Life, Silent
+from tvsnap.client.retrying import Retrying, Waiting
+from tvsnap.client.transport import IDLE_CONNECTIONS, Transport, limit_of
 from tvsnap.client.wire import LONGEST_HEAD, Ask, Head, parse_head, read_answer, request_bytes
 from tvsnap.wire.errors import Busy, Unreachable
 from tvsnap.wire.tcp import notice_loss
@@ -34,21 +28,21 @@ class AsyncConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self._since = 0.0  # when something has come, or a request was sent
+        self._since = 0.0  # the time at which data came, or a request was sent
         self._next_look: asyncio.TimerHandle | None = None
 
     def watch(self, life: Life, limit: float) -> None:
-        """Has what waits for the server fail once that shows no life, until `rest`.
+        """Has waits for the server fail once it shows no sign of life, until `rest`.
 
         Args:
-            life: the server's.
-            limit: seconds without a sign of life after which it is given up.
+            life: that of the server.
+            limit: seconds without a sign of life after which the server is given up.
         """
         self._since = time.monotonic()
         self._look_later(life, limit)
 
     def rest(self) -> None:
-        """Ends that."""
+        """Ends the effect of `watch`."""
         if self._next_look is not None:
             self._next_look.cancel()
 
@@ -75,13 +69,13 @@ class AsyncConnection:
     async def pieces(self, head: Head) -> AsyncIterator[bytes]:
         """Yields the body that follows a head."""
         try:
-            left = head.length
-            if left is not None:
-                while left:
-                    piece = await self.reader.read(min(left, 1 << 20))
+            remaining = head.length
+            if remaining is not None:
+                while remaining:
+                    piece = await self.reader.read(min(remaining, 1 << 20))
                     if not piece:
                         raise ConnectionError("the connection was closed")
-                    left -= len(piece)
+                    remaining -= len(piece)
                     self._since = time.monotonic()
                     yield piece
                 return
@@ -94,13 +88,13 @@ class AsyncConnection:
             raise ConnectionError("the connection was closed") from None
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         self.rest()
         self.writer.close()
 
 
 class AsyncTransport:
-    """A server, as the tasks of one event loop ask it; what blocks is done by threads, with a `Transport`.
+    """Requests to a server by the tasks of one event loop; blocking work is done by threads, with a `Transport`.
 
     Attributes:
         blocking: that `Transport`.
@@ -109,7 +103,7 @@ class AsyncTransport:
     def __init__(self, blocking: Transport) -> None:
         """
         Args:
-            blocking: knows the server.
+            blocking: the transport to the same server.
         """
         self.blocking = blocking
         self._idle_of: WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncConnection]] = WeakKeyDictionary()
@@ -121,16 +115,16 @@ class AsyncTransport:
 
     @property
     def _idle(self) -> list[AsyncConnection]:
-        """The connections that nobody uses, of the loop that is running: none is of use to another."""
+        """The idle connections of the running loop: another loop cannot use them."""
         self.blocking.check()
         return self._idle_of.setdefault(asyncio.get_running_loop(), [])
 
     async def do(self, work: Callable[[Transport], T]) -> T:
-        """Returns what `work` returns, which blocks, and is done by a thread."""
+        """Returns the result of `work`, which blocks, and is done by a thread."""
         return await asyncio.to_thread(work, self.blocking)
 
     async def ask(self, ask: Ask) -> Any:
-        """Returns the JSON that a request is answered with; see `Transport.ask`."""
+        """Returns the JSON answer to a request; see `Transport.ask`."""
         with self.blocking.answering(ask):
             data, waiting = self.blocking.request(ask), Waiting(self.blocking.patience)
             while True:
@@ -140,7 +134,7 @@ class AsyncTransport:
                     await asyncio.sleep(waiting.pause_after(error))
 
     def close(self) -> None:
-        """Ends the connections that nobody uses."""
+        """Closes the idle connections."""
         for connection in self._idle:
             connection.close()
         self._idle_of.clear()
@@ -197,17 +191,17 @@ class AsyncTransport:
         address = self.blocking.address
         if address.path:
             making = asyncio.open_unix_connection(address.path, limit=LONGEST_HEAD)
-        else:  # asyncio itself has TCP send what it is given at once (TCP_NODELAY)
+        else:  # asyncio itself has TCP send data at once (TCP_NODELAY)
             tls = self.blocking.tls
             making = asyncio.open_connection(address.host, address.port, limit=LONGEST_HEAD, ssl=tls)
         try:
-            made = await asyncio.wait_for(making, CONNECT_TIMEOUT)
+            streams = await asyncio.wait_for(making, CONNECT_TIMEOUT)
         except asyncio.TimeoutError:  # no OSError before Python 3.11
             raise unreachable(address, TimeoutError("timed out")) from None
         except OSError as error:
             raise unreachable(address, error) from None
-        if (connected := made[1].get_extra_info("socket")) is not None:  # else it is closed, which a request says
+        if (connected := streams[1].get_extra_info("socket")) is not None:  # else it is closed
             notice_loss(connected)
         # By default 256 KiB, which the allocator may map, and unmap again, for each answer.
-        setattr(made[1].transport, "max_size", RECEIVED)  # noqa: B010 -- of asyncio's own transports alone
-        return AsyncConnection(*made)
+        setattr(streams[1].transport, "max_size", RECEIVED)  # noqa: B010 -- of asyncio's own transports alone
+        return AsyncConnection(*streams)

@@ -1,4 +1,4 @@
-"""What `tvsnap.connect` returns: a cache elsewhere, its rollouts and its sandboxes."""
+"""`tvsnap.connect`: the cache of a server, its rollouts and its sandboxes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
-from tvsnap.client.bases import RemoteGraph, RemoteImages, RemoteTool
+from tvsnap.client.connection import File
 from tvsnap.client.events import Event, EventParser
+from tvsnap.client.images_and_graph import RemoteGraph, RemoteImages, RemoteTool
 from tvsnap.client.performing import (
     CACHE_PERFORMERS,
     AtOnce,
@@ -23,15 +24,16 @@ from tvsnap.client.performing import (
     resuming,
 )
 from tvsnap.client.terminals import Terminal, open_terminal
-from tvsnap.client.transport import PATIENCE, File, Transport
+from tvsnap.client.transport import PATIENCE, Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph.model import Edge, Forgotten
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.host.trees import Upload
 from tvsnap.model.arguments import check_outcome, outcome_of
 from tvsnap.model.blocking import finished
 from tvsnap.model.display import Displayed
 from tvsnap.model.errors import NotFound
+from tvsnap.model.forks import Forks
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.network import NetworkLike
@@ -40,7 +42,6 @@ from tvsnap.model.operations.caches import CacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import RolloutMethods
 from tvsnap.model.sandbox_methods import SandboxMethods
-from tvsnap.model.several import Forks
 from tvsnap.model.stats import Stats
 from tvsnap.wire.errors import Unreachable
 from tvsnap.wire.values import from_data, to_data
@@ -60,16 +61,16 @@ def connect(
     ca: File | None = None,
     certificate: File | tuple[File, File] | None = None,
 ) -> Client:
-    """Returns the cache of a server, which is used as a `Cache` is.
+    """Returns the cache of a server, which is used like a `Cache`.
 
     Args:
         url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
-        token: what the server lets in with; None where it asks for none.
+        token: the server's token; None if it needs none.
         patience: seconds to wait while the server's sandboxes are used up.
-        ca: a file with the certificate of the authority that has signed the server's, for https; None for the one
-            that the variable TVSNAP_CA names, or else those that this machine trusts.
-        certificate: a file with the certificate to show to the server, and its key; or two files, one for each. None
-            for the file that the variable TVSNAP_CERTIFICATE names, if it is set.
+        ca: a file with the certificate of the authority that has signed the server's, for https; None for the file
+            named by the variable TVSNAP_CA, or else the authorities that this machine trusts.
+        certificate: a file with the certificate of this client and its key; or two files, one for each. None for the
+            file named by the variable TVSNAP_CERTIFICATE, if it is set.
 
     Raises:
         UsageError: the address is none, a file with certificates cannot be used, or the server does not know the token.
@@ -81,7 +82,7 @@ def connect(
 
 
 class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
-    """A `Cache` elsewhere, and a context manager that ends its rollouts.
+    """The `Cache` of a server, and a context manager that ends its rollouts.
 
     Attributes:
         transport: its connections.
@@ -104,11 +105,11 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
     def perform(self, operation: Operation[T]) -> T:
         """Performs an operation; see `Performs.perform`."""
-        done: T = finished(CACHE_PERFORMERS[type(operation)](self._asking, operation))
-        return done
+        answer: T = finished(CACHE_PERFORMERS[type(operation)](self._asking, operation))
+        return answer
 
     def terminal(self, state: str, columns: int = 80, rows: int = 24) -> Terminal:
-        """Returns the terminal of a fork of a state. The fork ends with it, also where this process does.
+        """Returns the terminal of a fork of a state. The fork ends with it, or with this process.
 
         Args:
             state: the state's full hash.
@@ -124,17 +125,17 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
     @contextlib.contextmanager
     def events(self) -> Iterator[Iterator[Event]]:
-        """Returns a context manager with what happens at the server from then on, as it happens.
+        """Returns a context manager with the server's events from then on, as they happen.
 
-        A tenant sees its own. Where events come faster than they are taken, some are left out, and an event `dropped`
-        tells how many.
+        A tenant sees its own. If events come faster than they are taken, some are left out, and an event `dropped`
+        gives their number.
 
         Yields:
             The events, which end when the server is stopped.
         """
         with self.transport.stream("GET", target("events")) as pieces:
             parser = EventParser()
-            parser.take(next(pieces, b""))  # a comment, once nothing is missed
+            parser.take(next(pieces, b""))  # a comment, from which on no event is missed
             yield (event for piece in pieces for event in parser.take(piece))
 
     def reexecute(self, edge: Edge) -> Remade:
@@ -144,7 +145,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
             edge: the recorded call, from `graph`.
 
         Returns:
-            What the call returned this time, and the digest of what it left behind.
+            The new result of the call, and the digest of the sandbox after it.
 
         Raises:
             UsageError: `edge` is not a `tvsnap.graph.Edge`, or was made in no sandbox.
@@ -159,15 +160,15 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
     @property
     def graph(self) -> RemoteGraph:
-        """The graph, to be looked at; see `Cache.graph`."""
+        """The graph, for reading; see `Cache.graph`."""
         return RemoteGraph(self.transport)
 
     def stats(self) -> Stats:
-        """Returns what the server's cache has done; see `Cache.stats`."""
+        """Returns the statistics of the server's cache; see `Cache.stats`."""
         return from_data(Stats, self.transport.get(target("stats"))["stats"])
 
     def figures(self) -> dict[str, Any]:
-        """Returns what `tvsnap stats --json` prints of the server's data directory."""
+        """Returns the output of `tvsnap stats --json` for the server's data directory."""
         return cast("dict[str, Any]", self.transport.get(target("stats"))["figures"])
 
     def limits_for(self, image: Image) -> Limits:
@@ -190,7 +191,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
         return cast("str | None", self.transport.get(target("states", state))["refusal"])
 
     def diff(self, kind: type[K], a: str, b: str, *, patch: bool = False) -> K:
-        """Returns how two states differ.
+        """Returns the difference of two states.
 
         Args:
             kind: `tvsnap.upkeep.diff.StateDifference`.
@@ -211,7 +212,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
         Args:
             kind: `tvsnap.engine.auditing.checking.CheckReport`.
             call: the call's id, `Edge.id`.
-            mark: have it answer nothing any more if it comes to something else.
+            mark: have it answer nothing any more if its result differs.
 
         Raises:
             NotFound: there is no such call (any more).
@@ -222,7 +223,7 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
     def forget(
         self, *, state: str | None = None, task: str | None = None, image: str | None = None, dry_run: bool = False
     ) -> tuple[Forgotten, int]:
-        """Deletes a state with all that came of it, or what only one task did, or all that was done on an image.
+        """Deletes a state with all states below it, or the calls of one task alone, or all calls on an image.
 
         Args:
             state: the topmost state to delete: its hash or a prefix of it. One of this, `task` and `image` is given.
@@ -231,14 +232,14 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
             dry_run: delete nothing, only count.
 
         Returns:
-            What was deleted, and the bytes that this frees.
+            The deleted rows, and the bytes that their deletion frees.
 
         Raises:
             UsageError: not one of `state`, `task` and `image` is given; or a tenant names no state.
-            NotFound: there is no such state or task, or nothing was run on such an image.
+            NotFound: there is no such state or task, or no rollout used such an image.
         """
-        asked = {"state": state, "task": task, "image": image, "dry_run": dry_run}
-        answer = self.transport.ask(Ask("POST", target("forget"), asked))
+        request = {"state": state, "task": task, "image": image, "dry_run": dry_run}
+        answer = self.transport.ask(Ask("POST", target("forget"), request))
         return from_data(Forgotten, answer["forgotten"]), int(answer["bytes"])
 
     def close(self) -> None:
@@ -263,12 +264,12 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
     @contextlib.contextmanager
     def _materialised(self, state: str, after: float, network: NetworkLike) -> Iterator[RemoteSandbox]:
-        with self._made(state, 1, after, network) as made:
-            yield made[0]
+        with self._made(state, 1, after, network) as sandboxes:
+            yield sandboxes[0]
 
     def _made(self, state: str, n: int, after: float = 0.0, network: NetworkLike = None) -> Forks[RemoteSandbox]:
-        made = finished(make_sandboxes(self._asking, state, n, after, network))
-        return together([RemoteSandbox(self._asking, one) for one in made])
+        sandboxes = finished(make_sandboxes(self._asking, state, n, after, network))
+        return together([RemoteSandbox(self._asking, one) for one in sandboxes])
 
     def _forked(self, opening: Resume, n: int) -> Forks[RemoteRollout]:
         answer = self.transport.ask(resuming(opening, n))
@@ -276,13 +277,13 @@ class Client(CacheMethods["RemoteRollout", "RemoteSandbox"]):
 
     def _all_or_none(self, rollouts: Iterable[RemoteRollout]) -> list[RemoteRollout]:
         with contextlib.ExitStack() as undo:
-            begun = [undo.enter_context(rollout) for rollout in rollouts]
+            open_rollouts = [undo.enter_context(rollout) for rollout in rollouts]
             undo.pop_all()
-            return begun
+            return open_rollouts
 
 
 class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
-    """A `Rollout` elsewhere, and a context manager that closes it."""
+    """The `Rollout` of a server, and a context manager that closes it."""
 
     def __init__(self, client: Client, opening: Ask | None, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(client._asking, opening, data)
@@ -299,7 +300,7 @@ class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
         return finished(self._performing(operation))
 
     def fork(self, n: int = 1) -> Forks[RemoteRollout]:
-        """Begins rollouts where it stands; see `Rollout.fork`."""
+        """Begins rollouts at its state; see `Rollout.fork`."""
         return together([RemoteRollout(self._client, None, one) for one in finished(self._forked(n))])
 
     def sandbox(self) -> RemoteSandbox:
@@ -327,7 +328,7 @@ class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
 
 
 def is_open(rollout: RemoteRollout) -> bool:
-    """Returns whether the server still has a rollout that has begun: one that was started anew has not."""
+    """Returns whether the server still has a rollout that has begun; it has not after a restart."""
     try:
         rollout._asking.blocking.get(rollout._target())
     except NotFound:
@@ -336,33 +337,33 @@ def is_open(rollout: RemoteRollout) -> bool:
 
 
 def known_state(rollout: RemoteRollout) -> str | None:
-    """Returns the state at which a rollout stands, as far as that is known without asking the server."""
+    """Returns the state at which a rollout stands; None if only the server knows it."""
     return None if rollout._place is None or rollout._given_out else str(rollout._place["state"])
 
 
 def _posted(method: Callable[Concatenate[SandboxMethods, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Returns a method of a sandbox elsewhere: it sends the arguments by their names, and reads the result."""
+    """Returns a method of a server's sandbox: it sends the arguments by their names, and reads the result."""
     what, signature = method.__name__, inspect.signature(method)
 
     @functools.wraps(method)
     def post(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        given = signature.bind(self, *args, **kwargs)
-        given.apply_defaults()
-        _, *asked = given.arguments.items()
-        sent = self._ask("POST", what, _result_of(method), {name: _in_json(value) for name, value in asked})
-        done: T = self._run(sent)
-        return done
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        _, *named = bound.arguments.items()
+        request = self._ask("POST", what, _result_of(method), {name: _in_json(value) for name, value in named})
+        answer: T = self._run(request)
+        return answer
 
     return post
 
 
 def _looked(method: Callable[[SandboxMethods], T]) -> Callable[[Any], T]:
-    """Returns a method of a sandbox elsewhere that takes nothing, and changes nothing there."""
+    """Returns a method of a server's sandbox without arguments, which changes nothing there."""
 
     @functools.wraps(method)
     def look(self: Any) -> T:
-        done: T = self._run(self._look(method.__name__, _result_of(method)))
-        return done
+        answer: T = self._run(self._look(method.__name__, _result_of(method)))
+        return answer
 
     return look
 
@@ -377,7 +378,7 @@ def _in_json(value: Any) -> Any:
 
 
 class RemoteSandbox(SandboxCore):
-    """A `Sandbox` elsewhere."""
+    """The `Sandbox` of a server."""
 
     run = _posted(SandboxMethods.run)
     """`Sandbox.run`, at the server."""
@@ -405,7 +406,7 @@ class RemoteSandbox(SandboxCore):
         return self._run(self._read_file(path=path, limit=limit, service=service))
 
     def list_folder(self, path: str, *, limit: int = MOST_ENTRIES) -> FolderListing:
-        """Returns what is in one folder; see `Sandbox.list_folder`."""
+        """Returns the entries of one folder; see `Sandbox.list_folder`."""
         asking: Coroutine[Any, Any, FolderListing] = self._ask("GET", "folder", FolderListing, path=path, limit=limit)
         return self._run(asking)
 
@@ -439,7 +440,7 @@ class RemoteSandbox(SandboxCore):
         return self._run(self._get(destination, owners=owners, path=path, limit=limit, timeout=timeout))
 
     def attach(self, columns: int, rows: int) -> Terminal:
-        """Returns the shell's terminal, for a person; nothing else can be asked of the sandbox until it is left.
+        """Returns the shell's terminal, for a person; no other method may be used until it is left.
 
         Args:
             columns: the width of the terminal in cells.

@@ -1,4 +1,4 @@
-"""Server-sent events, as a client reads them."""
+"""Reads server-sent events."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at a server; docs/server.md lists the names.
+    """An event of a server; docs/server.md lists the names.
 
     Attributes:
-        name: what happened, such as `call` or `rollout_opened`.
-        data: what is told of it.
+        name: the kind of event, such as `call` or `rollout_opened`.
+        data: its facts.
     """
 
     name: str
@@ -22,7 +22,7 @@ class Event:
 
 
 class EventParser:
-    """Finds events in what comes, in pieces, from a server."""
+    """Finds events in the stream of a server, which comes in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -31,11 +31,11 @@ class EventParser:
     def take(self, piece: bytes) -> list[Event]:
         """Returns the events that end in the next piece."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
-        found: list[Event] = []
+        events: list[Event] = []
         for line in lines:
             name, _, value = line.partition(b": ")
             if name == b"event":
                 self._name = value.decode()
             elif name == b"data":
-                found.append(Event(self._name, json.loads(value)))
-        return found
+                events.append(Event(self._name, json.loads(value)))
+        return events

@@ -1,4 +1,4 @@
-"""WebSockets without input or output, as the one has them who opens them."""
+"""The client's side of WebSockets, without input or output."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 from tvsnap.client.wire import LONGEST_HEAD, read_answer
 from tvsnap.wire.errors import Unreachable
 
-RESTARTS = 1012  # the status of the protocol with which a server ends what it has open
+RESTARTS = 1012  # the status of the protocol with which a server that is being stopped ends a WebSocket
 LONGEST_MESSAGE = 65_536
 """Bytes of keys that are sent at once."""
 
 
 class Frames:
-    """A WebSocket without input or output, as the one has it who opens it.
+    """The client's side of a WebSocket, without input or output.
 
     Attributes:
-        opening: what is to be sent first.
+        opening: the bytes to send first.
         accepted: whether the server has joined it.
         closed: whether it has ended.
-        code: with which status of the protocol.
+        code: the status of the protocol with which it ended.
     """
 
     def __init__(self, host: str, path: str, headers: Mapping[str, str]) -> None:
         """
         Args:
-            host: what the header Host says.
+            host: the value of the header Host.
             path: the path with its query.
             headers: further headers.
         """
@@ -43,11 +43,11 @@ class Frames:
         self._text = ""
 
     def take(self, data: bytes) -> tuple[list[bytes | str], bytes]:
-        """Returns the messages in what has come, and what is to be sent for that; nothing at the end of the connection.
+        """Returns the messages in received data, and the bytes to send in answer; `data` is empty at the end.
 
         Raises:
             TvsnapError, OSError: the server refuses the terminal.
-            ConnectionError: the connection was closed before the server has said anything.
+            ConnectionError: the connection was closed before the server has sent anything.
         """
         from wsproto import events
         from wsproto.utilities import RemoteProtocolError
@@ -86,19 +86,19 @@ class Frames:
                     self.closed, self.code = True, event.code
         except RemoteProtocolError:
             if self.accepted:
-                raise ConnectionError("what came is no message of a WebSocket") from None
-            raise Unreachable("what answered has no terminals; is this the server's address?") from None
+                raise ConnectionError("the answer is no message of a WebSocket") from None
+            raise Unreachable("there are no terminals; is this the server's address?") from None
         return messages, reply
 
     def message(self, data: bytes | str) -> bytes:
-        """Returns a message as it is sent."""
+        """Returns a message as bytes to send."""
         from wsproto.events import Message
 
         event: Any = Message(data=data)
         return bytes(self._connection.send(event))
 
     def goodbye(self) -> bytes:
-        """Returns what is sent before the connection is closed, where that is not done by the server."""
+        """Returns the bytes to send before the client closes the connection."""
         from wsproto.events import CloseConnection
 
         if self.closed or not self.accepted:
@@ -108,4 +108,4 @@ class Frames:
 
     def _refused(self) -> None:
         read_answer(self._status, bytes(self._body))
-        raise Unreachable("what answered has no terminals; is this the server's address?")
+        raise Unreachable("there are no terminals; is this the server's address?")

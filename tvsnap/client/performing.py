@@ -1,4 +1,4 @@
-"""What clients do, whether their methods block or are awaited: requests for operations, contents, what is known."""
+"""The common core of blocking and awaited clients: the requests of operations, and the facts about rollouts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from tvsnap.client.bases import RemoteGraph, RemoteTool, downloaded, upload
+from tvsnap.client.images_and_graph import RemoteGraph, RemoteTool, downloaded, upload
 from tvsnap.client.transport import Transport
 from tvsnap.client.wire import Ask, target
 from tvsnap.graph import Step
 from tvsnap.graph.model import Edge
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.host.trees import TreeItem, Upload, extract
 from tvsnap.model.arguments import check_epoch, check_reward, check_seconds, check_text, check_type, check_whole
 from tvsnap.model.calls import Part, ToolResult, canonical_json
 from tvsnap.model.credit import TaskValues
 from tvsnap.model.errors import CallCancelled, UsageError
+from tvsnap.model.exec_all import results_of
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.images import Image
@@ -27,7 +28,6 @@ from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import Expect, OpenRollout, Resume, Values, Warm
 from tvsnap.model.operations.operation import Operation, hosts_of
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Keep, Put, Record, SnapshotIfIdle
-from tvsnap.model.side_by_side import results_of
 from tvsnap.wire.errors import Unreachable, WorkerDied
 from tvsnap.wire.operations import as_json
 from tvsnap.wire.values import from_data
@@ -40,13 +40,13 @@ class Asking(Protocol):
 
     @property
     def blocking(self) -> Transport:
-        """The connections for those that block."""
+        """The blocking transport."""
 
     async def ask(self, ask: Ask) -> Any:
-        """Returns the JSON that a request is answered with; see `Transport.ask`."""
+        """Returns the JSON answer to a request; see `Transport.ask`."""
 
     async def do(self, work: Callable[[Transport], T]) -> T:
-        """Returns what a function returns, which blocks."""
+        """Returns the result of a function, which blocks."""
 
 
 class AtOnce:
@@ -56,16 +56,16 @@ class AtOnce:
         self.blocking = blocking
 
     async def ask(self, ask: Ask) -> Any:
-        """Returns the JSON that a request is answered with; see `Transport.ask`."""
+        """Returns the JSON answer to a request; see `Transport.ask`."""
         return self.blocking.ask(ask)
 
     async def do(self, work: Callable[[Transport], T]) -> T:
-        """Returns what a function returns."""
+        """Returns the result of a function."""
         return work(self.blocking)
 
 
 class RemoteFetched(Fetched):
-    """What a rollout elsewhere has fetched; see `Fetched`."""
+    """The file or folder that a server's rollout has fetched; see `Fetched`."""
 
     def __init__(
         self, transport: Transport, result: ToolResult, digest: str | None, kind: str | None, *, owners: bool
@@ -95,24 +95,24 @@ class RemoteFetched(Fetched):
 
 
 class RolloutCore:
-    """A rollout elsewhere, apart from whether its methods block: what is known of it, and how operations are made."""
+    """The common core of a server's rollout with blocking or awaited methods: its facts and its operations."""
 
     def __init__(self, asking: Asking, opening: Ask | None, data: Mapping[str, Any] | None = None) -> None:
         """
         Args:
-            asking: asks the server.
-            opening: begins it; None if it has begun.
-            data: what the server says of it, if it has begun.
+            asking: makes requests.
+            opening: the request that begins it; None if it has begun.
+            data: the server's description of it, if it has begun.
         """
         self._asking = asking
         self._opening = opening
         self._data = data
         self._place: Mapping[str, Any] | None = None if data is None else data["place"]
         self._calling: str | None = None
-        self._dropped = False  # whether nobody waits any more for what is being done
+        self._dropped = False  # whether nobody waits any more for the present operation
         self._closed = False
         self._tools: Mapping[str, RemoteTool] | None = None
-        self._given_out = False  # its sandbox was: what is done there changes where it stands
+        self._given_out = False  # its sandbox was: work there changes the rollout's state
 
     @property
     def id(self) -> str | None:
@@ -126,52 +126,52 @@ class RolloutCore:
 
     @property
     def state(self) -> str:
-        """The hash of the state at which it stands. Where it has `settled`, await that, so that no loop has to wait."""
+        """The hash of the state at which it stands. If it has `settled`, await that first, so that no loop waits."""
         return str(self._where()["state"])
 
     @property
     def depth(self) -> int:
-        """The number of calls that changed the state; see `state` for what may be waited for."""
+        """The number of calls that changed the state; it may block like `state`."""
         return int(self._where()["depth"])
 
     @property
     def private(self) -> str | None:
-        """Why it is in a private branch, or None; see `state` for what may be waited for."""
+        """The reason why it is in a private branch, or None; it may block like `state`."""
         return cast("str | None", self._where()["private"])
 
     @property
     def unshared(self) -> str | None:
-        """Why the last call's result answers no other, or None; see `state` for what may be waited for."""
+        """The reason why the last call's result answers no other, or None; it may block like `state`."""
         return cast("str | None", self._where()["unshared"])
 
     @property
     def _about(self) -> Mapping[str, Any]:
-        """What the server said of it when it began."""
+        """The server's description of it at its begin."""
         if self._data is None:
             raise UsageError("the rollout has not begun; use `async with`, or make a call")
         return self._data
 
     def _where(self) -> Mapping[str, Any]:
-        """Returns where it stands. It blocks until that is known."""
+        """Returns its position. It blocks until that is known."""
         if self._place is None or self._given_out:
             self._place = self._asking.blocking.get(self._target())["place"]
         return cast("Mapping[str, Any]", self._place)
 
     def _steps(self) -> list[Step]:
-        """Returns its calls in order, for what people are shown; it blocks."""
+        """Returns its calls in order, for people; it blocks."""
         return [] if self.id is None else RemoteGraph(self._asking.blocking).steps(self.id)
 
     def _target(self, *parts: str, **query: Any) -> str:
         return target("rollouts", self._about["id"], *parts, **query)
 
     def _performing(self, operation: Operation[T]) -> Coroutine[Any, Any, T]:
-        """Returns what performs an operation."""
+        """Returns the coroutine that performs an operation."""
         return _PERFORMERS[type(operation)](self, operation)
 
     async def _call(self, call: Call) -> ToolResult:
         if self._data is None or self._closed:
             await self._begin()
-        check_call(call)  # raises what `Rollout.call` does
+        check_call(call)  # raises the errors of `Rollout.call`
         return await self._make(call)
 
     async def _exec_all(self, operation: ExecAll) -> list[ToolResult]:
@@ -234,11 +234,11 @@ class RolloutCore:
         return self._tools
 
     async def _forked(self, n: int) -> Sequence[Mapping[str, Any]]:
-        """Begins rollouts where it stands; returns what the server says of them."""
+        """Begins rollouts at its state; returns the server's descriptions of them."""
         return cast("Sequence[Mapping[str, Any]]", (await self._ask("forks", {"n": n}))["rollouts"])
 
     async def _give_out(self) -> Mapping[str, Any]:
-        """Asks for its sandbox; returns what the server says of it."""
+        """Requests its sandbox; returns the server's description of it."""
         await self._begin()
         self._given_out = True
         return cast("Mapping[str, Any]", await self._ask("sandbox"))
@@ -259,16 +259,16 @@ class RolloutCore:
                 with contextlib.suppress(WorkerDied, Unreachable):  # it has ended by that
                     await self._asking.ask(Ask("DELETE", self._target(outcome=outcome)))
 
-    async def _ask(self, what: str, asked: Mapping[str, Any] | None = None) -> Any:
+    async def _ask(self, what: str, body: Mapping[str, Any] | None = None) -> Any:
         await self._begin()
-        return await self._asking.ask(Ask("POST", self._target(what), asked))
+        return await self._asking.ask(Ask("POST", self._target(what), body))
 
     async def _make(self, call: Call) -> ToolResult:
         answer = await self._in_sight(Ask("POST", self._target("calls"), as_json(call)))
         return result_of(answer["result"])
 
     async def _in_sight(self, ask: Ask) -> Any:
-        """Makes a call that can be cancelled, and notes where it led."""
+        """Makes a call that can be cancelled, and notes its outcome."""
         if self._dropped:
             raise CallCancelled("the call was cancelled before it was executed")
         self._calling = ask.key
@@ -293,15 +293,15 @@ _PERFORMERS: Mapping[type, Callable[[Any, Any], Coroutine[Any, Any, Any]]] = {
 
 
 class SandboxCore:
-    """A sandbox elsewhere, apart from whether its methods block."""
+    """The common core of a server's sandbox with blocking or awaited methods."""
 
     _ended = False
 
     def __init__(self, asking: Asking, data: Mapping[str, Any]) -> None:
         """
         Args:
-            asking: asks the server.
-            data: what the server says of it.
+            asking: makes requests.
+            data: the server's description of it.
         """
         self._asking = asking
         self._data = data
@@ -313,12 +313,12 @@ class SandboxCore:
 
     @property
     def image(self) -> Image:
-        """The image that it was made of; its paths are those of the server's machine."""
+        """The image of which it was made; its paths are those of the server's machine."""
         return from_data(Image, self._data["image"])
 
-    async def _ask(self, method: str, what: str, kind: Any, asked: Any = None, **query: Any) -> Any:
-        """Returns what a request for something of the sandbox is answered with, as a value of a type."""
-        answer = await self._asking.ask(Ask(method, target("sandboxes", self.id, what, **query), asked))
+    async def _ask(self, method: str, what: str, kind: Any, body: Any = None, **query: Any) -> Any:
+        """Returns the answer to a request about the sandbox as a value of a type."""
+        answer = await self._asking.ask(Ask(method, target("sandboxes", self.id, what, **query), body))
         return from_data(kind, answer)
 
     async def _look(self, what: str, kind: Any) -> Any:
@@ -332,12 +332,12 @@ class SandboxCore:
     async def _write_file(self, data: bytes, **query: Any) -> None:
         await self._ask("PUT", "files", Any, data, **query)
 
-    async def _put(self, source: Upload, *, owners: bool, mode: int | None, **asked: Any) -> None:
+    async def _put(self, source: Upload, *, owners: bool, mode: int | None, **options: Any) -> None:
         digest = await self._asking.do(lambda transport: upload(transport, source, owners=owners, mode=mode))
-        await self._ask("POST", "puts", Any, {**asked, "digest": digest, "owners": owners})
+        await self._ask("POST", "puts", Any, {**options, "digest": digest, "owners": owners})
 
-    async def _get(self, destination: str | Path, *, owners: bool, **asked: Any) -> tuple[str, ...]:
-        answer = await self._ask("POST", "fetches", Any, asked)
+    async def _get(self, destination: str | Path, *, owners: bool, **options: Any) -> tuple[str, ...]:
+        answer = await self._ask("POST", "fetches", Any, options)
 
         def write(transport: Transport) -> tuple[str, ...]:
             with downloaded(transport, answer["digest"]) as items:
@@ -353,7 +353,7 @@ class SandboxCore:
 
 
 def opening_of(opening: OpenRollout | Resume) -> Ask:
-    """Returns what begins a rollout; raises UsageError where an argument makes no sense."""
+    """Returns the request that begins a rollout; raises UsageError if an argument makes no sense."""
     check_epoch(opening.epoch)
     if isinstance(opening, Resume):
         return resuming(opening, 1)
@@ -370,7 +370,7 @@ def opening_of(opening: OpenRollout | Resume) -> Ask:
 
 
 def resuming(opening: Resume, n: int) -> Ask:
-    """Returns what begins several rollouts at a state."""
+    """Returns the request that begins several rollouts at a state."""
     return Ask("POST", target("states", opening.state, "rollouts"), {"n": n, **as_json(opening)}, short=True)
 
 
@@ -389,10 +389,12 @@ async def warm(asking: Asking, warming: Warm) -> str:
     return str(answer["root"])
 
 
-async def values(asking: Asking, asked: Values) -> TaskValues:
+async def values(asking: Asking, operation: Values) -> TaskValues:
     """Performs `Cache.values`."""
-    check_epoch(asked.epoch)
-    path = target("values", task=check_text(asked.task, "task"), epoch=asked.epoch, rollouts=_ids(asked.rollouts))
+    check_epoch(operation.epoch)
+    path = target(
+        "values", task=check_text(operation.task, "task"), epoch=operation.epoch, rollouts=_ids(operation.rollouts)
+    )
     return from_data(TaskValues, (await asking.ask(Ask("GET", path)))["values"])
 
 
@@ -413,9 +415,9 @@ async def reexecute(asking: Asking, edge: Edge) -> Remade:
 async def make_sandboxes(
     asking: Asking, state: str, n: int, after: float = 0.0, network: NetworkLike = None
 ) -> Sequence[Mapping[str, Any]]:
-    """Makes sandboxes in a state; returns what the server says of them."""
-    asked = {"n": n, "after": after, "network": hosts_of(network)}
-    answer = await asking.ask(Ask("POST", target("states", state, "sandboxes"), asked))
+    """Makes sandboxes in a state; returns the server's descriptions of them."""
+    body = {"n": n, "after": after, "network": hosts_of(network)}
+    answer = await asking.ask(Ask("POST", target("states", state, "sandboxes"), body))
     return cast("Sequence[Mapping[str, Any]]", answer["sandboxes"])
 
 
@@ -431,7 +433,7 @@ def _name_of(image: str | Image) -> str:
 
 
 def grading(verifier: Verifier) -> dict[str, Any]:
-    """Returns what asks for a grade.
+    """Returns the body of a request for a grade.
 
     Raises:
         UsageError: the verifier is a function, which cannot be sent.
@@ -443,7 +445,7 @@ def grading(verifier: Verifier) -> dict[str, Any]:
 
 
 def check_call(call: Call) -> None:
-    """Raises UsageError where what a call says makes no sense, so that no request is needed to know."""
+    """Raises UsageError if a call makes no sense, without a request to the server."""
     name, arguments = check_text(call.name, "the name of a tool"), call.arguments
     if not isinstance(arguments, Mapping):
         raise UsageError(f"{name}: arguments must be an object, such as a dict, not {arguments!r}")
@@ -457,7 +459,7 @@ def check_call(call: Call) -> None:
 
 
 def result_of(data: Mapping[str, Any]) -> ToolResult:
-    """Returns the result that an answer tells of."""
+    """Returns the result in an answer."""
     parts = tuple(
         Part(one["media_type"], one["text"] if "text" in one else base64.b64decode(one["base64"]))
         for one in data["parts"]

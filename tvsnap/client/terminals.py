@@ -1,4 +1,4 @@
-"""Terminals of sandboxes elsewhere, which are joined by WebSocket: keys and the screen are binary messages."""
+"""Terminals of a server's sandboxes by WebSocket: keys and the screen are binary messages."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ import time
 from typing import Any
 
 from tvsnap.client.async_transport import AsyncConnection, AsyncTransport
+from tvsnap.client.connection import Connection
 from tvsnap.client.frames import LONGEST_MESSAGE, RESTARTS, Frames
-from tvsnap.client.life import CALL_S
-from tvsnap.client.transport import Connection, Transport, Waiting
+from tvsnap.client.liveness import CALL_S
+from tvsnap.client.retrying import Waiting
+from tvsnap.client.transport import Transport
 from tvsnap.wire.errors import Busy
 
 
 class TerminalState:
-    """What a client knows of a terminal elsewhere."""
+    """The client's view of a server's terminal."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._early: list[bytes | str] = []
-        self._told: str | None = None
+        self._end: str | None = None
 
     @property
     def ended(self) -> str | None:
-        """Why it has ended, as the server has said it.
+        """The server's reason why it has ended.
 
-        `shell` where the shell or the sandbox has ended, `server` where the server is being stopped; None where it goes
-        on, was left, or the connection broke.
+        `shell` if the shell or the sandbox has ended, `server` if the server is being stopped; None if it goes on, was
+        left, or the connection broke.
         """
-        return "server" if self._frames.code == RESTARTS else self._told
+        return "server" if self._frames.code == RESTARTS else self._end
 
-    def _seen(self, messages: list[bytes | str]) -> bytes | None:
-        """Returns what messages have the screen show; None at the end."""
+    def _screen(self, messages: list[bytes | str]) -> bytes | None:
+        """Returns the bytes for the screen in messages; None at the end."""
         shown = bytearray()
         for message in messages:
             if isinstance(message, bytes):
                 shown += message
             else:
-                told: Any = json.loads(message)
-                self._told = told.get("ended")
+                event: Any = json.loads(message)
+                self._end = event.get("ended")
         return None if self._frames.closed and not shown else bytes(shown)
 
     def _keys(self, data: bytes) -> bytes:
@@ -52,7 +54,7 @@ class TerminalState:
 
 
 class Terminal(TerminalState):
-    """A terminal elsewhere, and a context manager that leaves it. It is used by one thread.
+    """A server's terminal, and a context manager that leaves it. It is used by one thread.
 
     The server closes a terminal of which nothing is received for some 40 seconds.
     """
@@ -60,11 +62,11 @@ class Terminal(TerminalState):
     def __init__(self, connection: Connection, frames: Frames) -> None:
         """
         Args:
-            connection: is used for nothing else; it is closed where the terminal is refused.
+            connection: is used for nothing else; it is closed if the terminal is refused.
             frames: have not been opened.
 
         Raises:
-            TvsnapError, OSError: what the server says.
+            TvsnapError, OSError: the server's error.
         """
         super().__init__(frames)
         self._connection = connection
@@ -77,25 +79,25 @@ class Terminal(TerminalState):
             raise
 
     def fileno(self) -> int:
-        """Returns the descriptor to wait at for what `receive` returns."""
+        """Returns the descriptor at which to wait before `receive`."""
         return self._connection.fileno()
 
     def receive(self) -> bytes | None:
-        """Returns what the screen is to show next, once anything has come: b"" for what is not shown; None at the end.
+        """Returns the next bytes for the screen, once any message has come: b"" if it has none; None at the end.
 
         Raises:
             ConnectionError: the connection broke.
         """
         if self._early:
             early, self._early = self._early, []
-            return self._seen(early)
-        return None if self._frames.closed else self._seen(self._take())
+            return self._screen(early)
+        return None if self._frames.closed else self._screen(self._take())
 
     def send(self, data: bytes) -> None:
         """Types bytes.
 
         Args:
-            data: what a keyboard would send.
+            data: the bytes of a keyboard.
 
         Raises:
             ConnectionError: the connection broke.
@@ -131,7 +133,7 @@ class Terminal(TerminalState):
 
 
 class AsyncTerminal(TerminalState):
-    """A terminal elsewhere, whose methods are awaited; see `Terminal`. One task receives, others may send."""
+    """A server's terminal, with awaited methods; see `Terminal`. One task receives, others may send."""
 
     def __init__(self, connection: AsyncConnection, frames: Frames) -> None:
         """
@@ -143,7 +145,7 @@ class AsyncTerminal(TerminalState):
         self._connection = connection
 
     async def open(self) -> AsyncTerminal:
-        """Opens it; see `Terminal`. The connection is closed where the terminal is refused."""
+        """Opens it; see `Terminal`. The connection is closed if the terminal is refused."""
         try:
             self._connection.writer.write(self._frames.opening)
             while not self._frames.accepted:
@@ -154,14 +156,14 @@ class AsyncTerminal(TerminalState):
         return self
 
     async def receive(self) -> bytes | None:
-        """Returns what the screen is to show next; see `Terminal.receive`."""
+        """Returns the next bytes for the screen; see `Terminal.receive`."""
         if self._early:
             early, self._early = self._early, []
-            return self._seen(early)
-        return None if self._frames.closed else self._seen(await self._take())
+            return self._screen(early)
+        return None if self._frames.closed else self._screen(await self._take())
 
     async def messages(self) -> list[bytes | str]:
-        """Returns the next messages as they are; none where there are none among what has come, or at the end."""
+        """Returns the next messages unchanged; none if the received data has no complete one, or at the end."""
         early, self._early = self._early, []
         return early or await self._take()
 
@@ -180,7 +182,7 @@ class AsyncTerminal(TerminalState):
         await self._send(self._keys(data))
 
     async def pass_on(self, message: bytes | str) -> None:
-        """Sends a message as it is."""
+        """Sends a message unchanged."""
         await self._send(self._frames.message(message))
 
     async def resize(self, columns: int, rows: int) -> None:
@@ -211,14 +213,14 @@ class AsyncTerminal(TerminalState):
 
 
 def open_terminal(transport: Transport, path: str) -> Terminal:
-    """Returns the terminal that is at a path of a server; it waits for a server that is busy.
+    """Returns the terminal at a path of a server; it waits for a server that is busy.
 
     Args:
-        transport: the server's.
+        transport: that of the server.
         path: the path with its query.
 
     Raises:
-        TvsnapError, OSError: what the server says.
+        TvsnapError, OSError: the server's error.
         Unreachable: there is no server.
     """
     waiting = Waiting(transport.patience)
@@ -231,7 +233,7 @@ def open_terminal(transport: Transport, path: str) -> Terminal:
 
 
 async def async_open_terminal(transport: AsyncTransport, path: str) -> AsyncTerminal:
-    """Returns the terminal that is at a path of a server; see `open_terminal`."""
+    """Returns the terminal at a path of a server; see `open_terminal`."""
     blocking = transport.blocking
     waiting = Waiting(blocking.patience)
     while True:

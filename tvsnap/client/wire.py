@@ -13,17 +13,18 @@ from tvsnap.model.errors import UsageError
 from tvsnap.wire.errors import Unreachable, error_of
 
 LONGEST_HEAD = 65_536
+_QUICK = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is.
+    """The address of a server.
 
     Attributes:
         host: a name or an address; empty for a Unix socket.
         port: the port of TCP.
         path: the path of a Unix socket; empty for TCP.
-        tls: whether it is spoken to by TLS.
+        tls: whether its connections use TLS.
     """
 
     host: str
@@ -33,7 +34,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Returns what an address of a server says.
+        """Returns the address from its text.
 
         Args:
             url: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH`.
@@ -60,7 +61,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """What the header Host says."""
+        """The value of the header Host."""
         if self.path:
             return "localhost"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -77,7 +78,7 @@ class Ask:
         method: the method of HTTP.
         path: the path with its query.
         body: JSON, or bytes; None for nothing.
-        key: by which the server tells that it is sent again.
+        key: identifies the request, so that the server recognises it if it is sent again.
         short: whether it executes nothing, although it changes something.
     """
 
@@ -94,7 +95,7 @@ class Head:
 
     Attributes:
         status: the status of HTTP.
-        length: bytes of the body; None where it comes in chunks.
+        length: bytes of the body; None if it comes in chunks.
         closes: whether the connection ends with it.
     """
 
@@ -111,8 +112,8 @@ def target(*parts: str, **query: Any) -> str:
         query: parameters; those that are None are left out.
     """
     path = "/v1/" + "/".join(quote(part, safe="~") for part in parts)
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
+    parameters = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(parameters, errors='surrogateescape')}" if parameters else path
 
 
 def request_bytes(
@@ -123,10 +124,10 @@ def request_bytes(
     Args:
         method: the method.
         path: the path with its query.
-        address: the server's.
+        address: that of the server.
         headers: further headers.
-        body: what it holds; None for nothing, or for what follows.
-        length: bytes of what follows.
+        body: its body; None for none, or for one that follows.
+        length: bytes of a body that follows.
     """
     lines = [f"{method} {path} HTTP/1.1", f"host: {address.authority}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -140,7 +141,7 @@ def parse_head(data: bytes) -> Head:
     """Returns the head of an answer.
 
     Args:
-        data: up to the empty line.
+        data: the head up to the empty line.
 
     Raises:
         Unreachable: it is no answer of HTTP/1.1.
@@ -148,7 +149,7 @@ def parse_head(data: bytes) -> Head:
     first, *lines = data.split(b"\r\n")
     words = first.split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise Unreachable("what answered does not speak HTTP; is this the server's address?")
+        raise Unreachable("the answer is not HTTP; is this the server's address?")
     length: int | None = 0
     closes = False
     for line in lines:
@@ -171,7 +172,7 @@ def read_answer(status: int, body: bytes) -> Any:
         body: the body.
 
     Raises:
-        TvsnapError, OSError: what the server says went wrong, as the class that it raised.
+        TvsnapError, OSError: the server's error, of the class that it raised there.
     """
     try:
         data = json.loads(body) if body else None
@@ -180,3 +181,30 @@ def read_answer(status: int, body: bytes) -> Any:
     if status >= 400:
         raise error_of(data.get("error") if isinstance(data, dict) else None, status)
     return data
+
+
+def json_bytes(body: Any) -> bytes:
+    """Returns the body of a request as JSON.
+
+    Raises:
+        UsageError: it is no plain JSON, or has a text that is none.
+    """
+    try:
+        return _QUICK(body).encode()
+    except UnicodeEncodeError:
+        where = f'argument "{_no_text_in(body)}"'
+        raise UsageError(f"{where} is no text: it has bytes that are no UTF-8, or half of a surrogate pair") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"an argument is no plain JSON: {error}") from None
+
+
+def _no_text_in(body: Any) -> str | None:
+    """Returns the place of the first text that cannot be sent, as names and numbers with dots; None if all can."""
+    if isinstance(body, str):
+        return "" if any("\ud800" <= character <= "\udfff" for character in body) else None
+    parts = body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, (list, tuple)) else ()
+    for name, part in parts:
+        place = "" if _no_text_in(str(name)) is not None else _no_text_in(part)
+        if place is not None:
+            return f"{name}.{place}".encode("ascii", "backslashreplace").decode().rstrip(".")
+    return None

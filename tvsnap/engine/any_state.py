@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.rollout import RolloutEngine
 from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe

@@ -12,7 +12,7 @@ from tvsnap.engine.conclusion.conclusion import Conclusions
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.services import Services
 from tvsnap.engine.supply.companions import PATIENCE
@@ -82,7 +82,7 @@ class BetweenCalls:
         before = self._cursor.at
         self.notice_changes(label, output)
         if self._own.live is None:
-            raise InfrastructureError("the sandbox has ended: what was done in it is lost")
+            raise InfrastructureError("the sandbox has ended, and all work in it is lost")
         if self._cursor.at != before:
             with self._looking_again(live):
                 self._services.snapshotter.take(live, pinned=True)

@@ -48,7 +48,7 @@ class FileCalls:
         recorded_call = ToolCall(call.name, call.arguments)
         edge = self._services.graph.recorded(state, recorded_call) if result.source != "executed" else None
         if edge is None:
-            raise InfrastructureError(f"what was fetched from {path} is gone from the data directory")
+            raise InfrastructureError(f"the content of {path} is gone from the data directory")
         self._services.graph.retire(edge, "what it fetched is gone from the data directory")
         return None
 

@@ -58,7 +58,9 @@ class GradeCalls:
                 result = replace(result, strain=held_up(result, sandbox.load() - load))
                 trouble = sandbox.machine_fault(grade.log) or trouble
             if trouble:
-                raise InfrastructureError(f"there is no grade, as this machine may have had a part in it: {trouble}")
+                raise InfrastructureError(
+                    f"there is no grade, because this machine may have had a part in it: {trouble}"
+                )
             return result
 
         tool = Tool(GRADE, "", {}, run=run, on_host=True)

@@ -16,16 +16,16 @@ class Hint:
     """Logs once why hardly any calls are answered. Thread-safe: at worst, it is logged twice."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._is_logged = False
 
     def look(self, meter: Meter) -> None:
         """Logs the reason if hardly any calls were answered so far; called between rollouts."""
-        if self._said:
+        if self._is_logged:
             return
         calls, executed, reasons = meter.reasons()
         if calls < ENOUGH:
             return
-        self._said = True
+        self._is_logged = True
         if not reasons or calls - executed >= FEW * calls:
             return
         kind, count = max(reasons.items(), key=lambda item: item[1])

@@ -28,7 +28,7 @@ from tvsnap.engine.execution.uncached import UncachedCalls
 from tvsnap.engine.file_calls import FileCalls
 from tvsnap.engine.grade_calls import GradeCalls
 from tvsnap.engine.host_calls import HostCalls, HostTools
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
@@ -123,7 +123,7 @@ class RolloutEngine:
         return self._cursor.at.state == state or not self._cursor.caught_up
 
     def where(self) -> Position:
-        """Returns its position; waits until it is known where the last call led.
+        """Returns its position; waits until the outcome of the last call is known.
 
         A sandbox that was given out is observed, because it may have been changed.
         """
@@ -177,7 +177,7 @@ class RolloutEngine:
         """Makes a call, in its turn."""
         if self._uncached is not None and call.name not in self._host.tools:
             return self._uncached.call(self.recipe.environment.tool(call), call, timeout, after, cancellation)
-        # 1. It must be known where the last call led; then a recorded answer needs no sandbox.
+        # 1. The outcome of the last call must be known; then a recorded answer needs no sandbox.
         began, paused_s = time.perf_counter(), self._cursor.idle
         self._catch_up()
         if call.name in self._host.tools:

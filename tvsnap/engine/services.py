@@ -24,7 +24,7 @@ from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.recipes import Recipes
 from tvsnap.graph import Graph
-from tvsnap.host import owners, plugins, spare
+from tvsnap.host import disk_reserve, owners, plugins
 from tvsnap.host.contents import Contents
 from tvsnap.host.home import GRAPH_FILE, HomeInUse
 from tvsnap.host.load import Processors
@@ -33,7 +33,7 @@ from tvsnap.images import ImageStore
 from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.images import Image
 from tvsnap.sandboxes import open_backend
-from tvsnap.sandboxes.fixed import is_fixed
+from tvsnap.sandboxes.fixed_clock import is_fixed
 from tvsnap.sandboxes.protocol import Backend
 
 _FORKS_AT_ONCE = 32
@@ -76,7 +76,7 @@ class Services:
         self.settings, self.home, self.contents = settings, HomeInUse(path), Contents(path)
         self.pool, self.meter, self.processors = SandboxPool(settings.budget, make_room), Meter(), Processors()
         meter, processors = self.meter, self.processors
-        spare.keep(path)
+        disk_reserve.keep(path)
         with contextlib.ExitStack() as undo:
             self.owner = Owner(path)
             undo.callback(self.owner.close)

@@ -1,4 +1,4 @@
-"""The environments by name; an environment defines what tool calls mean."""
+"""The environments by name; an environment defines the meaning of tool calls."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ def environment(name: str) -> Environment:
 
 
 def environment_of(image: Image) -> Environment:
-    """Returns the environment of an image's sandboxes; raises what `environment` does."""
+    """Returns the environment of an image's sandboxes; raises the errors of `environment`."""
     return with_services(environment(image.environment), image)
 
 
-def with_services(found: Environment, image: Image) -> Environment:
+def with_services(inner: Environment, image: Image) -> Environment:
     """Returns an environment for sandboxes of an image: unchanged, unless the image has several services."""
     if not image.services:
-        return found
+        return inner
     from tvsnap.environments.services import ServicesEnvironment
 
-    return ServicesEnvironment(found, image.services)
+    return ServicesEnvironment(inner, image.services)
 
 
 @cache
 def _environment(name: str, references: str) -> Environment:
     if name in _OWN:
-        module, made = _OWN[name]
-        own: Environment = getattr(importlib.import_module(f"{__package__}.{module}"), made)()
+        module, attribute = _OWN[name]
+        own: Environment = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)()
         return own
     named = _named(references)
     if name in named:
@@ -72,13 +72,13 @@ def _environment(name: str, references: str) -> Environment:
 def _named(references: str) -> Mapping[str, Environment]:
     """Returns the environments that `TVSNAP_ENVIRONMENTS` names, by their own names."""
     texts = filter(None, (text.strip() for text in references.split(",")))
-    found = (plugins.load("environment", text) for text in texts)
-    return {one.name: one for one in map(checked, found)}
+    environments = (plugins.load("environment", text) for text in texts)
+    return {one.name: one for one in map(checked, environments)}
 
 
-def checked(found: Any) -> Environment:
+def checked(candidate: Any) -> Environment:
     """Returns an environment, given it or its class; raises UsageError if it does not implement the protocol."""
-    made: Environment = found() if isinstance(found, type) else found
+    instance: Environment = candidate() if isinstance(candidate, type) else candidate
     for method in ("tool", "prepare", "execute", "observe", "unchanged", "behaviour"):
-        check_provides(made, method, "an environment must be a tvsnap.Environment")
-    return made
+        check_provides(instance, method, "an environment must be a tvsnap.Environment")
+    return instance

@@ -1,4 +1,4 @@
-"""The protocol of environments: which tools there are, and what a call does in a sandbox."""
+"""The protocol of environments: their tools, and the effect of a call in a sandbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvsnap.sandboxes.protocol import Sandbox
 
 
 class Environment(Protocol):
-    """What tool calls mean: a protocol that `terminal`, `python`, `sqlite`, `postgres` and `mariadb` implement.
+    """The meaning of tool calls: a protocol that `terminal`, `python`, `sqlite`, `postgres` and `mariadb` implement.
 
     An environment holds no state of its own, and is used by many threads at once.
     """
@@ -68,10 +68,10 @@ class Environment(Protocol):
             sandbox: the sandbox, which nobody else uses meanwhile.
             call: a call that `tool` accepts.
             timeout: seconds that the call may take.
-            limits: what the sandbox may use.
+            limits: the limits of the sandbox.
 
         Returns:
-            What the caller sees. A failure of the tool itself is a result, too.
+            The result for the caller. A failure of the tool itself is a result, too.
 
         Raises:
             InfrastructureError: the sandbox, not the tool, failed.
@@ -93,33 +93,33 @@ class Environment(Protocol):
         ...
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
-        """Returns whether a call counts as one that changes the state, whatever is seen after it.
+        """Returns whether a call counts as one that changes the state, without an observation after it.
 
         Before such a call, a sandbox's own processes need not be recorded (`Sandbox.note`), which takes longer than
         many calls. If the call changes nothing after all, it leads to a state of its own.
 
         Args:
             call: the call.
-            before: how the sandbox looks; None if that is not known.
+            before: the observation of the sandbox; None if there is none.
         """
         ...
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
-        """Returns whether a call left the state unchanged; not if `surely_changes` says that it does not.
+        """Returns whether a call left the state unchanged; it is not asked if `surely_changes` returned True.
 
         Args:
             call: the call, which is not one of a read-only tool.
-            before: how the sandbox looked before the call.
-            after: how it looked after the call.
+            before: the observation before the call.
+            after: the observation after the call.
         """
         ...
 
     def behaviour(self, limits: Limits) -> str:
-        """Returns those limits that can change what a call returns, as the text of a JSON object of fields of `Limits`.
+        """Returns the limits that can change a call's result, as the text of a JSON object of fields of `Limits`.
 
         The text is part of a root's name.
 
         Args:
-            limits: what sandboxes may use.
+            limits: the limits of sandboxes.
         """
         ...

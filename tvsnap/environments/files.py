@@ -32,7 +32,7 @@ class UnknownContent(UsageError):
 
 
 class StoredFetched(Fetched):
-    """What a `get` call has fetched, from the data directory."""
+    """The file or folder that a `get` call has fetched, from the data directory."""
 
     def __init__(self, result: ToolResult, path: str, contents: Contents, *, owners: bool) -> None:
         facts = json.loads(result.output) if result.parts[0].media_type == JSON else {}
@@ -58,7 +58,7 @@ class StoredFetched(Fetched):
 class FilesEnvironment:
     """An environment with the tools `put` and `get` besides its own; its own tools with these names take precedence.
 
-    Agents are not told of them: `tools` are those of the environment.
+    They are not shown to agents: `tools` are those of the environment.
     """
 
     def __init__(self, inner: Environment, contents: Contents) -> None:
@@ -88,26 +88,26 @@ class FilesEnvironment:
         Raises:
             UnknownContent: the data directory does not have the content that is to be put.
         """
-        found = self._tools.get(call.name)
-        if found is None:
+        tool = self._tools.get(call.name)
+        if tool is None:
             return self._inner.tool(call)
-        found.check(call.arguments)
+        tool.check(call.arguments)
         digest = call.arguments.get("digest")
         if isinstance(digest, str) and not self._contents.has(digest):
             raise UnknownContent(
                 f"{call.brief}: the content {digest[:12]} is not in the data directory; Rollout.put takes it there"
             )
-        return found
+        return tool
 
     def prepare(self, sandbox: Sandbox) -> None:
         self._inner.prepare(sandbox)
 
     def execute(self, sandbox: Sandbox, call: ToolCall, timeout: float, limits: Limits) -> ToolResult:
         """See `Environment.execute`."""
-        found = self._tools.get(call.name)
-        if found is None:
+        tool = self._tools.get(call.name)
+        if tool is None:
             return self._inner.execute(sandbox, call, timeout, limits)
-        return run_tool(found, CallContext(call, timeout, limits, sandbox))
+        return run_tool(tool, CallContext(call, timeout, limits, sandbox))
 
     def observe(self, sandbox: Sandbox) -> Observation:
         return self._inner.observe(sandbox)

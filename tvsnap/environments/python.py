@@ -1,6 +1,6 @@
 """The environment `python`: a persistent interpreter, besides the tools of a terminal.
 
-It uses only what any environment can: tools that are functions, and a service that runs beside the shell.
+It consists of parts that any environment can have: tools that are functions, and a service beside the shell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A terminal as people see it: turns named keys into a keyboard's bytes, and a terminal's bytes into a screen."""
+"""A person's view of a terminal: converts named keys into a keyboard's bytes, and a terminal's bytes into a screen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REVERSE_VIDEO = 5
 
 # Commands may write anything to their terminal, and set it to any size.
 RENDERED = 256 * 1024
-"""The last bytes, at most so many, are rendered: a sandbox keeps at least as many."""
+"""Bytes that are rendered at most, the last ones: a sandbox keeps at least as many."""
 LARGEST, UNKNOWN = (300, 100), (80, 24)
 """The most columns and rows that are rendered, and the size of a terminal that reports none."""
 _MOVES = 2_400_000
@@ -44,20 +44,20 @@ _COMBINING = 8
 
 def encode_keys(text: str) -> bytes:
     """Returns the bytes that a keyboard sends for `text`, see `KEYS_HELP`; an unknown <name> is typed as it is."""
-    sent = []
+    pieces = []
     end = 0
     for match in _KEY.finditer(text):
-        sent.append(text[end : match.start()].replace("\r\n", "\r").replace("\n", "\r"))
+        pieces.append(text[end : match.start()].replace("\r\n", "\r").replace("\n", "\r"))
         named, control, meta = match.groups()
         if named:
-            sent.append(_NAMED_KEYS[named.lower()])
+            pieces.append(_NAMED_KEYS[named.lower()])
         elif control:
-            sent.append(chr(ord(control.upper()) & 0x1F))
+            pieces.append(chr(ord(control.upper()) & 0x1F))
         else:
-            sent.append("\x1b" + meta)
+            pieces.append("\x1b" + meta)
         end = match.end()
-    sent.append(text[end:].replace("\r\n", "\r").replace("\n", "\r"))
-    return "".join(sent).encode()
+    pieces.append(text[end:].replace("\r\n", "\r").replace("\n", "\r"))
+    return "".join(pieces).encode()
 
 
 def render(terminal: TerminalBytes) -> str:
@@ -166,10 +166,10 @@ class _Screen(pyte.Screen):
 
     def _without_heaps(self, data: str) -> str:
         """Returns text without the combining characters that exceed the limit of a cell."""
-        kept = []
+        chars = []
         heap = len(self.buffer[self.cursor.y][self.cursor.x - 1].data) - 1 if self.cursor.x else _COMBINING
         for char in data:
             heap = heap + 1 if unicodedata.combining(char) else 0
             if heap <= _COMBINING:
-                kept.append(char)
-        return "".join(kept)
+                chars.append(char)
+        return "".join(chars)

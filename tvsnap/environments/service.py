@@ -1,7 +1,7 @@
 """Services that an environment runs inside a sandbox, beside the shell: a database's session, an interpreter.
 
 A service is a program that is copied into a new sandbox, and then answers JSON with JSON on a Unix socket there. It is
-checkpointed and forked with the sandbox, so a fork goes on where it stood.
+checkpointed and forked with the sandbox, so a fork goes on from the same point.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class InnerService:
 
     It is run by the `python3` of the image, as `python3 -I PROGRAM start [ARGUMENTS] SOCKET`; that command ends once
     the service listens at SOCKET (it goes on in the background), or prints why it cannot. For each connection the
-    service reads JSON up to its end, and writes JSON; an object with the key `broken` says that it failed, and why.
+    service reads JSON up to its end, and writes JSON; the key `broken` of an object is the reason of a failure.
 
     Attributes:
         name: the name of the program and of its socket.
         socket: the path of the socket at which it listens, inside.
-        look: the request that tells its state; None if nothing does.
+        look: the request for its state; None if there is none.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class InnerService:
             name: the name of the program and of its socket.
             program: a function that returns the program: the source of a Python module, or a zip file of modules.
             arguments: its arguments in the syntax of a shell; or a function that returns them for an image.
-            look: a request that changes nothing, and that it answers with an object of all that its later answers
-                depend on, or a digest of that: two equal answers say that nothing has changed in it. Its key
-                `processes` has the ids, inside, of the service's processes. None if it has no such request: its
-                processes are then observed like any other, and each request to it counts as a change.
+            look: a request that changes nothing. Its answer is an object with all facts on which later answers depend,
+                or a digest of them: two equal answers mean that nothing has changed in it. The key `processes` has the
+                ids, inside, of the service's processes. None if it has no such request: its processes are then observed
+                like any other, and each request to it counts as a change.
         """
         self.name = name
         self.socket = f"{DIRECTORY}/{name}.socket"
@@ -94,15 +94,15 @@ class InnerService:
             user: the user that runs it.
 
         Raises:
-            InfrastructureError: it does not start; the message contains what it printed.
+            InfrastructureError: it does not start; the message contains its output.
         """
         arguments = self._arguments if isinstance(self._arguments, str) else self._arguments(sandbox.image)
         command = " ".join(filter(None, ("python3 -I", self._path, "start", arguments, self.socket)))
         with sandbox.uninterrupted():
             outcome = sandbox.exec(command, timeout=START_TIMEOUT, cwd="/", user=user)
         if outcome.exit_code != 0:
-            said = outcome.output.decode("utf-8", "replace").strip()
-            reason = said or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
+            printed = outcome.output.decode("utf-8", "replace").strip()
+            reason = printed or ("it took too long" if outcome.timed_out else f"exit status {outcome.exit_code}")
             raise InfrastructureError(f"{self.name} does not start in a sandbox of {sandbox.image.name}: {reason}")
 
     def ask(self, sandbox: Sandbox, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class InnerService:
 
         Raises:
             OSError: there is no answer, or an incomplete one, or not in time. A call may have ended the service.
-            InfrastructureError: the service says that it failed, or its answer is no JSON object.
+            InfrastructureError: the service failed, or its answer is no JSON object.
         """
         try:
             answer = sandbox.request(self.socket, json.dumps(request).encode(), timeout=timeout)
@@ -141,13 +141,13 @@ def call_session(
         service: it answers with `output`, `failed`, `timed_out`, `truncated`, `duration`, and `pictures` if it has any.
         sandbox: the sandbox in which it runs.
         request: plain JSON.
-        seconds: that the call may take.
+        seconds: seconds that the call may take.
         grace: seconds beyond those after which the session counts as dead.
         lost: the result if the session had ended.
     """
     began = time.monotonic()
     try:
-        said = service.ask(sandbox, request, seconds + grace)
+        answer = service.ask(sandbox, request, seconds + grace)
     except OSError as error:
         took = min(seconds, time.monotonic() - began)
         if error.errno not in _WAS_GONE:
@@ -157,24 +157,24 @@ def call_session(
         service.start(sandbox)
         late = error.errno == errno.ETIMEDOUT
         return replace(lost, exit_code=None, duration=took, timed_out=True) if late else lost
-    pictures = [Part.png(base64.b64decode(picture)) for picture in said.get("pictures", ())]
-    parts = [Part.text(said["output"])] if said["output"] or not pictures else []
+    pictures = [Part.png(base64.b64decode(picture)) for picture in answer.get("pictures", ())]
+    parts = [Part.text(answer["output"])] if answer["output"] or not pictures else []
     return ToolResult(
         (*parts, *pictures),
-        None if said["timed_out"] else int(said["failed"]),
-        said["duration"],
-        timed_out=said["timed_out"],
-        truncated=said["truncated"],
+        None if answer["timed_out"] else int(answer["failed"]),
+        answer["duration"],
+        timed_out=answer["timed_out"],
+        truncated=answer["truncated"],
     )
 
 
 def parse_answer(answer: bytes, name: str) -> dict[str, Any]:
     """Returns the answer of a service; errors as of `InnerService.ask`."""
     try:
-        said = json.loads(answer)
+        parsed = json.loads(answer)
     except (ValueError, RecursionError):
         raise OSError(errno.ECONNRESET, f"the service {name} ended amid its answer") from None
-    if not isinstance(said, dict) or "broken" in said:
-        reason = str(said["broken"])[:_LONGEST_REASON] if isinstance(said, dict) else "it answered no JSON object"
+    if not isinstance(parsed, dict) or "broken" in parsed:
+        reason = str(parsed["broken"])[:_LONGEST_REASON] if isinstance(parsed, dict) else "it answered no JSON object"
         raise InfrastructureError(f"the service {name} of a sandbox failed: {reason}")
-    return said
+    return parsed

@@ -28,7 +28,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LONGEST_START = 600.0
 """Seconds for a service that has to run to its end before another is started."""
 _REST, _LONGEST_UNREST = 0.5, 20.0
-"""Seconds for which nothing goes on once a program without a health check works, and seconds until that is given up."""
+"""Seconds without activity after which a program without a health check counts as ready, and the longest wait."""
 _PROGRESS = """
 for path in /proc/[0-9]*/stat; do
     [ "$path" = "/proc/$$/stat" ] || { read -r line < "$path" && echo "$line"; } 2> /dev/null
@@ -36,6 +36,7 @@ done
 """
 _SHOWN_OF_LOG = 2000
 _LEFT_OUT = "the ENTRYPOINT of its container; `entrypoint: []` of main in the task's Compose file leaves it out"
+_SHARED_PORTS = " (all services share one network: no two can listen at the same port of the same address)"
 _TAKEN = ("address already in use", "address in use", "eaddrinuse")
 
 
@@ -153,7 +154,7 @@ def _await(sandbox: Sandbox, service: ImageService, *, to_its_end: bool) -> None
     """Waits until a service works, or has ended with success.
 
     Raises:
-        InfrastructureError: it does not; the message contains the end of what it printed.
+        InfrastructureError: it does not; the message contains the end of its output.
     """
     health = service.health
     began, pause, last = time.monotonic(), _FIRST_PAUSE, ""
@@ -173,14 +174,15 @@ def _await(sandbox: Sandbox, service: ImageService, *, to_its_end: bool) -> None
         if time.monotonic() > deadline:
             waited = f"within {time.monotonic() - began:.0f} s"
             what = f"did not end {waited}" if to_its_end else f"is not healthy {waited}"
-            said = f"; its health check ({shlex.join(health.test)}) said: {last.strip() or 'nothing'}" if health else ""
-            raise _failure(sandbox, service, what + ("" if to_its_end else said))
+            if health and not to_its_end:
+                what += f"; its health check ({shlex.join(health.test)}) said: {last.strip() or 'nothing'}"
+            raise _failure(sandbox, service, what)
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 def _await_rest(sandbox: Sandbox, service: ImageService) -> None:
-    """Waits until a program that says nothing of when it works has ended, or nothing in the sandbox goes on."""
+    """Waits until a program without a health check has ended, or nothing runs in the sandbox."""
     deadline = time.monotonic() + _LONGEST_UNREST
     before, now = "", _progress(sandbox)
     while now != before and _ended(sandbox, service) is None and time.monotonic() < deadline:
@@ -197,21 +199,20 @@ def _progress(sandbox: Sandbox) -> str:
 
 def _ended(sandbox: Sandbox, service: ImageService) -> int | None:
     """Returns the exit status of a service that has ended; None while it runs."""
-    said = _read(sandbox, service.end)
-    return int(said) if said.strip().isdigit() else None
+    status = _read(sandbox, service.end)
+    return int(status) if status.strip().isdigit() else None
 
 
 def _failure(sandbox: Sandbox, service: ImageService, what: str) -> InfrastructureError:
     log = _read(sandbox, service.log)[-_SHOWN_OF_LOG:]
     printed = f"it printed:\n{log.rstrip()}" if log.strip() else "it printed nothing"
-    taken = any(words in log.lower() for words in _TAKEN)
-    hint = " (all services share one network: no two can listen at the same port of the same address)" if taken else ""
+    hint = _SHARED_PORTS if any(words in log.lower() for words in _TAKEN) else ""
     hint += f" ({_LEFT_OUT})" if service.is_main else ""
     return InfrastructureError(f"the service {service.name} of {sandbox.image.name} {what}{hint}; {printed}")
 
 
 def _read(sandbox: Sandbox, path: str) -> str:
-    """Returns the contents of a file of tvsnap's own: the end of a long one, empty if there is none."""
+    """Returns the contents of one of tvsnap's own files: the end of a long one, empty if there is none."""
     code, text = _as_root(sandbox, [INIT, "get", path, str(1 << 40)], _TIMEOUT)
     return text if code == 0 else ""
 

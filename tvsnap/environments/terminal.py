@@ -15,8 +15,8 @@ from tvsnap.guest.python_session import CUT, INTERRUPTED, whole
 from tvsnap.model.arguments import check_variables
 from tvsnap.model.calls import STDERR, Part, ToolCall, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.exec_all import MOST_COMMANDS
 from tvsnap.model.observations import Command, Observation, Outcome
-from tvsnap.model.side_by_side import MOST_COMMANDS
 from tvsnap.sandboxes.protocol import Sandbox
 from tvsnap.sandboxes.shell.words import may_change_unseen, writes
 
@@ -79,16 +79,16 @@ def exec_all(
     wanted = [Command(**each) for each in commands]
     for each in wanted:
         _check_variables("exec_all", each.env)
-    found = context.sandbox.exec_all(wanted, timeout=context.timeout, user=user)
-    late = [each for each in found if each.timed_out]
-    codes = [each.exit_code for each in found if each.exit_code]
+    outcomes = context.sandbox.exec_all(wanted, timeout=context.timeout, user=user)
+    late = [each for each in outcomes if each.timed_out]
+    codes = [each.exit_code for each in outcomes if each.exit_code]
     return ToolResult(
-        (Part.json([_told(_result(each)) for each in found]),),
+        (Part.json([_as_json(_result(each)) for each in outcomes]),),
         None if late else next(iter(codes), 0),
         time.monotonic() - began,
         timed_out=bool(late),
         blocked=all(each.blocked for each in late) and bool(late),
-        truncated=any(each.truncated or each.errors_truncated for each in found),
+        truncated=any(each.truncated or each.errors_truncated for each in outcomes),
     )
 
 
@@ -160,7 +160,7 @@ class TerminalEnvironment(ToolEnvironment):
         super().__init__(name, version, (*tools, *TOOLS), services)
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
-        """See `Environment.surely_changes`: what writes to files or sets variables does, and what may hide a change."""
+        """See `Environment.surely_changes`: True if the call writes files, sets variables, or may hide a change."""
         if call.name not in (bash.name, execute.name):
             return False
         command, hidden = call.arguments["command"], frozenset() if before is None else before.hidden
@@ -181,7 +181,7 @@ def _check_variables(tool: str, env: Mapping[str, str]) -> None:
 
 
 def _result(outcome: Outcome, timeout: float | None = None) -> ToolResult:
-    """Returns what came of a command; with a `timeout`, the output says if the command ran into it."""
+    """Returns the result of a command; with a `timeout`, the output says if the command reached it."""
     output = clean(outcome.output, truncated=outcome.truncated)
     ran_out = outcome.timed_out and timeout is not None and outcome.duration >= timeout  # not if it was cancelled
     late = [INTERRUPTED % timeout] if ran_out else []
@@ -200,14 +200,14 @@ def _result(outcome: Outcome, timeout: float | None = None) -> ToolResult:
     )
 
 
-def _told(result: ToolResult) -> dict[str, Any]:
+def _as_json(result: ToolResult) -> dict[str, Any]:
     """Returns the result of one of several commands as plain JSON, without its duration, which varies."""
     flags = {name: True for name in ("timed_out", "blocked", "truncated") if getattr(result, name)}
     return {**result.as_json(), "exit_code": result.exit_code, **flags}
 
 
 def clean(data: bytes, *, truncated: bool = False) -> str:
-    """Returns raw output as clean text: line feeds for any line ends; otherwise as `text_of`."""
+    """Returns raw output as clean text: line feeds for any line ends; otherwise like `text_of`."""
     text = text_of(data, truncated=truncated)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -215,7 +215,7 @@ def clean(data: bytes, *, truncated: bool = False) -> str:
 
 
 def text_of(data: bytes, *, truncated: bool = False) -> str:
-    """Returns bytes as the text that they are in UTF-8.
+    """Returns bytes as text, decoded as UTF-8.
 
     If they were `truncated` in the middle, a line says so, between whole characters.
     """

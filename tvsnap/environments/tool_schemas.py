@@ -1,4 +1,4 @@
-"""Describes the tools of a rollout in the forms in which models are told of them."""
+"""Describes the tools of a rollout in the forms that models' interfaces take."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def tool_schemas(rollout: _HasTools | Mapping[str, _Tool], form: Form = "openai"
     """Describes tools for a model, in the order of their names.
 
     Args:
-        rollout: whose tools: that of a cache or of a client; or its `tools` themselves, for which asynchronous ones
+        rollout: the rollout, of a cache or of a client; or its `tools` themselves. Those of an asynchronous rollout
             have to be awaited (`await rollout.tools()`).
-        form: of whose interface: "openai" is what chat completions take, and with them most servers of models,
-            "openai-responses" what OpenAI's newer interface takes.
+        form: the form: "openai" is that of chat completions, which most servers of models take, "openai-responses"
+            that of OpenAI's newer interface.
 
     Returns:
-        What belongs into the request's list `tools`, as plain JSON values. For MCP, one that changes nothing is marked.
+        The items of the request's list `tools`, as plain JSON values. For MCP, a tool that changes nothing is marked.
 
     Raises:
         UsageError: there is no such form, or the tools of an asynchronous rollout were not awaited.

@@ -1,4 +1,4 @@
-"""Tools: typed functions; their names, types and docstrings define what agents may call, with which arguments."""
+"""Tools: typed functions; their names, types and docstrings define the calls of agents and their arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvsnap.model.limits import Limits
 from tvsnap.sandboxes.protocol import Sandbox
 
 Returned = Union[str, Part, "tuple[Part, ...]", "list[Part]", ToolResult, Any]
-"""What a tool's function may return: text, parts, a whole result, or a value that JSON can express."""
+"""The results of a tool's function: text, parts, a whole result, or a value that JSON can express."""
 _SCHEMAS: Mapping[object, Mapping[str, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer"},
@@ -37,7 +37,7 @@ class CallContext:
     Attributes:
         call: the call.
         timeout: seconds that the call may take.
-        limits: what the sandbox may use.
+        limits: the limits of the sandbox.
         given: the sandbox in which the call is made, which `sandbox` returns; None for a tool on the host.
     """
 
@@ -51,7 +51,7 @@ class CallContext:
         """The sandbox in which the call is made; nobody else uses it meanwhile.
 
         Raises:
-            UsageError: the tool runs on the host, where there is none.
+            UsageError: the tool runs on the host, without a sandbox.
         """
         if self.given is None:
             raise UsageError(f"the tool {self.call.name} runs on the host, and has no sandbox")
@@ -64,14 +64,14 @@ class ToolFailed(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool, and what the cache must know about it.
+    """One tool, with its properties for the cache.
 
     Attributes:
         name: the name by which it is called.
-        description: what it does, for the agent that calls it.
+        description: its description for the agent that calls it.
         parameters: the JSON schema of its arguments, which is an object.
-        run: the function that makes its calls; see `tool` for its parameters. None where the environment makes the
-            calls in another way.
+        run: the function that makes its calls; see `tool` for its parameters. None if the environment makes the calls
+            in another way.
         read_only: it changes nothing itself. If no other process could notice the call, the sandbox is not observed
             after it.
         cacheable: False if its effects can neither be repeated from the graph nor observed in the sandbox, for example
@@ -88,7 +88,7 @@ class Tool:
             requested again; None for never, or for the cache's setting (`Cache(network_answers=...)`).
         in_service: it uses only `exec`, `read_file` and `write_file` of the sandbox. If an image has several services,
             it takes one more argument, `service`, and works in that service.
-        cost: what a call costs beyond time, by unit, as {"usd": 0.002}. Each answer from the graph saves as much.
+        cost: the cost of a call beyond time, by unit, as {"usd": 0.002}. Each answer from the graph saves as much.
             `ToolResult.cost` of a call takes precedence.
     """
 
@@ -138,7 +138,7 @@ class Tool:
 
     @property
     def usage(self) -> str:
-        """Its arguments as shown to people: `exec takes command, [cwd], [env], [user]`."""
+        """Its arguments for people: `exec takes command, [cwd], [env], [user]`."""
         required = self.parameters.get("required", ())
         names = [name if name in required else f"[{name}]" for name in self.parameters.get("properties", {})]
         return f"{self.name} takes {', '.join(names) or 'no arguments'}"
@@ -172,13 +172,13 @@ class Tool:
             context: the call, whose arguments were checked, and its sandbox.
 
         Returns:
-            What the function returns.
+            The result of the function.
         """
         assert self.run is not None
-        given = dict(context.call.arguments)
+        arguments = dict(context.call.arguments)
         for name, kind in self._injected:
-            given[name] = context.sandbox if kind is Sandbox else context
-        return self.run(**given)
+            arguments[name] = context.sandbox if kind is Sandbox else context
+        return self.run(**arguments)
 
     @cached_property
     def _injected(self) -> list[tuple[str, object]]:
@@ -337,9 +337,9 @@ def _explained(error: Any) -> str:
         missing = next(name for name in error.validator_value if name not in error.instance)
         return f'{subject}: "{missing}" is missing' if path else f'argument "{missing}" is missing'
     if error.validator == "additionalProperties":
-        known = error.schema.get("properties", {})
-        unknown = next(name for name in error.instance if name not in known)
-        return f'{subject}: unknown "{unknown}"; have: {", ".join(known)}' if path else f'unknown argument "{unknown}"'
+        names = error.schema.get("properties", {})
+        unknown = next(name for name in error.instance if name not in names)
+        return f'{subject}: unknown "{unknown}"; have: {", ".join(names)}' if path else f'unknown argument "{unknown}"'
     if error.validator == "type" and isinstance(error.validator_value, str):
         wanted = error.validator_value
         article = "an" if wanted[0] in "aeiou" else "a"
@@ -352,5 +352,5 @@ def _explained(error: Any) -> str:
 
 
 def _json_type(value: object) -> str:
-    known = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-    return "null" if value is None else known.get(type(value), type(value).__name__)
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)

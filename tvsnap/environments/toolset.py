@@ -1,4 +1,4 @@
-"""Environments that consist of tools; `terminal` and `python` are such, and most others can be."""
+"""Environments that consist of tools, such as `terminal` and `python`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvsnap.model.observations import Observation, Service
 from tvsnap.sandboxes.protocol import Sandbox
 
 _LOOK_TIMEOUT = 60.0
-"""Seconds within which a service tells its state."""
+"""Seconds that a service may take to report its state."""
 
 
 class ToolEnvironment:
@@ -69,20 +69,20 @@ class ToolEnvironment:
         return run_tool(self.tools[call.name], CallContext(call, timeout, limits, sandbox))
 
     def observe(self, sandbox: Sandbox) -> Observation:
-        """See `Environment.observe`: services that can be looked at are asked, and the sandbox observes the rest."""
-        told: dict[str, Any] = {}
+        """See `Environment.observe`: services report their own state, and the sandbox observes the rest."""
+        reports: dict[str, Any] = {}
         processes: set[int] = set()
         for service in self._services:
             if service.look is not None:
                 try:
-                    said = service.ask(sandbox, service.look, _LOOK_TIMEOUT)
+                    report = service.ask(sandbox, service.look, _LOOK_TIMEOUT)
                 except OSError:  # the next call will find that out
                     return replace(sandbox.observe(), service=secrets.token_hex(), chance=True)
-                processes.update(_own_processes(service.name, said))
-                told[service.name] = said
-        if not told:
+                processes.update(_own_processes(service.name, report))
+                reports[service.name] = report
+        if not reports:
             return sandbox.observe()
-        return replace(sandbox.observe(Service(frozenset(processes))), service=canonical_json(told))
+        return replace(sandbox.observe(Service(frozenset(processes))), service=canonical_json(reports))
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
         return False
@@ -96,9 +96,9 @@ class ToolEnvironment:
         return canonical_json({name: value for name, value in asdict(limits).items() if name != "cpus" or value})
 
 
-def _own_processes(name: str, said: Mapping[str, Any]) -> list[int]:
-    """Returns the processes that a service says are its own; raises InfrastructureError if it says nothing of them."""
-    ids = said.get("processes")
+def _own_processes(name: str, report: Mapping[str, Any]) -> list[int]:
+    """Returns a service's processes from its report; raises InfrastructureError if the report lacks them."""
+    ids = report.get("processes")
     if not isinstance(ids, list) or not ids or not all(type(id) is int for id in ids):
         raise InfrastructureError(
             f"the service {name} does not say which processes are its own: its answer to `look` needs the key "

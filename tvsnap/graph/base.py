@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tvsnap.graph.pending import Pending
+from tvsnap.graph.remembered import Remembered
 from tvsnap.graph.rows import encodable
 from tvsnap.host.database import Database
 from tvsnap.model.errors import TvsnapError
@@ -17,6 +18,7 @@ class GraphPart:
 
     _database: Database
     _pending: Pending
+    _remembered: Remembered
 
     def _rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Returns the rows of a query."""
@@ -42,12 +44,29 @@ class GraphPart:
             with contextlib.suppress(TvsnapError):
                 self.flush()
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """A block in which all that its thread records is written at once, at its end.
+
+        A call that cannot be recorded raises its error, and the others are recorded.
+
+        Raises:
+            TvsnapError: writing failed: nothing of it is recorded.
+        """
+        self._write_calls()
+        with self._database.together():
+            yield
+        if self._pending.schedule():
+            self.flush()
+
     def flush(self) -> None:
         """Writes records in memory: calls that answer nobody, hits, visits, forks, counters and ends of rollouts.
 
         Raises:
             TvsnapError: writing failed; the counts are kept for the next time, the calls are not.
         """
+        if self._database.is_joined:  # another thread may be writing them, and waits for the end of this transaction
+            return
         with self._pending.taken() as pending:
             if pending:
                 with self._database.write() as cursor:

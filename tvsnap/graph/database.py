@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvsnap.graph.rows import checksum
+from tvsnap.graph.rows import EdgeRow, checksum
 from tvsnap.host.database import Format
 
 VERSION = 8
@@ -102,18 +102,29 @@ UPDATE edges SET proven = 0 WHERE digest IS NOT NULL;
 """,
 }
 
+# All that an answer depends on but the calls that are inserted; private calls answer nobody.
+_ALTERATIONS = (
+    f"UPDATE OF {', '.join(EdgeRow._fields)} ON edges WHEN old.slot IS NOT NULL",
+    "DELETE ON edges WHEN old.slot IS NOT NULL",
+    "UPDATE ON states",
+    "DELETE ON states",
+    "DELETE ON roots",
+    "DELETE ON snapshots",
+)
+
 FORMAT = Format(
     Path(__file__).with_name("schema.sql"),
     APPLICATION_ID,
     VERSION,
     kind="tool-call graph",
-    begin_anew="with an empty graph (what it held is executed anew)",
+    begin_anew="with an empty graph (its calls are executed anew)",
     elsewhere="set TVSNAP_HOME elsewhere",
     room=(
         "free some: tvsnap gc --packages --keep-bytes 0, or tvsnap forget (they need a few MiB themselves, which "
-        "tvsnap keeps in reserve: where that does not do, remove something else)"
+        "tvsnap keeps in reserve: if that is not enough, remove something else)"
     ),
     cache_kib=32 * 1024,
     migrations=_MIGRATIONS,
     functions={"edge_checksum": checksum},
+    alterations=_ALTERATIONS,
 )

@@ -144,7 +144,7 @@ class Edges(Lineage):
         with self._database.read() as reader:
             key = (bytes.fromhex(state), bytes.fromhex(call.key), _slot(timeout, shared=True))
             try:
-                record = _found(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)))
+                record = _fetch(reader.execute(_RECORDED, ("", *key, 0.0, math.inf)), call)
             except DamagedRecord:
                 return None
         return None if record is None else record[0]
@@ -322,13 +322,13 @@ def _earlier(
     above = state_above(cursor, row.state)
     key = (backend, row.state, row.call_key, row.slot, row.waited, row.waited)
     try:
-        record = _found(cursor.execute(_RECORDED, key))
+        record = _fetch(cursor.execute(_RECORDED, key))
     except DamagedRecord:
         if not _led_elsewhere(cursor, row):
             (id,) = cursor.execute(_MEND, (*row[len(_KEY) :], *row[: len(_KEY)])).fetchone()
             if row.next_state is not None and not _exists(cursor, row.next_state):
                 insert_state(cursor, id, row, above, None)
-            record = _found(cursor.execute(_RECORDED, key))
+            record = _fetch(cursor.execute(_RECORDED, key))
             return (None if record is None else record[0]), False
         record = None
     proves = False
@@ -339,14 +339,14 @@ def _earlier(
         same = comparable and edge.digest == row.digest  # the results differ, for example by the time of a file
         if edge.proven and edge.digest and comparable and not same:  # the proof is refuted
             cursor.execute(_DISPROVE, (edge.id,))
-            edge, is_kept = _found(cursor.execute(_RECORDED, key)) or record
+            edge, is_kept = _fetch(cursor.execute(_RECORDED, key)) or record
         if is_kept or not edge.deterministic:
             return edge, False
         proves = same and far_apart(edge, row.created)
         cursor.execute(_RETIRE, ("what it led to could not be kept, and the call was made anew since", edge.id))
     if row.next_state is None or not _exists(cursor, row.next_state):
         return None, proves
-    again = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))  # retired before
+    again = _fetch(cursor.execute(_EDGE_TO, ("", row.next_state)))  # retired before
     if again is None or again[0].state != row.state.hex() or again[0].call.key != call.key:
         raise UsageError(f"state {row.next_state.hex()[:12]} has another origin than this call")
     return _reinstated(cursor, again[0], row, comparable=comparable), False
@@ -401,7 +401,7 @@ def _reinstated(cursor: sqlite3.Cursor, edge: Edge, row: EdgeRow, *, comparable:
     cursor.execute(_REINSTATE, (*row._replace(times=times or row.times)[_AFTER_CALL:], edge.id))
     if not row.proven and comparable and far_apart(edge, row.created):
         cursor.execute(PROVE, (edge.id,))
-    record = _found(cursor.execute(_EDGE_TO, ("", row.next_state)))
+    record = _fetch(cursor.execute(_EDGE_TO, ("", row.next_state)))
     assert record is not None
     return record[0]
 
@@ -410,8 +410,10 @@ def _exists(cursor: sqlite3.Cursor, state: bytes) -> bool:
     return cursor.execute("SELECT 1 FROM states WHERE hash = ?", (state,)).fetchone() is not None
 
 
-def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
+def _fetch(cursor: sqlite3.Cursor, call: ToolCall | None = None) -> tuple[Edge, bool] | None:
     """Returns the edge of a query, and whether the state that it leads to is kept; None if there is none.
+
+    `call` is the one by which it was found, if it was.
 
     Raises:
         DamagedRecord: its checksum is wrong.
@@ -422,7 +424,7 @@ def _found(cursor: sqlite3.Cursor) -> tuple[Edge, bool] | None:
         if is_undecodable(error):
             raise DamagedRecord(f"the record of a call is damaged ({error}); make it again") from None
         raise
-    return None if row is None else (to_edge(row[:-1]), bool(row[-1]))
+    return None if row is None else (to_edge(row[:-1], call), bool(row[-1]))
 
 
 def _slot(timeout: float | None, *, shared: bool) -> float | None:

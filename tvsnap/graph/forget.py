@@ -76,7 +76,7 @@ SELECT hash FROM up
 _SPARED_EDGE = "IN (SELECT s.edge FROM spared_states p CROSS JOIN states s ON s.hash = p.hash WHERE s.edge IS NOT NULL)"
 _DOOMED_STATE = "IN (SELECT hash FROM doomed_states)"
 _DOOMED_EDGE = "IN (SELECT id FROM doomed_edges)"
-SPARED = "forgotten, and left only as a rollout stood on it"
+SPARED = "forgotten, and kept only because a rollout stood on it"
 _DELETIONS = (
     f"DELETE FROM visits WHERE edge {_DOOMED_EDGE}",
     f"DELETE FROM steps WHERE edge {_DOOMED_EDGE}",

@@ -416,7 +416,7 @@ class Tally(Displayed):
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """One state in a listing of the tree, where results are without their output.
+    """One state in a listing of the tree, whose results have no output.
 
     Attributes:
         state: the state; `state.parent` names the node above it.

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from tvsnap.graph.model import Edge, Snapshot, State
 from tvsnap.model.calls import TEXT, Part, ToolCall, ToolResult, canonical_json
@@ -36,6 +36,7 @@ _NO_EXIT_CODE = -1 << 62
 
 Row = Sequence[Any]
 V = TypeVar("V")
+P = ParamSpec("P")
 
 
 class DamagedRecord(InfrastructureError):
@@ -224,13 +225,13 @@ def encodable(value: V) -> V:
     return cast("V", value.encode(errors="backslashreplace").decode()) if isinstance(value, str) else value
 
 
-def _readable(convert: Callable[[Row], V]) -> Callable[[Row], V]:
+def _readable(convert: Callable[Concatenate[Row, P], V]) -> Callable[Concatenate[Row, P], V]:
     """Converts errors of damaged values into `DamagedRecord`."""
 
     @functools.wraps(convert)
-    def converted(row: Row) -> V:
+    def converted(row: Row, /, *known: P.args, **named: P.kwargs) -> V:
         try:
-            return convert(row)
+            return convert(row, *known, **named)
         except UNREADABLE as error:
             raise DamagedRecord(f"a record of the graph is damaged ({error}); make a rollout to it again") from None
 
@@ -245,12 +246,16 @@ def to_state(row: Row) -> State:
 
 
 @_readable
-def to_edge(row: Row) -> Edge:
-    """Converts a row of `EDGE_COLUMNS` into an edge; raises DamagedRecord if its checksum is wrong."""
+def to_edge(row: Row, call: ToolCall | None = None) -> Edge:
+    """Converts a row of `EDGE_COLUMNS` into an edge; raises DamagedRecord if its checksum is wrong.
+
+    `call` is the one by which it was found, if it was.
+    """
     try:
-        call = ToolCall.from_canonical(unpack(row[_CALL]))
+        known = call is not None and unpack(row[_CALL]) == call.canonical
+        its = call if call is not None and known else ToolCall.from_canonical(unpack(row[_CALL]))
         answers = row[_DETERMINISTIC] and row[_SLOT] is not None
-        edge = _edge(row, call, check=answers) if call.key == row[_CALL_KEY].hex() else None
+        edge = _edge(row, its, check=answers) if its.key == row[_CALL_KEY].hex() else None
     except UNREADABLE:
         edge = None
     if edge is None:

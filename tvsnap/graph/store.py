@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from tvsnap.graph.insertion import insert_root
 from tvsnap.graph.model import Edge, RootInfo, StepRow
 from tvsnap.graph.pending import Pending
 from tvsnap.graph.portable import Portable
+from tvsnap.graph.remembered import Remembered
 from tvsnap.graph.rollouts import Rollouts
 from tvsnap.graph.snapshots import Snapshots
 from tvsnap.graph.tree import Tree
@@ -49,9 +51,10 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
         self._database = Database(path, FORMAT)
         graph = weakref.ref(self)
         self._pending = Pending(lambda: _flush(graph()))
+        self._remembered = Remembered(self._database)
 
     def close(self) -> None:
-        """Writes what is pending and closes the file; safe to repeat."""
+        """Writes pending records and closes the file; safe to repeat."""
         try:
             self.flush()
         finally:
@@ -62,6 +65,18 @@ class Graph(Answers, Portable, Snapshots, Rollouts, Tree, Forgetting):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def answered(self, key: Hashable, read: Callable[[], Edge | None]) -> Edge | None:
+        """Returns the record of a call that `read` reads from the graph; again without that, until anybody alters it.
+
+        Args:
+            key: of all that the answer depends on but the graph.
+            read: reads it; None where there is none.
+
+        Raises:
+            TvsnapError: the file cannot be read.
+        """
+        return self._remembered.get(key, read)
 
     def ensure_root(self, info: RootInfo) -> None:
         """Adds a root state unless it is there."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tvsnap.guest import together, trees
+from tvsnap.guest import parallel_commands, trees
 from tvsnap.guest.protocol import INIT, TURN, Guest, NoSuchUser, TerminalBusy
 from tvsnap.guest.services import entering, find_service
 from tvsnap.host.load import Load
@@ -23,11 +23,11 @@ from tvsnap.host.trees import TreeItem, Upload, extract, items_of
 from tvsnap.model.arguments import check_seconds, check_variables, check_whole
 from tvsnap.model.calls import DEFAULT_TIMEOUT
 from tvsnap.model.errors import UsageError
+from tvsnap.model.exec_all import MOST_COMMANDS
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.observations import Command, FolderListing, Outcome, TerminalBytes
 from tvsnap.model.services import ImageService
-from tvsnap.model.side_by_side import MOST_COMMANDS
 
 COLUMNS, ROWS = 80, 24
 """Size of a new sandbox's terminal."""
@@ -37,7 +37,7 @@ _STRIDE, _TURNS = 256, 125
 """Distance between the ids of calls, so that ids are not reused soon; below 32,768, the limit on small machines."""
 _FILE_TIMEOUT = 60.0
 MOST_LISTED = 1_000_000
-"""Entries of a folder that may be asked for; fewer come where their names are long."""
+"""Entries of a folder that may be requested; fewer come if their names are long."""
 _LONGEST_ARGUMENT = 100_000
 """Bytes; the kernel allows 128 KiB in one argument."""
 _ANY_SHELL = ("/bin/sh", "-c", '[ -x /bin/bash ] && exec /bin/bash -c "$0"; exec /bin/sh -c "$0"')
@@ -53,8 +53,8 @@ T = TypeVar("T")
 def exclusive(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Makes a method of a sandbox wait for those that other threads have begun.
 
-    PID 1 does one thing after the other, and its answers do not tell to which request they belong. Threads meet in a
-    sandbox where the caller of an abandoned call goes on, such as a task that was cancelled while its thread waits.
+    PID 1 does one thing after the other, and its answers do not name their requests. Threads meet in a sandbox if the
+    caller of an abandoned call goes on, such as a task that was cancelled while its thread waits.
     """
 
     @functools.wraps(method)
@@ -70,8 +70,8 @@ class GuestActions(ABC):
 
     Attributes:
         id, image: see `tvsnap.sandboxes.protocol.Sandbox`.
-        limits: what it may use.
-        changes_settled: how many calls have changed its state, according to `settle`.
+        limits: its limits.
+        changes_settled: the number of calls that have changed its state, according to `settle`.
     """
 
     id: str
@@ -112,7 +112,7 @@ class GuestActions(ABC):
         check_seconds(timeout)
         self.number_processes()
         try:
-            return self.guest().run(together.text(command), timeout, self.limits.output)
+            return self.guest().run(parallel_commands.text(command), timeout, self.limits.output)
         except TerminalBusy as busy:
             message = f"the terminal is in use by `{busy}`; send it keys, or run the command with exec\n"
             return Outcome(message.encode(), None, 0.0)
@@ -138,7 +138,7 @@ class GuestActions(ABC):
             if other is not None:
                 apart, user = _entering(other, apart, user), "root"
             return self.exec_all([apart], timeout=timeout, user=user)[0]
-        script, stdin = together.script(command)
+        script, stdin = parallel_commands.script(command)
         self.number_processes()
         if other is not None:
             program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script.decode("utf-8", "surrogateescape")]
@@ -178,14 +178,14 @@ class GuestActions(ABC):
         try:
             whole = self.guest().execute(
                 [INIT, "together"],
-                stdin=together.request(commands, limit),
+                stdin=parallel_commands.request(commands, limit),
                 timeout=timeout,
-                limit=together.room(commands, limit),
+                limit=parallel_commands.room(commands, limit),
                 user=user or "",
             )
         except NoSuchUser:
             return [Outcome(self._no_user(user), 126, 0.0, errors=b"" if one.separate else None) for one in commands]
-        return together.outcomes(commands, whole, limit)
+        return parallel_commands.outcomes(commands, whole, limit)
 
     def _no_user(self, user: str | None) -> bytes:
         return f"no user {user} in the image {self.image.name}\n".encode()
@@ -228,13 +228,13 @@ class GuestActions(ABC):
 
     def list_folder(self, path: str, *, limit: int = trees.MOST_ENTRIES) -> FolderListing:
         check_whole(limit, "limit", 1, MOST_LISTED)
-        if "\0" in path:  # PID 1 would take what is before it for the path
+        if "\0" in path:  # PID 1 would cut the path there
             raise UsageError(f"path must contain no null character: {path!r}")
         run, path = self._tree_tool(path, "root")
         return trees.list_folder(run, path, limit=limit, timeout=_FILE_TIMEOUT)
 
     def _tree_tool(self, path: str, user: str) -> tuple[trees.RunTool, str]:
-        """Returns what runs PID 1's own programs for a path, and the path as these see it.
+        """Returns a function that runs PID 1's own programs for a path, and the path as these see it.
 
         A path below the root directory of a service is the service's: users and links are looked up in that directory.
         """
@@ -273,7 +273,7 @@ class GuestActions(ABC):
         **options: Any,
     ) -> Outcome:
         """Runs one of PID 1's own tools; returns its outcome, or raises the OSError that it encountered."""
-        if "\0" in path:  # PID 1 would take what is before it for the path
+        if "\0" in path:  # PID 1 would cut the path there
             raise UsageError(f"path must contain no null character: {path!r}")
         command = [INIT, tool, path, *more]
         if (other := find_service(self.image, service)) is not None:
@@ -317,15 +317,15 @@ class GuestActions(ABC):
 def last_number(changes: int) -> int:
     """Returns the process id after which a call's processes are numbered.
 
-    It depends only on how many calls have changed the state: not on the number of their processes, on calls that
-    changed nothing, or on the place of execution. Live processes keep their ids, which are skipped.
+    It depends only on the number of calls that have changed the state: not on the number of their processes, on calls
+    that changed nothing, or on the place of execution. Live processes keep their ids, which are skipped.
     """
     return _SHELL + changes % _TURNS * _STRIDE
 
 
 def _entering(service: ImageService, command: Command, user: str | None) -> Command:
     """Returns the command for root in the main service that runs a command in another service."""
-    script, stdin = (text.decode("utf-8", "surrogateescape") for text in together.script(command.command))
+    script, stdin = (text.decode("utf-8", "surrogateescape") for text in parallel_commands.script(command.command))
     program = [*_ANY_SHELL, _ANY_EVAL_STDIN if stdin else script]
     line = f"exec {shlex.join(entering(service, program, cwd=command.cwd, env=command.env, user=user))}"
     return Command(f"{line} <<< {shlex.quote(stdin)}" if stdin else line, "/", {}, command.separate)

@@ -57,12 +57,12 @@ def _end_of_value(text: bytes, at: int) -> int:
 
 
 def _end_of_array(text: bytes, at: int) -> int:
-    while found := _IN_ARRAY.search(text, at):
-        if found[0] == b")":
-            return found.end()
-        if found[0] == b"(":
-            return found.start()  # bash quotes a parenthesis in an element
-        at = _end_of_string(text, found.start())
+    while match := _IN_ARRAY.search(text, at):
+        if match[0] == b")":
+            return match.end()
+        if match[0] == b"(":
+            return match.start()  # bash quotes a parenthesis in an element
+        at = _end_of_string(text, match.start())
     return len(text)
 
 
@@ -70,8 +70,8 @@ def _end_of_string(text: bytes, at: int) -> int:
     """Returns the end of the string whose quotation mark is at `at`."""
     special = _SPECIAL[text[at]]
     at += 1
-    while found := special.search(text, at):
-        if found[0] != b"\\":
-            return found.end()
-        at = found.end() + 1
+    while match := special.search(text, at):
+        if match[0] != b"\\":
+            return match.end()
+        at = match.end() + 1
     return len(text)

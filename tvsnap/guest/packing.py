@@ -10,7 +10,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def packed(folder: Path, package: str) -> bytes:
-    """Returns a zip archive of a folder of Python sources, the same bytes wherever the sources are the same.
+    """Returns a zip archive of a folder of Python sources, the same bytes for the same sources.
 
     Args:
         folder: a package whose module `__main__` has the function `main`, which returns an exit status.

@@ -1,6 +1,6 @@
 """A client of a sandbox's PID 1; native/init/protocol.h defines their messages.
 
-Commands may have root's rights inside, and so may take over PID 1. So of an answer only what was asked for is kept, no
+Commands may have root's rights inside, and so may take over PID 1. So only the requested part of an answer is kept, no
 answer is waited for beyond its time, and a malformed answer ends the sandbox.
 
 If PID 1's standard input and output, as pipes, serve as the connection, `a` is refused and `q` does nothing.
@@ -28,15 +28,15 @@ CONTROL = "run/tvsnap/control"
 HOME = "/run/tvsnap"  # PID 1's own directory
 INIT = "/run/tvsnap/init"
 GUEST_FILES = {"init": native.INIT, "rc": Path(__file__).with_name("rc"), "fixed.so": native.FIXED}
-"""The files of tvsnap in `INIT`'s directory of each sandbox, and where they are on this machine."""
+"""The files of tvsnap in `INIT`'s directory of each sandbox, and their paths on this machine."""
 DISTINCTION = "run/tvsnap/layer"
 """In containers, a file that the host writes before it commits one, so that no two layers of the engine are equal."""
 FIXED = "run/tvsnap/fixed"
-"""Parameters for the preloaded library: when the clock began, and the seed (preload/page.c)."""
+"""Parameters for the preloaded library: the begin of the clock, and the seed (preload/page.c)."""
 TURN = "/run/tvsnap/turn"
-"""How often process ids have started over, for the same library (preload/chance.c)."""
+"""The number of times that process ids have started over, for the same library (preload/chance.c)."""
 BARE = {"TVSNAP_BARE": "1"}
-"""The last variable in PID 1's environment: the shell reads no startup file, since it is to be made like another."""
+"""The last variable in PID 1's environment: the shell reads no startup file, because it becomes a copy of another."""
 GRACE = 20.0
 """Seconds after a call's timeout until PID 1 counts as dead; it ends a call within 2 s of its timeout."""
 _REPORTING = 0.001
@@ -70,13 +70,13 @@ class GuestInfo:
     Attributes:
         shell: the persistent shell's process id inside.
         idle: it waits for a command.
-        inner: changes with what can be seen from inside only: bytes sent to the terminal, its modes, speeds, size,
-            owner and foreground, System V objects.
-        commands: how many commands the shell was given.
-        plain: the terminal's modes and our own directory are as at the start, there are no System V objects, and no
-            call still has to be told that the shell ended.
+        inner: changes with facts that are visible from inside only: bytes sent to the terminal, its modes, speeds,
+            size, owner and foreground, System V objects.
+        commands: the number of commands that the shell was given.
+        plain: the terminal's modes and tvsnap's own directory are those of the start, there are no System V objects,
+            and every end of the shell was reported to a call.
         kernel: changes with the kernel's state of the shell: scheduling, limits, name, ... (holds.c).
-        ordinary: that state is as when the shell started, except for limits.
+        ordinary: that state is the one of the shell's start, except for limits.
     """
 
     shell: int
@@ -89,7 +89,7 @@ class GuestInfo:
 
     @property
     def shown(self) -> int:
-        """How many bytes the terminal was sent so far."""
+        """Bytes that the terminal was sent so far."""
         return int(self.inner.partition("-")[0])
 
 
@@ -107,7 +107,7 @@ class Guest:
     """One connection to a sandbox's PID 1. Not thread-safe except for `interrupt` and `abandon`."""
 
     def __init__(self, connection: Connection, why_gone: Callable[[], str] = lambda: _PERHAPS) -> None:
-        """`why_gone` is called where the sandbox is gone, and says why and what to do, in words that follow others."""
+        """`why_gone` is called if the sandbox is gone, and returns the reason and a remedy as the end of a sentence."""
         self._socket = connection
         self._why_gone = why_gone
         self._sending = threading.Lock()
@@ -116,11 +116,11 @@ class Guest:
         self._deadline = 0.0  # for the answer
         self._given_away = False
         self._first = b""  # a request that is sent together with the next one
-        self._silent = False  # waiting for the shell was in vain, and it got nothing to do since
-        self._has_run = True  # something has run, and the shell may be about to report its state
+        self._silent = False  # waiting for the shell was in vain, and it got no command since
+        self._has_run = True  # a command has run, and the shell may be about to report its state
         self._heeding = True  # interrupts are passed on
-        self._terminal: tuple[str, tuple[bytes, int, int]] | None = None  # as told last, with `GuestInfo.inner`
-        self.requests = 0  # that were sent
+        self._terminal: tuple[str, tuple[bytes, int, int]] | None = None  # of the last answer, with `GuestInfo.inner`
+        self.requests = 0  # the number of requests that were sent
 
     def __del__(self) -> None:
         if not self._given_away:
@@ -151,7 +151,7 @@ class Guest:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def attach(self, columns: int, rows: int) -> None:
-        """Makes the connection a raw stream to and from the shell's terminal, which its creator goes on to use.
+        """Makes the connection a raw stream to and from the shell's terminal, for its creator.
 
         Raises InfrastructureError for PID 1's standard streams, which could not be used for anything else afterwards.
         """
@@ -184,7 +184,7 @@ class Guest:
 
     def interrupt(self) -> None:
         """Ends the running command, as its timeout would; called by another thread than the one that waits for it."""
-        with contextlib.suppress(OSError), self._sending:  # PID 1 has ended, which the waiting thread is told
+        with contextlib.suppress(OSError), self._sending:  # PID 1 has ended, which the waiting thread detects
             if self._heeding:
                 self._socket.sendall(_frame("c"))
 
@@ -234,9 +234,9 @@ class Guest:
     def terminal(self) -> tuple[bytes, int, int]:
         """Returns the (last part of the) bytes that the terminal was sent, its columns and its rows."""
         self._send("t")
-        return self._told_terminal()
+        return self._read_terminal()
 
-    def _told_terminal(self) -> tuple[bytes, int, int]:
+    def _read_terminal(self) -> tuple[bytes, int, int]:
         columns, rows = _numbers(self._expect("W"), 2, 0xFFFF)
         return self._expect("T"), columns, rows
 
@@ -268,7 +268,7 @@ class Guest:
         self._first += _frame("s")
         self._send("i")
         kind, payload = self._receive(_LARGEST_ANSWER)
-        info = self._told_info()
+        info = self._read_info()
         if kind == "D":
             self._silent = False
             return payload, info
@@ -278,9 +278,9 @@ class Guest:
         """Returns the results of `terminal` and `info`, by one exchange."""
         self._first += _frame("t")
         self._send("i")
-        told, info = self._told_terminal(), self._told_info()
-        self._terminal = info.inner, told
-        return told, info
+        terminal, info = self._read_terminal(), self._read_info()
+        self._terminal = info.inner, terminal
+        return terminal, info
 
     def terminal_of(self, info: GuestInfo) -> tuple[bytes, int, int]:
         """Returns the result of `terminal` while `info` holds; PID 1 is asked if the terminal has changed since."""
@@ -290,9 +290,9 @@ class Guest:
 
     def info(self) -> GuestInfo:
         self._send("i")
-        return self._told_info()
+        return self._read_info()
 
-    def _told_info(self) -> GuestInfo:
+    def _read_info(self) -> GuestInfo:
         words = self._expect("I").split()
         if len(words) != 8 or not _INNER.fullmatch(words[3]) or not _DIGEST.fullmatch(words[6]):
             raise _nonsense(b" ".join(words))
@@ -302,7 +302,7 @@ class Guest:
         return GuestInfo(shell, mode == 1, inner, commands, plain == 1, kernel, ordinary == 1)
 
     def data_waits(self, files: Iterable[int], processes: Iterable[int]) -> bool:
-        """Whether a pipe, fifo or socket has unread data, or may have: not all of them can be inspected.
+        """Returns whether a pipe, fifo or socket has unread data, or may have: not all of them can be inspected.
 
         Args:
             files: the shell's descriptors to inspect.
@@ -314,7 +314,7 @@ class Guest:
     def put_terminal_back(self, shown: bytes, count: int, commands: int) -> None:
         """Gives the terminal the contents of another sandbox's, whose shell was recreated here.
 
-        Of `count` bytes sent to that terminal, `shown` were kept; its shell was given `commands` commands.
+        `shown` are the last of `count` bytes sent to that terminal; its shell was given `commands` commands.
         """
         self._terminal = None
         self._send("p", shown, count, commands)
@@ -372,20 +372,20 @@ class Guest:
         return chr(body[0]), body[1:]
 
     def _expect(self, kind: str) -> bytes:
-        got, payload = self._receive(_LARGEST_ANSWER)
-        if got == "E":
+        answer, payload = self._receive(_LARGEST_ANSWER)
+        if answer == "E":
             raise InfrastructureError(f"the sandbox refused a request: {_message(payload)}")
-        if got != kind:
-            raise InfrastructureError(f"the sandbox answered {got!r} where {kind!r} belongs")
+        if answer != kind:
+            raise InfrastructureError(f"the sandbox answered {answer!r} where {kind!r} belongs")
         return payload
 
     def _take(self, length: int) -> bytes:
         while len(self._buffer) < length:
             try:
-                left = self._deadline - time.monotonic()
-                if left <= 0:
+                remaining = self._deadline - time.monotonic()
+                if remaining <= 0:
                     raise TimeoutError
-                self._socket.settimeout(left)
+                self._socket.settimeout(remaining)
                 chunk = self._socket.recv(max(self._ahead, length - len(self._buffer)))
             except TimeoutError:
                 raise SandboxDied("the sandbox does not answer") from None
@@ -394,8 +394,8 @@ class Guest:
             if not chunk:
                 raise SandboxDied(f"the sandbox is gone: its PID 1 has ended{self._why_gone()}")
             self._buffer += chunk
-        taken, self._buffer = self._buffer[:length], self._buffer[length:]
-        return taken
+        data, self._buffer = self._buffer[:length], self._buffer[length:]
+        return data
 
 
 def _frame(operation: str, *fields: str | int | bytes) -> bytes:

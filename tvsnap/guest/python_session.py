@@ -63,8 +63,8 @@ class Pictures:
                 pyplot.figure(number).savefig(buffer, format="png")
                 self.add(buffer.getvalue())
             pyplot.close("all")
-        taken, self.taken = self.taken, []
-        return [base64.b64encode(png).decode() for png in taken]
+        pngs, self.taken = self.taken, []
+        return [base64.b64encode(png).decode() for png in pngs]
 
 
 class PlainShell:
@@ -177,8 +177,8 @@ def interpret(channel: socket.socket) -> None:
         shell = PlainShell(pictures)
     stream = channel.makefile("rwb")
 
-    def say(said: Any) -> None:
-        stream.write(json.dumps(said).encode() + b"\n")
+    def say(message: Any) -> None:
+        stream.write(json.dumps(message).encode() + b"\n")
         stream.flush()
 
     say({})
@@ -213,9 +213,9 @@ def whole(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
     """Removes partial UTF-8 characters at a cut, given the output before and after it; keeps other bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(head[-3:])
-    begun = len(decoder.getstate()[0])
+    incomplete = len(decoder.getstate()[0])
     rest = len(tail[:4]) - len(tail[:4].lstrip(CONTINUING))
-    return head[: len(head) - begun], tail[rest if rest < 4 else 0 :]
+    return head[: len(head) - incomplete], tail[rest if rest < 4 else 0 :]
 
 
 class Output:
@@ -274,10 +274,10 @@ class Interpreter:
         began = time.monotonic()
         try:
             self._channel.sendall(json.dumps({"code": code}).encode() + b"\n")
-            said, output, late = self._answer(timeout, limit)
+            report, output, late = self._answer(timeout, limit)
         except OSError:
-            said, output, late = None, Output(limit), False
-        lives = said is not None and not said["ends"]
+            report, output, late = None, Output(limit), False
+        lives = report is not None and not report["ends"]
         if not lives:
             self.end()
         text = output.text()
@@ -285,8 +285,8 @@ class Interpreter:
             text += ("" if not text or text.endswith("\n") else "\n") + line
         return {
             "output": text,
-            "pictures": [] if said is None else said["pictures"],
-            "failed": said is None or said["failed"],
+            "pictures": [] if report is None else report["pictures"],
+            "failed": report is None or report["failed"],
             "timed_out": late,
             "truncated": output.truncated,
             "duration": time.monotonic() - began,
@@ -301,24 +301,24 @@ class Interpreter:
         os.close(self._printed)
 
     def _answer(self, timeout: float, limit: int) -> tuple[Any, Output, bool]:
-        """Returns its answer (None if it ended), what was printed meanwhile, and whether it was interrupted."""
+        """Returns its answer (None if it ended), the output until then, and whether it was interrupted."""
         output, late = Output(limit), False
         deadline = time.monotonic() + timeout
-        said = b""
+        line = b""
         watched: list[Any] = [self._channel, self._printed]
-        while not said.endswith(b"\n"):
+        while not line.endswith(b"\n"):
             ready, _, _ = select.select(watched, [], [], max(0.0, deadline - time.monotonic()))
             if self._printed in ready:
                 output.add(os.read(self._printed, 1 << 16))
             if self._channel in ready:
                 data = self._channel.recv(1 << 20)
                 if not data:
-                    said = b""
+                    line = b""
                     break
-                said += data
+                line += data
             if not ready:
                 if late:
-                    said = b""
+                    line = b""
                     break
                 late, deadline = True, time.monotonic() + GRACE
                 with contextlib.suppress(OSError):
@@ -328,7 +328,7 @@ class Interpreter:
             if not data:
                 break
             output.add(data)
-        return (json.loads(said.decode()) if said else None), output, late
+        return (json.loads(line.decode()) if line else None), output, late
 
 
 def become(user: str, directory: str, channel: socket.socket, printed: int) -> None:
@@ -336,9 +336,9 @@ def become(user: str, directory: str, channel: socket.socket, printed: int) -> N
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     # Duplicates above all target numbers, so that none is overwritten while it is still needed.
-    given = (nothing, printed, printed, channel.fileno())
-    kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(given)) for fd in given]
-    for number, fd in enumerate(kept):
+    sources = (nothing, printed, printed, channel.fileno())
+    copies = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(sources)) for fd in sources]
+    for number, fd in enumerate(copies):
         os.dup2(fd, number)
     os.closerange(4, 1 << 12)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -395,7 +395,7 @@ def end_supervisor(path: str) -> None:
 
 
 def shorten_command_line() -> None:
-    """Makes `ps` and `pgrep -f` show only the first word of this process's command line, and not our files' place.
+    """Makes `ps` and `pgrep -f` show only the first word of this process's command line, and not the files' paths.
 
     If the last byte of the arguments is not NUL, the kernel assumes that they were overwritten, and shows only the
     first string.
@@ -410,8 +410,8 @@ def shorten_command_line() -> None:
 def start(user: str, home: str, directory: str, path: str) -> None:
     """Starts the supervisor in the background, and returns once it listens; ends an abandoned one at that socket.
 
-    `user` is what PID 1's program tells of the interpreter's user: its number, its groups and its home directory;
-    `home` is the one that the image sets, or empty.
+    `user` has the interpreter's user in the form of PID 1's program: number, groups and home directory; `home` is the
+    home directory that the image sets, or empty.
     """
     ids, _, own = user.rpartition(":")
     user = f"{ids}:{home or own}"

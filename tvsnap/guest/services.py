@@ -1,4 +1,4 @@
-"""Command lines for PID 1's program that run something in a service's root directory; see native/init/roots.c."""
+"""Command lines for PID 1's program that run a program in a service's root directory; see native/init/roots.c."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Copies files and folders into a sandbox and out of it by many small requests to its PID 1; see native/init/trees.c.
 
-The sandbox may be hostile: of an answer only what was asked for is kept, and names are checked.
+The sandbox may be hostile: only the requested part of an answer is kept, and names are checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_LISTED = 64 * MIB
 """Bytes of a folder's listing: some 500,000 names."""
 _LONGEST_TARGET = 4096
 MOST_ENTRIES = 10_000
-"""Entries of a folder that are listed, unless more are asked for."""
+"""Entries of a folder that are listed by default."""
 _LISTING = 16 * MIB
 """Bytes of the listing of one folder: PID 1 stops there (walk.c)."""
 _KINDS: dict[int, Any] = {
@@ -56,7 +56,7 @@ class RunTool(Protocol):
 
 @dataclass(slots=True)
 class Deadline:
-    """When a transfer of many requests must have ended, by time.monotonic()."""
+    """The time at which a transfer of many requests must have ended, by time.monotonic()."""
 
     ends: float
 
@@ -67,16 +67,16 @@ class Deadline:
 
     def left(self) -> float:
         """Returns the seconds left; raises TimeoutError if there are none."""
-        left = self.ends - time.monotonic()
-        if left <= 0:
+        remaining = self.ends - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-        return left
+        return remaining
 
 
 def put(run: RunTool, items: Iterable[TreeItem], path: str, timeout: float | None) -> None:
     """Creates items in a sandbox, the topmost at `path`; a folder is merged with an existing folder.
 
-    Raises OSError with the errno inside, and the path; what was created before stays.
+    Raises OSError with the errno inside, and the path; items that were created before stay.
     """
     if not path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -102,7 +102,7 @@ class _Writer:
         self._deadline = deadline
         self._records: list[bytes] = []
         self._size = 0
-        self._told: list[Callable[[bool], None]] = []  # for each record: called once it is known whether it is new
+        self._listeners: list[Callable[[bool], None]] = []  # for each record: is called with whether it is new
         self._last: list[bytes] = []  # records that set directories' modes, after everything in them was created
 
     def directory(self, kind: str, path: str, item: TreeItem) -> None:
@@ -151,9 +151,9 @@ class _Writer:
         self._send()
         self._add(_record("m", path, item, seconds if is_new else -1))
 
-    def _add(self, record: bytes, told: Callable[[bool], None] | None = None) -> None:
+    def _add(self, record: bytes, listener: Callable[[bool], None] | None = None) -> None:
         self._records.append(record)
-        self._told.append(told or (lambda _: None))
+        self._listeners.append(listener or (lambda _: None))
         self._size += len(record)
         if self._size >= BATCH or len(self._records) >= _MOST_RECORDS:
             self._send()
@@ -161,15 +161,15 @@ class _Writer:
     def _send(self) -> None:
         if not self._records:
             return
-        told, self._told = self._told, []
+        listeners, self._listeners = self._listeners, []
         data, self._records, self._size = b"".join(self._records), [], 0
-        most = len(told) + _LONGEST_TARGET + 1
+        most = len(listeners) + _LONGEST_TARGET + 1
         outcome = self._run("unpack", stdin=data, limit=2 * most, timeout=self._deadline.left())
         flags, _, path = outcome.output.partition(b"\n")
         _raise_error(outcome, os.fsdecode(path))
-        if len(flags) != len(told) or flags.strip(b"01"):
+        if len(flags) != len(listeners) or flags.strip(b"01"):
             raise SandboxDied(f"the sandbox answers nonsense: {flags[:40]!r}")
-        for one, flag in zip(told, flags, strict=True):
+        for one, flag in zip(listeners, flags, strict=True):
             one(flag == ord("1"))
 
 
@@ -179,7 +179,7 @@ def _record(kind: str, path: str, item: TreeItem, seconds: int = -1, offset: int
 
 
 def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Iterator[TreeItem]:
-    """Yields what is at a path in a sandbox, without following links below it.
+    """Yields the items at a path in a sandbox, without following links below it.
 
     Raises OSError with the errno inside, EFBIG for more than `limit` bytes or too many names, and ESTALE if a file
     became shorter while it was read.
@@ -188,7 +188,7 @@ def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Itera
     outcome = run("look", path, stdin=b"", limit=2 * _LONGEST_TARGET, timeout=deadline.left())
     _raise_error(outcome, path)
     facts, _, place = outcome.output.partition(b"\0")
-    top = _Found.of(facts, "")
+    top = _Entry.of(facts, "")
     real = os.fsdecode(place)
     if top.item.kind == "file":
         if top.item.size > limit:
@@ -210,7 +210,7 @@ def read(run: RunTool, path: str, *, limit: int, timeout: float | None) -> Itera
 
 
 def list_folder(run: RunTool, path: str, *, limit: int, timeout: float) -> FolderListing:
-    """Returns what is in a folder of a sandbox, at most `limit` entries.
+    """Returns the entries of a folder of a sandbox, at most `limit`.
 
     Raises OSError with the errno inside.
     """
@@ -234,11 +234,11 @@ def list_folder(run: RunTool, path: str, *, limit: int, timeout: float) -> Folde
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What is known of a path before it is read.
+class _Entry:
+    """The facts about a path before it is read.
 
     Attributes:
-        item: without content.
+        item: the item without its content.
         identity: equal for names of the same file.
         file: its path in the sandbox.
     """
@@ -248,7 +248,7 @@ class _Found:
     file: str = ""
 
     @classmethod
-    def of(cls, facts: bytes, name: str) -> _Found:
+    def of(cls, facts: bytes, name: str) -> _Entry:
         """Parses the beginning of a record: mode, owner, group, size, ..."""
         try:
             mode, uid, gid, size = (
@@ -265,10 +265,10 @@ class _Found:
         return cls(item, tuple(facts.split()))
 
 
-def _listed(records: bytes, top: str) -> list[_Found]:
+def _listed(records: bytes, top: str) -> list[_Entry]:
     """Parses the output of `walk list` for a folder; sorted by name, each folder before its contents."""
     fields = records.split(b"\0")
-    found = []
+    entries = []
     beginning = top.rstrip("/") + "/"
     for place, facts in zip(fields[0::2], fields[1::2], strict=False):
         path = os.fsdecode(place)
@@ -277,11 +277,11 @@ def _listed(records: bytes, top: str) -> list[_Found]:
             raise SandboxDied(f"the sandbox answers nonsense: {place[:40]!r} where {top[:40]!r} was asked for")
         if name:
             check_name(name)
-        found.append(replace(_Found.of(facts, name), file=path))
-    found.sort(key=lambda one: [os.fsencode(part) for part in one.item.name.split("/")] if one.item.name else [])
-    if not found or found[0].item.name or len({one.item.name for one in found}) != len(found):
+        entries.append(replace(_Entry.of(facts, name), file=path))
+    entries.sort(key=lambda one: [os.fsencode(part) for part in one.item.name.split("/")] if one.item.name else [])
+    if not entries or entries[0].item.name or len({one.item.name for one in entries}) != len(entries):
         raise SandboxDied("the sandbox lists a folder that makes no sense")
-    return found
+    return entries
 
 
 class _Reader:
@@ -292,11 +292,11 @@ class _Reader:
         self._deadline = deadline
         self._left = limit
 
-    def read(self, found: list[_Found]) -> Iterator[TreeItem]:
+    def read(self, entries: list[_Entry]) -> Iterator[TreeItem]:
         names: dict[tuple[bytes, ...], str] = {}  # the first name of each file, by identity
-        batch: list[_Found] = []
+        batch: list[_Entry] = []
         size = 0
-        for one in found:
+        for one in entries:
             item = one.item
             if item.kind == "file" and item.name and names.setdefault(one.identity, item.name) != item.name:
                 one = replace(one, item=replace(item, kind="hardlink", size=0, target=names[one.identity]))
@@ -316,8 +316,8 @@ class _Reader:
                 batch, size = [], 0
         yield from self._read_batch(batch)
 
-    def read_without_size(self, one: _Found) -> TreeItem:
-        """Returns a file that says to be empty, with its content: files of /proc have some nevertheless."""
+    def read_without_size(self, one: _Entry) -> TreeItem:
+        """Returns a file of size 0 with its content: files of /proc have some nevertheless."""
         pieces: list[bytes] = []
         while True:
             offset = sum(map(len, pieces))
@@ -328,9 +328,9 @@ class _Reader:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), one.file)
             pieces.append(piece)
 
-    def _read_batch(self, batch: list[_Found]) -> Iterator[TreeItem]:
-        asked = [one for one in batch if one.item.kind in ("file", "symlink")]
-        wanted = [(one.file, 0, _LONGEST_TARGET if one.item.kind == "symlink" else one.item.size) for one in asked]
+    def _read_batch(self, batch: list[_Entry]) -> Iterator[TreeItem]:
+        contents = [one for one in batch if one.item.kind in ("file", "symlink")]
+        wanted = [(one.file, 0, _LONGEST_TARGET if one.item.kind == "symlink" else one.item.size) for one in contents]
         answers = iter(self._ask(wanted))
         for one in batch:
             item = one.item
@@ -344,7 +344,7 @@ class _Reader:
             else:
                 yield item
 
-    def _pieces(self, one: _Found) -> Iterator[bytes]:
+    def _pieces(self, one: _Entry) -> Iterator[bytes]:
         offset = 0
         while offset < one.item.size:
             wanted = min(BATCH, one.item.size - offset)
@@ -358,9 +358,9 @@ class _Reader:
         """Returns the contents of parts of files: (path, offset, length)."""
         if not wanted:
             return []
-        asked = b"".join(b"%s\0%d\0%d\0" % (os.fsencode(path), offset, length) for path, offset, length in wanted)
+        request = b"".join(b"%s\0%d\0%d\0" % (os.fsencode(path), offset, length) for path, offset, length in wanted)
         most = sum(length + 40 for _, _, length in wanted)
-        outcome = self._run("pack", stdin=asked, limit=2 * most, timeout=self._deadline.left())
+        outcome = self._run("pack", stdin=request, limit=2 * most, timeout=self._deadline.left())
         _raise_error(outcome, wanted[0][0])
         data, at, parts = outcome.output, 0, []
         for path, _, length in wanted:
@@ -368,13 +368,13 @@ class _Reader:
             words = data[at : max(end, at)].split()
             if end < 0 or len(words) != 2 or not all(word.isdigit() and len(word) < 12 for word in words):
                 raise SandboxDied(f"the sandbox answers nonsense: {data[at : at + 40]!r}")
-            error, got = map(int, words)
+            error, size = map(int, words)
             if error:
                 raise OSError(error, os.strerror(error), path)
-            if got > length or end + 1 + got > len(data):
-                raise SandboxDied(f"the sandbox sent {got} bytes of a file, of which {length} were asked for")
-            parts.append(data[end + 1 : end + 1 + got])
-            at = end + 1 + got
+            if size > length or end + 1 + size > len(data):
+                raise SandboxDied(f"the sandbox sent {size} bytes of a file, of which {length} were asked for")
+            parts.append(data[end + 1 : end + 1 + size])
+            at = end + 1 + size
         return parts
 
 

@@ -1,1 +1,1 @@
-"""What all layers use of this machine: the data directory, processes, retries, compiled programs, the engine."""
+"""The parts of this machine that all layers use: the data directory, processes, retries, compiled programs."""

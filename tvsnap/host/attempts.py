@@ -6,7 +6,7 @@ The rule, for checkpoints and forks alike:
 - Everything else is tried again, after pauses. A failure that is known to be a fault of the machine (too little memory,
   too many descriptors, a process that was killed meanwhile) says nothing about the snapshot or sandbox.
 - An unknown reason is attributed to the snapshot or sandbox if it was the same each time, and otherwise to the machine.
-  As that may be wrong, callers that remember it forget it after a while.
+  That may be wrong, so callers that remember it forget it after a while.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar
 from tvsnap.model.errors import InfrastructureError
 
 ENOUGH = 3  # times that an unknown reason must be the same, one after the other
-LONGEST = 10.0  # seconds after which nothing is tried again, however few attempts there were
+LONGEST = 10.0  # seconds after which nothing is tried again, even after few attempts
 
 R = TypeVar("R")
 
@@ -30,8 +30,8 @@ class AttemptFailed(InfrastructureError):
 
     Attributes:
         machine: the reason is known to be a fault of the machine.
-        kind: identifies the kind of reason. It must not contain what a process says about itself, such as its command
-            line, which may differ each time.
+        kind: identifies the kind of reason. It must not contain a process's own data, such as its command line, which
+            may differ each time.
     """
 
     def __init__(self, reason: str, *, machine: bool = False, kind: str = "") -> None:
@@ -52,11 +52,11 @@ def repeat(
     Args:
         attempt: raises `AttemptFailed` to be repeated, or an OSError, which is attributed to the machine.
         pauses: seconds between the attempts, one fewer than there are attempts; each is extended by up to a half.
-        lasting: what to raise for a reason that was the same `ENOUGH` times, and is not known to be the machine's.
-        passing: what to raise for any other, after all attempts.
+        lasting: the error for a reason that was the same `ENOUGH` times, and is not known to be the machine's.
+        passing: the error for any other reason, after all attempts.
     """
     began = time.monotonic()
-    said: list[str] = []
+    kinds: list[str] = []
     for pause in (*pauses, None):
         try:
             return attempt()
@@ -64,8 +64,8 @@ def repeat(
             last = failure
         except OSError as error:  # of this process itself, which has too few descriptors, for example
             last = AttemptFailed(str(error), machine=True)
-        said = [] if last.machine else [*said, last.kind]
-        if len(said) >= ENOUGH and len(set(said[-ENOUGH:])) == 1:
+        kinds = [] if last.machine else [*kinds, last.kind]
+        if len(kinds) >= ENOUGH and len(set(kinds[-ENOUGH:])) == 1:
             raise lasting(str(last)) from last
         if pause is None or time.monotonic() - began > LONGEST:
             break

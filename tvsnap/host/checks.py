@@ -18,12 +18,12 @@ class Check:
     """One thing that tvsnap needs or profits from.
 
     Attributes:
-        name: what was looked for.
+        name: its name.
         ok: it is there and works.
         required: without it no sandbox can run; otherwise tvsnap works without it, at the price of `cost`.
-        detail: what was found.
-        cost: what the user loses without it.
-        remedy: a command or a sentence that says how to get it.
+        detail: the observed facts.
+        cost: the disadvantage for the user without it.
+        remedy: a command or a sentence with the way to get it.
         known: False if only root can find out; `ok` is False then, too.
     """
 
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 UNKNOWN = Found(False, "only root can find out", AS_ROOT, known=False)
-"""What other users than root are told where a failure says nothing to them."""
+"""The result for other users than root if their failure means nothing."""
 
 
 def check(
@@ -55,18 +55,18 @@ def check(
 ) -> Callable[[Callable[P, Found]], Callable[P, Check]]:
     """Makes a check of a function that looks for something; arguments as of `Check`.
 
-    With `root_only`, it fails for other users whatever the machine has, so that its failure says nothing to them.
+    With `root_only`, it fails for other users on any machine, so that their failure means nothing.
     """
 
     def checking(look: Callable[P, Found]) -> Callable[P, Check]:
         @functools.wraps(look)
         def made(*args: P.args, **kwargs: P.kwargs) -> Check:
-            found = look(*args, **kwargs)
-            if root_only and not found.ok and os.geteuid() != 0:
-                found = UNKNOWN
-            usual = cost if found.cost is None else found.cost
-            mend = remedy if found.remedy is None else found.remedy
-            return Check(name, found.ok, required, found.detail, usual, mend, found.known)
+            result = look(*args, **kwargs)
+            if root_only and not result.ok and os.geteuid() != 0:
+                result = UNKNOWN
+            usual = cost if result.cost is None else result.cost
+            mend = remedy if result.remedy is None else result.remedy
+            return Check(name, result.ok, required, result.detail, usual, mend, result.known)
 
         return made
 

@@ -29,7 +29,7 @@ FOLDER = "contents"
 _NAME = re.compile("[0-9a-f]{64}")
 _NEW = ".new-"
 _HELD = 64
-"""How many contents, the last ones that a process used, are protected from deletion."""
+"""Contents that a process used last and that are protected from deletion."""
 _BEGUN = 60.0
 """Seconds after which a file that is still being written certainly has its lock."""
 
@@ -118,7 +118,7 @@ class Contents:
             dry_run: delete nothing.
 
         Returns:
-            How many contents, and their bytes.
+            The number of deleted contents, and their bytes.
         """
         with contextlib.ExitStack() as ends:
             idle: dict[str, int] = {}
@@ -150,7 +150,7 @@ class Contents:
 
     @contextlib.contextmanager
     def _failing_as_ours(self) -> Iterator[None]:
-        """A block whose OSErrors are faults of this machine; those of items that are read are the caller's."""
+        """A block whose OSErrors are faults of this machine; errors of reading items are the caller's."""
         try:
             yield
         except OSError as error:
@@ -161,10 +161,10 @@ class Contents:
 
     def _is_there(self, digest: str, descriptor: int) -> bool:
         try:
-            found, opened = os.stat(self._folder / digest), os.fstat(descriptor)
+            present, opened = os.stat(self._folder / digest), os.fstat(descriptor)
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+        return (present.st_dev, present.st_ino) == (opened.st_dev, opened.st_ino)
 
     def _hold(self, digest: str, descriptor: int) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,31 +28,33 @@ from tvsnap.model.errors import InfrastructureError, MachineLacks, TvsnapError
 
 BUSY_SECONDS = 30.0
 FAILURES = (sqlite3.Error, UnicodeError)
-"""What Python's SQLite raises; the latter where text was damaged, even in the file's own schema."""
+"""The errors of Python's SQLite; the latter for damaged text, even in the file's own schema."""
 _BESIDE = ("-wal", "-shm", "-journal")
-"""The suffixes of the files that SQLite keeps beside a database."""
+"""The suffixes of SQLite's files beside a database."""
 _HEADER_BYTES = 100
-"""What every SQLite database begins with (its file format, section 1.3)."""
+"""Bytes of the header of every SQLite database (its file format, section 1.3)."""
 _LEAST = 1 << 20
-"""If fewer bytes are free on the disk, an I/O error of SQLite is attributed to lack of room."""
+"""Free bytes on the disk below which an I/O error of SQLite is attributed to lack of room."""
 _DAMAGE = ("not a database", "malformed", "corrupt", "no such table", "no such column")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a file holds, and what its errors say.
+    """The format of a file, and texts for its errors.
 
     Attributes:
         schema: the statements that make an empty one.
         application: the number that tells such a file from other programs'.
-        version: of the schema.
-        kind: what the file is, as in "tool-call graph".
-        begin_anew: how work goes on without a damaged file, as in "with an empty graph".
-        elsewhere: how to use another file, as in "give another path".
-        room: how to make room on a full disk.
+        version: that of the schema.
+        kind: the kind of file, as in "tool-call graph".
+        begin_anew: the state of work without a damaged file, as in "with an empty graph".
+        elsewhere: the way to use another file, as in "give another path".
+        room: the way to make room on a full disk.
         cache_kib: KiB of pages that the writer keeps in memory.
         migrations: the statements, separated by ";" and a line's end, that make a file of a version one of the next.
         functions: SQL functions that these need, by name.
+        alterations: the events, as in a trigger after AFTER, after which something read before may hold no more; where
+            there are none, every write counts as one.
     """
 
     schema: Path
@@ -65,6 +67,7 @@ class Format:
     cache_kib: int = 2 * 1024
     migrations: Mapping[int, str] = field(default_factory=dict)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    alterations: Sequence[str] = ()
 
 
 def is_undecodable(error: Exception) -> bool:
@@ -86,7 +89,7 @@ class Database:
 
         Args:
             path: the file; its folder is created if it is missing.
-            format: what it holds.
+            format: its format.
 
         Raises:
             TvsnapError: in one line, if it cannot be written, is damaged, locked, or of another version or program.
@@ -95,6 +98,10 @@ class Database:
         self.readers: list[sqlite3.Connection] = []
         self._format = format
         self._lock = threading.Lock()
+        self._watching = threading.Lock()
+        self._version_seen = 0
+        self._joined_by: int | None = None
+        self._alterations: list[None] = []  # of the transaction that is being written
         self._closed = ""
         if path.resolve() in _abandoned:
             raise InfrastructureError(f"{path}: {FORKED}")
@@ -106,6 +113,9 @@ class Database:
             self._writer = self._connect(cache_kib=format.cache_kib)
             try:
                 self._prepare()
+                self._note_alterations()
+                self._watcher = self._open_reader()
+                self._commit_seen = _data_version(self._watcher)
                 self.readers.append(self._open_reader())
             except BaseException:
                 self._writer.close()
@@ -122,6 +132,28 @@ class Database:
     def closed(self) -> bool:
         """Whether it can be used no more: it was closed, or opened before this process was forked off."""
         return bool(self._closed)
+
+    @property
+    def version(self) -> int | None:
+        """A number that is another one once anybody has altered what was read before, in this process or another.
+
+        What this process only adds alters nothing, see `Format.alterations`; all that others write may. None while this
+        process is writing, when it is not known.
+
+        Raises:
+            TvsnapError: SQLite failed, or the file has been closed.
+        """
+        if not self._watching.acquire(blocking=False):
+            return None
+        try:
+            self._look_for_others()
+            return self._version_seen
+        except FAILURES as error:
+            if self._closed:
+                raise InfrastructureError(f"{self.path}: {self._closed}") from None
+            raise self.explained(error) from error
+        finally:
+            self._watching.release()
 
     def reader(self) -> sqlite3.Connection:
         """Returns a connection for reading, for this thread alone until it is appended to `readers` again."""
@@ -142,6 +174,12 @@ class Database:
         Raises:
             TvsnapError: SQLite failed, or the file has been closed.
         """
+        if self.is_joined:
+            try:
+                yield self._writer
+            except FAILURES as error:
+                raise self.explained(error) from error
+            return
         reader = self.reader()
         try:
             reader.execute("BEGIN")
@@ -158,20 +196,70 @@ class Database:
         Raises:
             TvsnapError: SQLite failed, or the file has been closed.
         """
+        if self.is_joined:
+            with self._part() as cursor:
+                yield cursor
+            return
         with self._lock:
             if self._closed:
                 raise InfrastructureError(f"{self.path}: {self._closed}")
             cursor = self._writer.cursor()
             try:
                 cursor.execute("BEGIN IMMEDIATE")
+                self._alterations.clear()
                 yield cursor
-                cursor.execute("COMMIT")
+                if self._alterations or not self._format.alterations:
+                    cursor.execute("COMMIT")
+                else:
+                    self._commit_additions(cursor)
             except FAILURES as error:
                 raise self.explained(error) from error
             finally:
                 if self._writer.in_transaction:
                     self._writer.rollback()
                 cursor.close()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block that is one transaction, with all those that its thread begins in it.
+
+        Each of those may fail by itself. The thread reads there what it has written.
+
+        Raises:
+            TvsnapError: SQLite failed, or the file has been closed; then nothing of it is written.
+        """
+        with self.write():
+            self._joined_by = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._joined_by = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this thread is in a block of `together`."""
+        return self._joined_by == threading.get_ident()
+
+    @contextmanager
+    def _part(self) -> Iterator[sqlite3.Cursor]:
+        """A block that is a part of the transaction: it happens completely, or, if it raises, not at all."""
+        cursor = self._writer.cursor()
+        try:
+            if not self._writer.in_transaction:  # SQLite has ended it: the disk is full, for example
+                raise InfrastructureError(f"{self.path}: what was to be written with this failed, and so this did")
+            cursor.execute("SAVEPOINT part")
+            try:
+                yield cursor
+            except BaseException:
+                if self._writer.in_transaction:
+                    cursor.execute("ROLLBACK TO part")
+                    cursor.execute("RELEASE part")
+                raise
+            cursor.execute("RELEASE part")
+        except FAILURES as error:
+            raise self.explained(error) from error
+        finally:
+            cursor.close()
 
     def give_back(self, reader: sqlite3.Connection) -> None:
         """Takes back a connection that `reader()` returned, and ends its transaction if there is one."""
@@ -182,6 +270,32 @@ class Database:
         else:
             self.readers.append(reader)
 
+    def _note_alterations(self) -> None:
+        """Has the writer's connection note what alters something."""
+        noted = self._alterations
+        self._writer.create_function("note_alteration", 0, lambda: noted.append(None))
+        for number, event in enumerate(self._format.alterations):
+            self._writer.execute(
+                f"CREATE TEMP TRIGGER alteration_{number} AFTER {event} BEGIN SELECT note_alteration(); END"
+            )
+
+    def _commit_additions(self, cursor: sqlite3.Cursor) -> None:
+        """Commits a transaction that alters nothing, without a new version, unless another process writes, too."""
+        with self._watching:
+            self._look_for_others()
+            before = _data_version(self._writer)  # which its own commits do not change
+            cursor.execute("COMMIT")
+            self._commit_seen = _data_version(self._watcher)
+            if _data_version(self._writer) != before:  # another commit may have come before that look
+                self._version_seen += 1
+
+    def _look_for_others(self) -> None:
+        """Begins a new version if anybody has committed something since the last look."""
+        seen = _data_version(self._watcher)
+        if seen != self._commit_seen:
+            self._commit_seen = seen
+            self._version_seen += 1
+
     def close(self) -> None:
         """Closes the file; safe to repeat. A reader in use is closed when it is given back."""
         with self._lock:
@@ -190,14 +304,16 @@ class Database:
             self._closed = "it has been closed; open it again"
             while self.readers:
                 self.readers.pop().close()
+            with self._watching:
+                self._watcher.close()
             self._writer.close()
         _open.discard(self)
 
     def abandon(self) -> None:
         """Stops using the parent's connections, in the child of a fork; see `_abandon_all`."""
         self._closed = FORKED
-        self._lock = threading.Lock()
-        _abandoned[self.path.resolve()] = [self._writer, *self.readers]
+        self._lock, self._watching = threading.Lock(), threading.Lock()
+        _abandoned[self.path.resolve()] = [self._writer, self._watcher, *self.readers]
         self.readers = []
 
     def explained(self, error: Exception) -> TvsnapError:
@@ -269,8 +385,8 @@ class Database:
     def _check_application(self) -> None:
         """Raises an error for another program's file before anything of it is changed: its rights, its mode.
 
-        It is opened as if it never changed, so that SQLite makes no file beside it either. What of it seems damaged by
-        that may be a change of another process, and is looked at again in the usual way.
+        It is opened as if it never changed, so that SQLite makes no file beside it either. A change by another process
+        may then look like damage, so a file that seems damaged is opened again in the usual way.
         """
         if not self.path.is_file():
             return
@@ -330,22 +446,28 @@ class Database:
                 self._writer.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                # Where two processes switch the mode at once, SQLite fails without waiting.
+                # If two processes switch the mode at once, SQLite fails without waiting.
                 if time.monotonic() > deadline or "locked" not in str(error):
                     raise
             time.sleep(0.01)
 
     def _version(self) -> int:
         """Returns the file's version."""
-        known = self._format
+        format = self._format
         version: int = self._writer.execute("PRAGMA user_version").fetchone()[0]
         self._check_is_ours(self._writer)
-        if version > known.version or (version < known.version and version not in known.migrations):
+        if version > format.version or (version < format.version and version not in format.migrations):
             raise TvsnapError(
-                f"{self.path}: made by {'a newer' if version > known.version else 'an older'} tvsnap (format "
-                f"{version}, this one knows {known.version}); use that one, or {known.elsewhere}"
+                f"{self.path}: made by {'a newer' if version > format.version else 'an older'} tvsnap (format "
+                f"{version}, this one knows {format.version}); use that one, or {format.elsewhere}"
             )
         return version
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    """Returns a number of SQLite's that changes with what other connections commit."""
+    ((version,),) = connection.execute("PRAGMA data_version").fetchall()
+    return int(version)
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""How much room a disk has left, and the part of it that is always kept free."""
+"""The free space of a disk, and the part of it that is always kept free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvsnap.model.errors import NoRoom
 
 _MOST_RESERVED = 1 << 30
 _SHARE_RESERVED = 20
-_NEARLY_FULL = 8  # where less than this part of the reserve is left, any write may fail
+_NEARLY_FULL = 8  # if less than an eighth of the reserve is left, any write may fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class DiskSpace:
     @classmethod
     def on(cls, directory: Path | int, where: Path) -> DiskSpace:
         """Returns the free space of a directory's (or a descriptor's) file system, which messages call `where`."""
-        found = os.statvfs(directory)
-        total = found.f_blocks * found.f_frsize
+        status = os.statvfs(directory)
+        total = status.f_blocks * status.f_frsize
         reserve = min(total // _SHARE_RESERVED, _MOST_RESERVED)
-        return cls(where, found.f_bavail * found.f_frsize, reserve, total, bool(found.f_flag & os.ST_RDONLY))
+        return cls(where, status.f_bavail * status.f_frsize, reserve, total, bool(status.f_flag & os.ST_RDONLY))
 
     @property
     def short(self) -> bool:
@@ -37,7 +37,7 @@ class DiskSpace:
         return self.free < self.reserve
 
     def lack(self, wanted: int) -> str | None:
-        """Returns why writing `wanted` bytes here, or a few, may fail, in words; None if it does not."""
+        """Returns the reason why writing `wanted` bytes here, or a few, may fail; None if there is none."""
         if self.read_only:
             return f"the files in {self.where} have become read-only (dmesg tells why)"
         if self.free < max(wanted, self.reserve // _NEARLY_FULL):
@@ -47,8 +47,8 @@ class DiskSpace:
     def require(self, least: int, what: str) -> None:
         """Raises NoRoom, saying that there is no room for `what`, unless `least` bytes are free."""
         if self.free < least:
-            left = max(self.free, 0) >> 20
+            free_mib = max(self.free, 0) >> 20
             raise NoRoom(
-                f"no room for {what}: sandboxes and snapshots have {left} MiB left in {self.where}, where "
+                f"no room for {what}: sandboxes and snapshots have {free_mib} MiB left in {self.where}, where "
                 f"{least >> 20} MiB are needed; free some (tvsnap gc), or use a bigger disk (TVSNAP_HOME)"
             )

@@ -21,13 +21,13 @@ FORKED = "was opened before this process was forked off; open it in the child al
 
 _WAY_OUT = "choose another with --home or $TVSNAP_HOME"
 _NO_PLACE = (errno.ENOENT, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
-"""Errors of making a directory where none can exist, such as in /proc. EACCES is a lack of rights instead."""
+"""Errors of making a directory in a place without directories, such as /proc. EACCES is a lack of rights instead."""
 
 
 def check_there(home: Path) -> None:
     """Raises NotFound if a path is no data directory: it has neither a graph nor images.
 
-    For what only reads, which is not to leave an empty data directory where a path was mistyped.
+    For operations that only read, and must not create an empty data directory for a mistyped path.
 
     Args:
         home: the path.
@@ -37,7 +37,7 @@ def check_there(home: Path) -> None:
         there = there or (os.path.lexists(home) and not home.is_dir())
     except OSError:
         there = True
-    # `resolve_home` says what is wrong with a path that cannot be a data directory.
+    # `resolve_home` raises the error for a path that cannot be a data directory.
     if not there:
         raise NotFound(
             f"there is no data directory at {home}: choose another with --home or $TVSNAP_HOME, or begin one "
@@ -87,7 +87,7 @@ class HomeInUse:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found, self._process = _identity(path), os.getpid()
+        self._opened, self._process = _identity(path), os.getpid()
 
     @property
     def forked_off(self) -> bool:
@@ -98,7 +98,7 @@ class HomeInUse:
         """Raises InfrastructureError (from `cause`) if this process did not open the directory, or if it was moved."""
         if self.forked_off:
             raise InfrastructureError(f"{self._path} {FORKED}")
-        if _identity(self._path) != self._found:
+        if _identity(self._path) != self._opened:
             raise InfrastructureError(
                 f"the data directory {self._path} was moved or deleted while it was in use; move it back, or close "
                 f"this and open it where it is now"
@@ -115,7 +115,7 @@ class HomeInUse:
 
 
 def make_private(path: Path) -> int:
-    """Creates an empty file that only its owner may read and write, whatever the umask; returns a descriptor of it.
+    """Creates an empty file that only its owner may read and write, for any umask; returns a descriptor of it.
 
     Raises:
         OSError: it cannot be created, or exists.
@@ -130,16 +130,16 @@ def make_private(path: Path) -> int:
 
 
 def keep_private(*paths: Path) -> None:
-    """Removes the rights of others to files, which earlier versions gave them.
+    """Removes the rights of others to files of earlier versions.
 
     Files that are missing, or that belong to another user, are skipped. None is opened: closing it would drop SQLite's
     locks on it.
     """
     for path in paths:
         with contextlib.suppress(OSError):
-            found = path.stat()
-            if found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                path.chmod(found.st_mode & stat.S_IRWXU)
+            status = path.stat()
+            if status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                path.chmod(status.st_mode & stat.S_IRWXU)
 
 
 def _default_home() -> Path:
@@ -151,7 +151,7 @@ def _default_home() -> Path:
 def _identity(directory: Path) -> tuple[int, int] | None:
     """Identifies a directory, independently of its path; None if there is none."""
     try:
-        found = directory.stat()
+        status = directory.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""How busy this machine is, and how much that delays some of its processes."""
+"""The load of this machine, and the delays of its processes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _STAT = "/proc/stat"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PRESSURE = "/proc/pressure/cpu"
 _LONGEST = 4096
-LOOK_AGAIN = 0.05  # seconds between two looks at how busy the processors are
-STEADY = 0.5  # seconds over which that is averaged: all rollouts of a group begin at once
-BUSY = 0.85  # share of the processors' time from which on they are short
-CROWDED = 2.5  # threads that want each processor, from which on they are short at once
+LOOK_AGAIN = 0.05  # seconds between two measurements of the processors' load
+STEADY = 0.5  # seconds over which the load is averaged: all rollouts of a group begin at once
+BUSY = 0.85  # share of the processors' time above which they are short
+CROWDED = 2.5  # runnable threads for each processor, above which they are short at once
 _FRESH = 0.02
-"""Seconds for which what the whole machine was told to wait is not asked for again: many sandboxes do so at once."""
+"""Seconds for which the machine's waiting time is not read again: many sandboxes need it at once."""
 
 
 class Load(NamedTuple):
-    """What has delayed the processes of a control group so far; the difference of two is that of the time between.
+    """The delays of the processes of a control group so far; the difference of two is that of the time between.
 
     Attributes:
-        throttled: seconds for which it was stopped, as it had used up its processor quota.
-        waited: seconds during which something runnable waited for a processor: of the group where the kernel counts
-            that for each (control groups of version 2), else of the whole machine, up to `_FRESH` seconds ago; 0 where
-            the kernel does not count it.
-        used: seconds of processor time that its processes have used; 0 where that is not known.
+        throttled: seconds for which it was stopped, because it had used up its processor quota.
+        waited: seconds during which a runnable thread waited for a processor: of the group if the kernel counts that
+            for each (control groups of version 2), else of the whole machine, up to `_FRESH` seconds ago; 0 if the
+            kernel does not count it.
+        used: seconds of processor time that its processes have used; 0 if that is not known.
     """
 
     throttled: float = 0.0
@@ -63,7 +63,7 @@ class LoadGauge:
             self._stat = ""
 
     def read(self) -> Load:
-        """Returns what was counted so far; zeros for what is not known."""
+        """Returns the load so far, with zeros for unknown values."""
         throttled, used = _of_stat(_read(self._stat))
         if self._usage:
             used = int(_read(self._usage) or 0) / 1e9
@@ -72,16 +72,16 @@ class LoadGauge:
 
 
 def busy_seconds() -> float:
-    """Returns how many seconds all processors of this machine together have been busy since it was started.
+    """Returns the seconds for which all processors of this machine together have been busy since it was started.
 
-    0 where the kernel does not tell (proc_stat(5)).
+    0 if the kernel does not tell (proc_stat(5)).
     """
     fields = [int(field) for field in _read(_STAT, 256).partition("\n")[0].split()[1:9]]
     return (sum(fields) - sum(fields[3:5])) / _TICKS  # without those that were idle, or waited for disks
 
 
 def crowding() -> float:
-    """Returns how many threads want each processor at the moment, at least 1: computations take as many times longer.
+    """Returns the runnable threads for each processor now, at least 1: computations take as many times longer.
 
     The kernel's count of threads that run or could run (proc_loadavg(5)), without the calling one.
     """
@@ -89,12 +89,12 @@ def crowding() -> float:
 
 
 def is_idle() -> bool:
-    """Returns whether a processor of this machine has nothing to do at the moment."""
+    """Returns whether a processor of this machine is idle now."""
     return running() + 1 < len(os.sched_getaffinity(0))
 
 
 def running() -> int:
-    """Returns how many threads of this machine run or could run at the moment, without the calling one."""
+    """Returns the number of threads of this machine that run or could run now, without the calling one."""
     threads, _, _ = _read(_LOADAVG).split()[3].partition("/")
     return int(threads) - 1
 
@@ -111,9 +111,9 @@ class Processors:
     ) -> None:
         """
         Args:
-            busy_seconds: returns for how long the processors have been busy, seconds.
-            crowding: returns how many threads want each processor, at least 1.
-            clock: returns the time, seconds.
+            busy_seconds: returns the seconds for which the processors have been busy.
+            crowding: returns the runnable threads for each processor, at least 1.
+            clock: returns the time in seconds.
         """
         self._busy_seconds = busy_seconds
         self._crowding = crowding
@@ -124,7 +124,7 @@ class Processors:
 
     @property
     def short(self) -> bool:
-        """Whether they have been busy lately, or several threads want each of them now."""
+        """Whether they have been busy lately, or several threads compete for each of them now."""
         self._look()
         return self._busy > BUSY or self._crowded >= CROWDED
 
@@ -155,7 +155,7 @@ def _group(pid: int, controller: str) -> Path | None:
 
 @functools.cache
 def _hierarchy(controller: str) -> str | None:
-    """Returns where a controller's control groups are mounted (version 2 for an empty name); None if they are not."""
+    """Returns the mount point of a controller's control groups (version 2 for an empty name); None if there is none."""
     for line in _read("/proc/self/mounts", 1 << 20).splitlines():
         _, where, kind, options, *_ = line.split()
         if kind == "cgroup" and controller in options.split(",") if controller else kind == "cgroup2":
@@ -183,7 +183,7 @@ def _waited(pressure: str) -> float:
 
 
 def _machine_waited() -> float:
-    """Returns the seconds during which something on this machine waited for a processor, up to `_FRESH` seconds ago."""
+    """Returns the seconds during which a thread of this machine waited for a processor, up to `_FRESH` seconds ago."""
     global _last_waited
     when, seconds = _last_waited
     if time.monotonic() - when > _FRESH:

@@ -1,4 +1,4 @@
-"""Memory of processes: the arenas of the C library, the proportional share of shared memory, and what is left."""
+"""Memory of processes: the arenas of the C library, the proportional share of shared memory, and free memory."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def proportional(pid: int) -> int:
 
 
 def available() -> int:
-    """Returns how many bytes of memory new programs of this machine can have without others losing any."""
+    """Returns the bytes of memory that new programs of this machine can have without others losing any."""
     match = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

@@ -1,7 +1,7 @@
-"""Which processes use a data directory, and which of them are dead.
+"""The processes that use a data directory, dead ones included.
 
-Each process holds a lock (flock) on a file of its own for as long as it lives. The kernel releases it however the
-process ends, so that no other record is needed: a process is alive if its lock cannot be taken. Child processes do not
+Each process holds a lock (flock) on a file of its own for as long as it lives. The kernel releases it at any end of the
+process, so that no other record is needed: a process is alive if its lock cannot be taken. Child processes do not
 inherit the lock (the descriptor is closed on exec and after a fork made by Python); a bare fork(2) would keep it
 locked.
 """
@@ -98,19 +98,19 @@ def _registered(home: Path) -> list[str]:
 
 
 def remove(home: Path, id: str) -> bool:
-    """Removes a dead owner, after cleaning up what it left behind; returns whether it is gone, and was not alive."""
+    """Removes a dead owner, after its remains; returns whether it is gone, and was not alive."""
     return _unlink_unlocked(_path(home, id))
 
 
 def sweep(directory: Path, is_left: Callable[[str], bool], remove: Callable[[Path], object]) -> int:
-    """Removes the remains of unfinished work from a directory; returns how many there were.
+    """Removes the remains of unfinished work from a directory; returns their number.
 
-    `is_left` tells by an entry's name whether it is one of them.
+    `is_left` returns whether an entry with a name is one of them.
     """
-    left = [Path(entry.path) for entry in os.scandir(directory) if is_left(entry.name)]
-    for path in left:
+    remains = [Path(entry.path) for entry in os.scandir(directory) if is_left(entry.name)]
+    for path in remains:
         remove(path)
-    return len(left)
+    return len(remains)
 
 
 def _directory(home: Path) -> Path:

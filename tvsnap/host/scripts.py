@@ -12,6 +12,6 @@ ROOT = _CARRIED if _CARRIED.is_dir() else Path(__file__).resolve().parents[2]
 
 def criu_additions() -> str:
     """Returns the version of the additions to a CRIU that is built here; raises OSError if the scripts are missing."""
-    found = re.search(r"^CRIU_ADDITIONS=(\w+)$", (ROOT / "scripts" / "common.sh").read_text(), re.MULTILINE)
-    assert found is not None, "scripts/common.sh names the additions"
-    return found[1]
+    match = re.search(r"^CRIU_ADDITIONS=(\w+)$", (ROOT / "scripts" / "common.sh").read_text(), re.MULTILINE)
+    assert match is not None, "scripts/common.sh names the additions"
+    return match[1]

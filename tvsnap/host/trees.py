@@ -38,10 +38,10 @@ class TreeItem:
         name: its path below the topmost item, whose own name is empty.
         kind: `hardlink` is another name of an earlier file; `other` is a device, a FIFO or a socket.
         mode: its permission bits.
-        uid: the number of its owner; -1 where that does not matter.
-        gid: likewise of its group.
+        uid: the number of its owner; -1 if that does not matter.
+        gid: the number of its group; -1 if that does not matter.
         size: bytes of a file.
-        target: where a symbolic link leads, or the name of the earlier file.
+        target: the target of a symbolic link, or the name of the earlier file.
         content: a file's contents, in pieces; they must be read before the next item is requested, or not at all.
     """
 
@@ -56,14 +56,14 @@ class TreeItem:
 
 
 Upload = Union[str, Path, bytes, "Iterable[TreeItem]"]
-"""What can be uploaded: a path of this machine, the contents of a file, or items."""
+"""The sources of uploads: a path of this machine, the contents of a file, or items."""
 
 
 def items_of(source: Upload, *, owners: bool = False, mode: int | None = None) -> Iterator[TreeItem]:
     """Yields the items of an upload: always in the same order, and without times.
 
     Args:
-        source: a file or folder of this machine, contents, or items, which are yielded as they are.
+        source: a file or folder of this machine, contents, or items, which are yielded unchanged.
         owners: include the owners.
         mode: the permission bits of a single file; by default its own, and 0644 for contents.
 
@@ -120,23 +120,23 @@ def _walk(
 def _read(path: str, about: os.stat_result) -> Iterator[bytes]:
     """Yields the bytes of a file; raises UsageError if their number has changed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    left = about.st_size
+    remaining = about.st_size
     try:
         with open(os.open(path, flags), "rb", buffering=0) as file:
             now = os.fstat(file.fileno())
             if (now.st_dev, now.st_ino, now.st_size) != (about.st_dev, about.st_ino, about.st_size):
                 raise UsageError(f"{path} was changed while it was being read")
-            while left and (piece := file.read(min(left, CHUNK))):
-                left -= len(piece)
+            while remaining and (piece := file.read(min(remaining, CHUNK))):
+                remaining -= len(piece)
                 yield piece
     except OSError as error:
         raise _unreadable(error, path) from None
-    if left:
+    if remaining:
         raise UsageError(f"{path} was cut short while it was being read")
 
 
 class Damaged(InfrastructureError):
-    """A stored content differs from what was written."""
+    """A stored content has changed since it was written."""
 
 
 def serialised(items: Iterable[TreeItem]) -> Iterator[bytes]:
@@ -163,10 +163,10 @@ def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
     """Yields the items that `store` wrote into a file, which is read from its current position.
 
     Raises:
-        Damaged: the file differs from what was written; raised at its end at the latest.
+        Damaged: the file has changed since it was written; raised at its end at the latest.
     """
     hasher = hashlib.sha256()
-    left = 0
+    remaining = 0
     damaged = Damaged(f"the stored content {digest[:12]} is damaged; it is made anew by who puts it again")
 
     def take(data: bytes) -> bytes:
@@ -174,13 +174,13 @@ def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
         return data
 
     def content(size: int) -> Iterator[bytes]:
-        nonlocal left
-        left = size
-        while left:
-            piece = take(file.read(min(left, CHUNK)))
+        nonlocal remaining
+        remaining = size
+        while remaining:
+            piece = take(file.read(min(remaining, CHUNK)))
             if not piece:
                 raise damaged
-            left -= len(piece)
+            remaining -= len(piece)
             yield piece
 
     if take(file.read(len(MAGIC))) != MAGIC:
@@ -191,9 +191,9 @@ def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
         except (ValueError, TypeError, KeyError, RecursionError, InfrastructureError):
             raise damaged from None
         item = replace(item, content=content(item.size))
-        left = item.size
+        remaining = item.size
         yield item
-        if left:
+        if remaining:
             for _ in item.content:
                 pass
     if hasher.hexdigest() != digest:
@@ -201,7 +201,7 @@ def stored(file: IO[bytes], digest: str) -> Iterator[TreeItem]:
 
 
 def _stored_item(facts: dict[str, Any]) -> TreeItem:
-    """Returns an item without its content; raises what `stored` takes for damage if it is none."""
+    """Returns an item without its content; raises an error of damage for `stored` if it is none."""
     numbers = (facts["mode"], facts.get("uid", -1), facts.get("gid", -1), facts["size"])
     name, kind, target = words = (facts["name"], facts["kind"], facts.get("target", ""))
     if not all(type(number) is int and -1 <= number < 1 << 63 for number in numbers) or numbers[-1] < 0:
@@ -221,8 +221,8 @@ def extract(items: Iterable[TreeItem], destination: str | Path, *, owners: bool 
     Nothing is written outside the destination.
 
     Args:
-        items: what to write; it may be hostile.
-        destination: where to write it.
+        items: the items; they may be hostile.
+        destination: the path to write.
         owners: set the owners that the items name, which only root may do; otherwise the caller owns everything.
 
     Returns:
@@ -272,9 +272,9 @@ class _Extraction:
         self._left_out: list[str] = []
 
     def run(self, top: TreeItem, items: Iterable[TreeItem], *, merged: bool) -> tuple[str, ...]:
-        """Writes all items; returns what was left out."""
+        """Writes all items; returns the names that were left out."""
         if top.kind != "directory":
-            raise InfrastructureError(f"what was fetched begins with a {top.kind}")
+            raise InfrastructureError(f"the fetched content begins with a {top.kind}")
         if not merged:
             self._made.append(top)
         for item in items:
@@ -337,7 +337,7 @@ def _parts(name: str) -> list[str]:
     """Splits a path below the topmost item into names; raises InfrastructureError if it is invalid."""
     parts = name.split("/")
     if len(parts) > _DEEPEST or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise InfrastructureError(f"what was fetched has an impossible name: {name[:100]!r}")
+        raise InfrastructureError(f"the fetched content has an impossible name: {name[:100]!r}")
     return parts
 
 
@@ -348,7 +348,7 @@ def check_name(name: str) -> str:
 
 
 def _stays_inside(link: TreeItem) -> bool:
-    """Returns whether a symbolic link leads to a place below the topmost item, whatever other links there are."""
+    """Returns whether a symbolic link leads to a place below the topmost item, with any other links."""
     parts = link.target.split("/")
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
     below = ".." not in parts[up:]  # after a name, `..` may be the parent of a directory elsewhere

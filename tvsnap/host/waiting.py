@@ -1,18 +1,17 @@
-"""When time counts: a state in which something runs by itself changes with time.
+"""The effect of time: a state in which something runs by itself changes with time.
 
-The rule. A state is *quiet* for `quiet_s` seconds after a rollout has come to it: for ever where all processes merely
-wait for something that only a call can cause, for no time at all where one runs. While it is quiet, time does not
-count: any call that is made and ends within that time finds the same. Beyond that, an answer that was recorded after a
-shorter wait is not given to a rollout that has waited longer by more than `SLACK_S` seconds plus the share `SLACK` of
-its wait; and one that was recorded after a longer wait is given only if that wait was longer by at most `LATE_S`
-seconds plus that share.
+The rule. A state is *quiet* for `quiet_s` seconds after a rollout has come to it: for ever if all processes merely wait
+for an event that only a call can cause, for no time at all if one runs. While it is quiet, time does not count: any
+call that is made and ends within that time finds the same. After that, an answer that was recorded after a shorter wait
+is not given to a rollout that has waited longer by more than `SLACK_S` seconds plus the share `SLACK` of its wait; and
+one that was recorded after a longer wait is given only if that wait was longer by at most `LATE_S` seconds plus that
+share.
 
-Why that is safe. Nothing in a sandbox can distinguish a run in which a call came so much later from one in which its
-own background work was so much faster or slower; on a shared machine this varies from run to run, and a call that has
-to wait for a checkpoint of its sandbox is late by up to a second. No answer is older than what has happened meanwhile
-by more than the shorter of these times, so that a call that is repeated again and again is executed as time goes on.
-And whatever the answer is, the rollout goes on from the state of the execution that gave it, and has waited as long as
-that one.
+The reason. Nothing in a sandbox can distinguish a run in which a call came later by such a time from one in which its
+own background work was faster or slower; on a shared machine this varies from run to run, and a call that has to wait
+for a checkpoint of its sandbox is late by up to a second. No answer is older than the present events by more than the
+shorter of these times, so that a call that is repeated again and again is executed as time goes on. And with any answer
+the rollout goes on from the state of the execution that gave it, and has waited as long as that one.
 """
 
 from __future__ import annotations
@@ -32,5 +31,5 @@ def alike(waited: float) -> tuple[float, float]:
 
 
 def due_in(recorded: float, waited: float) -> float:
-    """Returns after how many more seconds an answer of the wait `recorded` serves who has waited `waited` seconds."""
+    """Returns the seconds until an answer of the wait `recorded` serves a rollout that has waited `waited` seconds."""
     return max(0.0, (recorded - LATE_S) / (1.0 + SLACK) - waited)

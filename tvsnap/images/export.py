@@ -90,7 +90,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written; digests are `sha256:` and 64 hexadecimal digits.
+    """The written image; digests are `sha256:` and 64 hexadecimal digits.
 
     Attributes:
         image_id: digest of the configuration, by which engines identify an image.

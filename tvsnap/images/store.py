@@ -17,9 +17,9 @@ from typing import Any
 
 from tvsnap.images.build.base_image import make_base
 from tvsnap.images.build.builder import Base, BuiltTree, build_tree, recipe_of
+from tvsnap.images.build.built_base import BuiltBase
 from tvsnap.images.build.container_base import ContainerBase
 from tvsnap.images.build.container_tool import container_tool
-from tvsnap.images.build.derived import BuiltBase
 from tvsnap.images.build.references import full_reference
 from tvsnap.images.build.services import BuiltService
 from tvsnap.images.build_directory import empty, locked

@@ -298,8 +298,7 @@ def task_values(task: str, epoch: int | None, ways: Sequence[Way]) -> TaskValues
         by_call[way.end][_END].add(number, reward)
 
     def credit(number: int, way: Way) -> Credit:
-        own = rewards[number]
-        at_start = by_state[way.start].without(number)
+        own, at_start = rewards[number], by_state[way.start].without(number)
         fallback = own if at_start is None else at_start
 
         def baseline(state: str) -> Fraction:
@@ -324,9 +323,9 @@ def task_values(task: str, epoch: int | None, ways: Sequence[Way]) -> TaskValues
         )
 
     def call_value(all_: _Rewards, key: str, those: _Rewards) -> CallValue:
-        advantage = all_.advantage(those)
-        shared = None if advantage is None else float(advantage)
-        return CallValue(calls[key], len(those), float(those.mean), those.variance, shared)
+        shared = all_.advantage(those)
+        advantage = None if shared is None else float(shared)
+        return CallValue(calls[key], len(those), float(those.mean), those.variance, advantage)
 
     states = tuple(
         StateValue(

@@ -53,7 +53,7 @@ class SandboxDied(InfrastructureError):
 
 
 class SandboxRefused(InfrastructureError):
-    """The sandbox lives, but could not do what was requested, for example because it has too many processes."""
+    """The sandbox lives, but refused a request, for example because it has too many processes."""
 
 
 class DependencyFailed(InfrastructureError):

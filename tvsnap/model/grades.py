@@ -167,7 +167,7 @@ def read_grade(output: str, errors: str, exit_code: int | None) -> Grade:
         raise GradingFailed(f"the verifier {reason}{printed}")
     if exit_code != 0:
         raise GradingFailed(
-            f"the verifier ended with status {exit_code}, so that there is no grade: it has to end with 0, also where "
+            f"the verifier ended with status {exit_code}, so that there is no grade: it has to end with 0, also if "
             f"the reward is 0{printed}"
         )
     try:

@@ -144,7 +144,7 @@ class Manifest:
         digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
             random_seed, services: see `Image`.
         network: likewise, as text.
-        task: see `Image`; only what is specified.
+        task: see `Image`; only the specified settings.
         recipe: hash of the build's instructions, by which an unchanged image is found without building it.
         source: the folder with its description.
         build_seconds: the time that the build took.

@@ -51,7 +51,7 @@ REASONS: Mapping[Kind, Reason] = {
         "`tvsnap verify` lists them; avoid what is random in them",
     ),
     "unshared": Reason(
-        "have results that answer nobody, as their tools or their grades say",
+        "have results that answer nobody, because of their tools or their grades",
         "see `cacheable`, `stochastic` and `grade_executions`",
     ),
     "timeout": Reason(

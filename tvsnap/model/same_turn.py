@@ -9,9 +9,9 @@ from typing import Any
 
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.exec_all import MOST_COMMANDS, exec_all_arguments, results_of
 from tvsnap.model.observations import Command
 from tvsnap.model.operations.rollouts import AwaitedRolloutMethods
-from tvsnap.model.side_by_side import MOST_COMMANDS, exec_all_arguments, results_of
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,6 @@
 """A cache of what a language model proposes to do, and posterior sampling with it (`tvsnap[priors]`)."""
 
 from tvsnap.plugins.priors import (
-    Bounds,
     Cooling,
     Discrete,
     Embedder,
@@ -10,9 +9,6 @@ from tvsnap.plugins.priors import (
     PriorStats,
     QLearner,
     RolloutSummary,
-    Tuner,
-    Weights,
-    Window,
     WordLlamaEmbedder,
     js,
     kl,
@@ -22,7 +18,6 @@ from tvsnap.plugins.priors import (
 )
 
 __all__ = [
-    "Bounds",
     "Cooling",
     "Discrete",
     "Embedder",
@@ -31,9 +26,6 @@ __all__ = [
     "PriorStats",
     "QLearner",
     "RolloutSummary",
-    "Tuner",
-    "Weights",
-    "Window",
     "WordLlamaEmbedder",
     "js",
     "kl",

@@ -63,7 +63,7 @@ def changed_since(moment: int, entries: Iterable[Entry]) -> dict[str, int]:
 def set_again(root: int, times: Mapping[str, int]) -> None:
     """Sets the modification times of files.
 
-    Those that are gone, or whose times cannot be set (`chattr +i`), are skipped.
+    Missing files, and those with times that cannot be set (`chattr +i`), are skipped.
 
     Args:
         root: a descriptor of the sandbox's root directory, of its mounted overlay.

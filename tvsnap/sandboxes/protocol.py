@@ -180,8 +180,8 @@ class Sandbox(SandboxMethods, Protocol):
     def set_file_times(self, times: Mapping[str, int]) -> None:
         """Sets the modification times of files, so that the files of a call are as old as when it was recorded.
 
-        It is called only while nothing but the idle shell lives in the sandbox. Files that are gone, or whose times
-        cannot be set, are skipped.
+        It is called only while nothing but the idle shell lives in the sandbox. Missing files, and those with times
+        that cannot be set, are skipped.
 
         Args:
             times: the result of `file_times` for a sandbox with the same digest.
@@ -378,7 +378,7 @@ class Staging(Protocol):
 
 @runtime_checkable
 class Exchanging(Protocol):
-    """A backend whose snapshots can be taken to another data directory, or to another machine."""
+    """A backend with snapshots that can be taken to another data directory, or to another machine."""
 
     def requirements(self, snapshot: str) -> Mapping[str, Any]:
         """Returns a snapshot's requirements of the machine that it is used on, as plain JSON; see `unfit`.

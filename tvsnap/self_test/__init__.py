@@ -1,6 +1,6 @@
 """A short conformance check on the user's own machine, in a data directory of its own that is gone afterwards.
 
-Each check does one thing that tvsnap promises with real sandboxes, and fails with what it saw instead.
+Each check tries one promise of tvsnap with real sandboxes; a failure reports the observed facts.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tvsnap.self_test.laboratory import Laboratory
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one check came to."""
+    """The result of one check."""
 
-    name: str  # what was checked, in words
-    ok: bool  # it is as it should be
-    seconds: float  # what it took
-    detail: str  # what was seen; if it is not as it should be, what was seen instead
+    name: str  # its name, in words
+    ok: bool  # it passed
+    seconds: float  # its duration
+    detail: str  # the observed facts
 
 
 def self_test(home: Path, backend: str, image: str | None, begin: Callable[[str], None]) -> Iterator[Result]:
     """Makes the checks, one after the other.
 
     Args:
-        home: the user's data directory, beside which the one of the checks is; nothing in it is changed.
+        home: the user's data directory, beside which that of the checks is made; nothing in it is changed.
         backend: the backend's name.
         image: the image in it to try with; by default one is made of this machine's own bash.
-        begin: told the name of each check before it begins.
+        begin: is called with the name of each check before it begins.
 
     Yields:
-        What each came to.
+        The result of each check.
 
     Raises:
         NotFound: no such image.
@@ -68,5 +68,5 @@ def _try(name: str, laboratory: Laboratory, check: Check, begin: Callable[[str],
 
 
 def _beside(home: Path) -> Path:
-    """Returns the directory that a data directory is in or would be: on the same file system, most often."""
+    """Returns the parent of a data directory, existing or not: usually on the same file system."""
     return next(path for path in home.absolute().parents if path.is_dir())

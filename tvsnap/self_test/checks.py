@@ -1,4 +1,4 @@
-"""What the self-test checks. Each check returns what was seen, and raises `CheckFailed` if it should be otherwise."""
+"""The checks of the self-test. Each returns its observations, and raises `CheckFailed` if they are wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tvsnap.self_test.laboratory import Laboratory
 
 TIMEOUT = 20.0  # seconds, for a command that takes none
 SHORT = 0.5  # seconds, for one that must be timed out
-PATIENCE = 10.0  # seconds, for what comes about by itself
+PATIENCE = 10.0  # seconds, for events that come by themselves
 ROLLOUT = (
     "cd /tmp; echo one > f; x=1",
     "cat f; echo $x",
@@ -36,7 +36,7 @@ Check = Callable[[Laboratory], str]
 
 
 class CheckFailed(Exception):
-    """Something is not as it should be; the message says what."""
+    """A check failed; the message is the reason."""
 
 
 def _starts(laboratory: Laboratory) -> str:
@@ -122,7 +122,7 @@ def _limits_processes(laboratory: Laboratory) -> str:
     def count() -> int:
         try:
             return len(sandbox.processes())
-        except InfrastructureError:  # where a look takes a process, and there is no room for one
+        except InfrastructureError:  # if a look takes a process, and there is no room for one
             return limit
 
     _expect(sandbox, "(for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7 8 9; do sleep 99 & done; done) 2> /dev/null &", "")
@@ -140,9 +140,9 @@ def _has_no_network(laboratory: Laboratory) -> str:
     interfaces = re.findall(r"^ *(\S+):", _output(sandbox, "cat /proc/net/dev"), re.MULTILINE)
     if interfaces != ["lo"]:
         raise CheckFailed(f"a sandbox has the network interfaces {', '.join(interfaces) or 'none at all'}")
-    said = _output(sandbox, "(exec 3<> /dev/tcp/192.0.2.1/80) 2>&1; true")
-    if "unreachable" not in said:
-        raise CheckFailed(f"a connection to the outside came to: {said.strip() or 'success'}")
+    output = _output(sandbox, "(exec 3<> /dev/tcp/192.0.2.1/80) 2>&1; true")
+    if "unreachable" not in output:
+        raise CheckFailed(f"a connection to the outside came to: {output.strip() or 'success'}")
     return "loopback only"
 
 
@@ -151,8 +151,8 @@ def _hides_the_host(laboratory: Laboratory) -> str:
     secret.write_text("secret")
     secret.chmod(0o644)
     sandbox = laboratory.start()
-    found = _output(sandbox, f"cat {secret} /proc/1/root{secret} 2> /dev/null")
-    if found:
+    output = _output(sandbox, f"cat {secret} /proc/1/root{secret} 2> /dev/null")
+    if output:
         raise CheckFailed("a file of the host can be read in a sandbox")
     processes = _output(sandbox, "echo /proc/[0-9]*").split()
     if not 2 <= len(processes) < 10:
@@ -177,7 +177,7 @@ def _cached_equals_fresh(laboratory: Laboratory) -> str:
 def _rollout(
     laboratory: Laboratory, commands: tuple[str, ...], *, use_cache: bool = True
 ) -> tuple[list[tuple[str, int | None]], list[str]]:
-    """Makes a rollout; returns what each call returned, and where from."""
+    """Makes a rollout; returns the result of each call, and its source."""
     with (
         Cache(
             laboratory.home, backend=laboratory.backend.name, policy="eager", use_cache=use_cache, same_ids=True
@@ -253,14 +253,14 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("a cached rollout equals a fresh one", _cached_equals_fresh),
     ("kill -9 of a process that uses tvsnap", _outlives_a_kill),
 )
-"""The checks by what they make sure of; that nothing is left, `leaves_nothing`, is checked after all of them."""
+"""The checks by their subjects; `leaves_nothing` is made after all of them."""
 
 
 # -- what they have in common ------------------------------------------------------------------------------------
 
 
 def _refusal(sandbox: Sandbox, otherwise: str) -> str:
-    """Returns why no snapshot can be taken."""
+    """Returns the reason why no snapshot can be taken."""
     try:
         sandbox.checkpoint()
     except NotCheckpointable as refusal:
@@ -277,9 +277,9 @@ def _output(sandbox: Sandbox, command: str) -> str:
 
 def _expect(sandbox: Sandbox, command: str, output: str, exit_code: int = 0) -> None:
     outcome = sandbox.run(command, timeout=TIMEOUT)
-    seen = (outcome.output.decode(errors="replace"), outcome.exit_code)
-    if seen != (output, exit_code):
-        raise CheckFailed(f"`{command}` printed {seen[0]!r} and ended with {seen[1]}, not {output!r} and {exit_code}")
+    text, status = outcome.output.decode(errors="replace"), outcome.exit_code
+    if (text, status) != (output, exit_code):
+        raise CheckFailed(f"`{command}` printed {text!r} and ended with {status}, not {output!r} and {exit_code}")
 
 
 def _number(sandbox: Sandbox, path: str) -> int:
@@ -298,7 +298,7 @@ def _wait_for(probe: Callable[[], bool], otherwise: str) -> None:
 
 
 def _runs(command: str) -> bool:
-    """Whether a process with this command line runs anywhere on this machine."""
+    """Returns whether a process with this command line runs anywhere on this machine."""
     line = command.replace(" ", "\0").encode() + b"\0"
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended
@@ -309,8 +309,8 @@ def _runs(command: str) -> bool:
 
 def _loops(home: Path) -> list[str]:
     """Returns the files in a data directory that have a loop device."""
-    found = []
+    files = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):  # it has just gone
-            found += [line for line in backing.read_text().splitlines() if line.startswith(f"{home}/")]
-    return found
+            files += [line for line in backing.read_text().splitlines() if line.startswith(f"{home}/")]
+    return files

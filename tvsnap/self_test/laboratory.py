@@ -1,4 +1,4 @@
-"""Where the self-test tries things: a data directory with an image and an open backend."""
+"""The surroundings of the self-test: a data directory with an image and an open backend."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Laboratory:
                 self.backend.delete_snapshot(snapshot)
             shutil.rmtree(self.home / "images", ignore_errors=True)
             (self.home / "images").mkdir()
-            self.backend.reap()  # with the image goes what was made of it
+            self.backend.reap()  # removes the remains of the image
         self.backend.close()
         self._owner.close()
 

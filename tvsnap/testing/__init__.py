@@ -1,7 +1,7 @@
 """Conformance suites for backends and environments of other packages; they are run by pytest.
 
-A test file derives a class from `BackendConformance` or `EnvironmentConformance`, says what is to be tested, and
-inherits the tests. They make real sandboxes of a real image, and remove all that they make.
+A test file derives a class from `BackendConformance` or `EnvironmentConformance`, names the object of the tests, and
+inherits these. They make real sandboxes of a real image, and remove everything afterwards.
 """
 
 from tvsnap.testing.backends import BackendConformance

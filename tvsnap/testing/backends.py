@@ -1,4 +1,4 @@
-"""What every backend must do: sandboxes that run commands, snapshots that hold what they say, forks that go on."""
+"""The conformance suite for backends: sandboxes run commands, snapshots have their contents, forks go on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tvsnap.sandboxes import open_backend
 from tvsnap.sandboxes.protocol import Backend, Sandbox
 
 TIMEOUT = 60.0
-"""Seconds for a command that takes far less, on a machine that has much else to do."""
+"""Seconds for a command that takes far less, even on a busy machine."""
 SERVER = "(while :; do sleep 1000; done) > /dev/null 2>&1 &"
 
 
@@ -36,7 +36,7 @@ class Laboratory:
 
     Attributes:
         backend: the backend.
-        image: what its sandboxes are made of.
+        image: the image of its sandboxes.
     """
 
     backend: Backend
@@ -58,7 +58,7 @@ class Laboratory:
         return self._made.enter_context(closing(self.backend.fork(snapshot, self.image, Limits())))
 
     def close(self) -> None:
-        """Removes all of it."""
+        """Removes all of them."""
         self._made.close()
 
 
@@ -73,11 +73,11 @@ def sh(sandbox: Sandbox, command: str) -> str:
 class BackendConformance:
     """A suite for one backend: derive a class whose name begins with `Test`, and set its attributes.
 
-    tvsnap's own backends are held to a longer one besides, which knows how they are made.
+    tvsnap's own backends also pass a longer one, which knows their implementation.
 
     Attributes:
         backend_name: the name of the backend, or `package.module:attribute`.
-        source: the image to try it with: the name of one that comes with tvsnap, or a folder; it has bash.
+        source: the image of the tests: the name of one that comes with tvsnap, or a folder; it has bash.
     """
 
     backend_name: ClassVar[str]
@@ -86,13 +86,13 @@ class BackendConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def home(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The data directory; override it for one that is there already."""
+        """The data directory; override it for an existing one."""
         return tmp_path_factory.mktemp("tvsnap-testing")
 
     @pytest.fixture(scope="class")
     @classmethod
     def image(cls, home: Path) -> Image:
-        """The image; override it for one that is there already."""
+        """The image; override it for an existing one."""
         return ImageStore(home).build(cls.source)
 
     @pytest.fixture(scope="class")
@@ -134,7 +134,7 @@ class BackendConformance:
         assert sh(sandbox, "echo again") == "again\n"
 
     def test_a_timeout_ends_what_it_ends(self, lab: Laboratory) -> None:
-        """The command is gone, the sandbox lives; who merely waited is told from who worked."""
+        """The command is gone, the sandbox lives; commands that merely waited are told from those that worked."""
         sandbox = lab.start()
         sh(sandbox, "cd /tmp")
         waited = sandbox.run("sleep 1000", timeout=1.0)
@@ -151,7 +151,7 @@ class BackendConformance:
         assert outcome.output == b"a" * 500 + b"b" * 500
 
     def test_limits_hold(self, lab: Laboratory) -> None:
-        """No more processes than there may be; what takes too much memory is ended, and the sandbox lives."""
+        """The limit of processes holds; a program that takes too much memory is ended, and the sandbox lives."""
         sandbox = lab.start(Limits(processes=16, memory=128 << 20))
         # The shell waits for a while before it gives up to make a process.
         outcome = sandbox.exec("for i in {1..40}; do sleep 20 & done", timeout=5.0)
@@ -169,7 +169,7 @@ class BackendConformance:
     # Files.
 
     def test_files_are_written_and_read(self, lab: Laboratory) -> None:
-        """Any bytes; directories above are made; a relative path begins where the shell stands."""
+        """Any bytes; directories above are made; a relative path begins at the shell's working directory."""
         sandbox = lab.start()
         data = bytes(range(256)) * 100
         sandbox.write_file("/tmp/a/b/c", data)
@@ -181,7 +181,7 @@ class BackendConformance:
         assert not listing.cut
 
     def test_folders_go_in_and_come_out(self, lab: Laboratory, tmp_path: Path) -> None:
-        """Contents, permission bits and links; what is put again is the same."""
+        """Contents, permission bits and links; a folder that is put again is the same."""
         top = tmp_path / "folder"
         (top / "sub").mkdir(parents=True)
         (top / "sub" / "f").write_bytes(bytes(range(256)) * 40_000)
@@ -196,7 +196,7 @@ class BackendConformance:
             sandbox.get("/nowhere", tmp_path / "none")
 
     def test_commands_run_side_by_side(self, lab: Laboratory) -> None:
-        """Each waits for the other; standard error is kept apart where that is asked for."""
+        """Each waits for the other; standard error is kept apart on request."""
         sandbox = lab.start()
         sh(sandbox, "mkfifo /tmp/a /tmp/b")
         commands = [
@@ -212,7 +212,7 @@ class BackendConformance:
         [("/nowhere", errno.ENOENT), ("/tmp", errno.EISDIR), ("/etc/passwd/x", errno.ENOTDIR)],
     )
     def test_what_cannot_be_read_says_why(self, lab: Laboratory, path: str, number: int) -> None:
-        """As the system inside does."""
+        """The error is that of the system inside."""
         with pytest.raises(OSError, match=re.escape(os.strerror(number))) as refused:
             lab.start().read_file(path)
         assert refused.value.errno == number
@@ -226,7 +226,7 @@ class BackendConformance:
         assert (changes["/srv/d/f"].size, changes["/etc/passwd"].kind) == (2, "deleted")
 
     def test_an_archive_holds_all_files(self, lab: Laboratory) -> None:
-        """One tar stream of the image and what was changed."""
+        """One tar stream of the image and the changes."""
         sandbox = lab.start()
         sh(sandbox, "echo 1 > /srv/f; rm /etc/passwd")
         with sandbox.archive() as stream, tarfile.open(fileobj=io.BytesIO(stream.read())) as archive:
@@ -271,7 +271,7 @@ class BackendConformance:
         assert sandbox.observe() != before
 
     def test_equal_histories_have_equal_digests(self, lab: Laboratory) -> None:
-        """And others have others; where part cannot be compared there is none."""
+        """Different histories have different digests; if a part cannot be compared, there is none."""
         one, same, other = lab.start(), lab.start(), lab.start()
         for sandbox, text in ((one, "1"), (same, "1"), (other, "2")):
             sh(sandbox, f"x=1; echo {text} > /srv/f")
@@ -282,7 +282,7 @@ class BackendConformance:
     # Snapshots and forks.
 
     def test_a_fork_has_files_and_shell(self, lab: Laboratory) -> None:
-        """As they were when the snapshot was taken, whatever the first one does afterwards."""
+        """They are those of the moment of the snapshot, unaffected by later work in the first sandbox."""
         sandbox = lab.start()
         sh(sandbox, "mkdir /srv/d; cd /srv/d; echo 1 > f; x='a b'; f() { echo f; }")
         snapshot = lab.checkpoint(sandbox)
@@ -294,7 +294,7 @@ class BackendConformance:
         assert sh(lab.fork(snapshot.id), "cat f") == "1\n"
 
     def test_a_fork_has_live_processes_where_snapshots_hold_them(self, lab: Laboratory) -> None:
-        """A job goes on in each fork by itself; where that cannot be, the snapshot is refused, with the reason."""
+        """A job goes on in each fork by itself; if that is impossible, the snapshot is refused, with the reason."""
         sandbox = lab.start()
         sh(sandbox, "mkfifo /srv/p; (while read -r line < /srv/p; do echo got $line >> /srv/log; done) & disown")
         if not lab.backend.captures.processes:
@@ -309,7 +309,7 @@ class BackendConformance:
             self.eventually(lambda one=one, number=number: sh(one, "cat /srv/log") == f"got {number}\n")  # type: ignore[misc]
 
     def test_a_fork_of_a_fork(self, lab: Laboratory) -> None:
-        """And its own digest is that of what it is a fork of."""
+        """Its digest is that of its origin."""
         sandbox = lab.start()
         sh(sandbox, "echo 1 > /srv/f")
         first = lab.fork(lab.checkpoint(sandbox).id)
@@ -319,7 +319,7 @@ class BackendConformance:
         assert first.digest() == second.digest()
 
     def test_snapshots_are_listed_until_they_are_deleted(self, lab: Laboratory) -> None:
-        """A fork that lives goes on without its snapshot; of one that is gone there are no more."""
+        """A live fork goes on without its snapshot; a deleted snapshot cannot be forked."""
         sandbox = lab.start()
         sh(sandbox, "echo 1 > /srv/f")
         snapshot = lab.checkpoint(sandbox)
@@ -336,7 +336,7 @@ class BackendConformance:
     # Ends.
 
     def test_a_closed_sandbox_is_gone(self, lab: Laboratory) -> None:
-        """Closing it again does nothing; using it says so."""
+        """Closing it again does nothing; using it raises an error."""
         sandbox = lab.start()
         sandbox.close()
         sandbox.close()
@@ -344,7 +344,7 @@ class BackendConformance:
             sandbox.run("true", timeout=TIMEOUT)
 
     def test_what_a_dead_owner_left_is_removed(self, lab: Laboratory, home: Path, backend: Backend) -> None:
-        """And nothing of those that live."""
+        """Nothing of live owners is removed."""
         sandbox = lab.start()
         backend.reap()
         assert sh(sandbox, "echo 1") == "1\n"
@@ -355,8 +355,8 @@ class BackendConformance:
         """Waits until `probe` returns True.
 
         Args:
-            probe: asks.
-            seconds: how long at most.
+            probe: the condition.
+            seconds: the longest wait.
         """
         end = time.monotonic() + seconds
         while not probe():

@@ -1,4 +1,4 @@
-"""What every environment must do: its tools are described, and return with the cache what they return without it."""
+"""The conformance suite for environments: tools are described, and return the same with the cache and without it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ History = Sequence[tuple[str, Mapping[str, Any]]]
 class EnvironmentConformance:
     """A suite for one environment: derive a class whose name begins with `Test`, and set its attributes.
 
-    What its tools return may not be left to chance or the clock in the histories, unless the tools say so.
+    The results of its tools in the histories may not depend on chance or the clock, unless the tools declare it.
 
     Attributes:
         environment: the environment.
-        histories: what rollouts call, to be tried with and without the cache; at least one call of each tool.
-        source: what rollouts begin in: the name of an image that you have built, or that comes with tvsnap; or a
-            folder to build.
+        histories: calls of rollouts, for trials with and without the cache; at least one call of each tool.
+        source: the image of rollouts: the name of one that you have built, or that comes with tvsnap; or a folder to
+            build.
         backend: the name of a backend, or `package.module:attribute`.
         timeout: seconds for each call.
     """
@@ -47,21 +47,21 @@ class EnvironmentConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def home(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The data directory of the test; override it for one that is there already."""
+        """The data directory of the test; override it for an existing one."""
         return tmp_path_factory.mktemp("tvsnap-testing")
 
     @pytest.fixture(scope="class")
     @classmethod
     def image(cls, home: Path) -> Image:
-        """The image that rollouts begin in: that of your data directory (TVSNAP_HOME) if it has one of that name.
+        """The image of rollouts: that of your data directory (TVSNAP_HOME) if it has one of that name.
 
         Otherwise it is built in `home`, which takes a minute for one that comes with tvsnap.
         """
         try:
-            found = ImageStore(resolve_home()).get(str(cls.source))
+            image = ImageStore(resolve_home()).get(str(cls.source))
         except NotFound:
-            found = ImageStore(home).build(cls.source)
-        return replace(found, environment=cls.environment.name)
+            image = ImageStore(home).build(cls.source)
+        return replace(image, environment=cls.environment.name)
 
     @pytest.fixture
     def cache(self, home: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
@@ -70,7 +70,7 @@ class EnvironmentConformance:
             yield cache
 
     def test_each_tool_is_described(self) -> None:
-        """Name, description and a JSON schema, which says of every argument what it must be."""
+        """Name, description and a JSON schema, which describes every argument."""
         import jsonschema
 
         for name, tool in self.environment.tools.items():
@@ -86,7 +86,7 @@ class EnvironmentConformance:
         assert called >= set(self.environment.tools), "the histories call not every tool"
 
     def test_what_is_no_call_is_refused(self) -> None:
-        """An unknown tool and unknown arguments are errors that name what there is."""
+        """An unknown tool and unknown arguments are errors that name the known ones."""
         tools = self.environment.tools
         with pytest.raises(UsageError) as unknown:
             self.environment.tool(ToolCall("no such tool", {}))
@@ -97,26 +97,26 @@ class EnvironmentConformance:
 
     def test_the_behaviour_of_limits_is_said_in_json(self) -> None:
         """Equal limits give equal texts, and those are JSON objects of fields of `Limits`."""
-        said = self.environment.behaviour(Limits())
-        assert said == self.environment.behaviour(Limits())
-        assert set(json.loads(said)) <= set(Limits.__dataclass_fields__)
+        text = self.environment.behaviour(Limits())
+        assert text == self.environment.behaviour(Limits())
+        assert set(json.loads(text)) <= set(Limits.__dataclass_fields__)
 
     def test_cached_equals_fresh(self, cache: Cache, home: Path, image: Image, request: pytest.FixtureRequest) -> None:
         """A history returns the same without the cache, with it, and answered from it."""
         for number, history in enumerate(self.histories):
             with self._opened(home, use_cache=False, same_ids=True) as plain, plain.rollout(image) as rollout:
                 fresh = self._run(rollout, history)
-            seen: list[list[ToolResult]] = []
+            runs: list[list[ToolResult]] = []
             for _ in range(2):
                 with cache.rollout(image, salt=self._salt(request, number)) as rollout:
-                    seen.append(self._run(rollout, history))
+                    runs.append(self._run(rollout, history))
             for index, (name, arguments) in enumerate(history):
                 call = f"call {index}: {name} {arguments}"
-                for results in seen:
+                for results in runs:
                     assert results[index].parts == fresh[index].parts, call
                     assert results[index].same_value(fresh[index]), call
             if not self._is_private(history[0][0]):
-                assert seen[1][0].source == "hit", "what was recorded did not answer the same call"
+                assert runs[1][0].source == "hit", "what was recorded did not answer the same call"
 
     def test_a_fork_goes_on_as_its_past_does(self, cache: Cache, image: Image, request: pytest.FixtureRequest) -> None:
         """From each state of a history, a fork makes the rest of it, and returns the same."""
@@ -143,7 +143,7 @@ class EnvironmentConformance:
     def test_a_tool_on_the_host_changes_no_state(
         self, cache: Cache, image: Image, request: pytest.FixtureRequest
     ) -> None:
-        """It leads to the state that it was called in."""
+        """It leads to the state in which it was called."""
         for number, history in enumerate(self.histories):
             with cache.rollout(image, salt=self._salt(request, number)) as rollout:
                 for name, arguments in history:
@@ -159,7 +159,7 @@ class EnvironmentConformance:
         return [rollout.call(name, arguments, self.timeout) for name, arguments in history]
 
     def _is_private(self, name: str) -> bool:
-        """Whether what comes of a tool's calls is shared with nobody, or not for ever."""
+        """Returns whether the results of a tool's calls are shared with nobody, or not for ever."""
         tool = self.environment.tools[name]
         return tool.stochastic or not tool.cacheable or tool.time_to_live is not None
 

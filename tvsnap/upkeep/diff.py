@@ -1,6 +1,6 @@
-"""How two states differ: files, live processes, and the shell's variables, functions and so on.
+"""The differences of two states: files, live processes, and the shell's variables, functions and so on.
 
-Both states are observed in live sandboxes; nothing of that is recorded.
+Both states are observed in live sandboxes; nothing is recorded.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class FileDifference:
 
     path: str  # absolute
     kind: Kind  # `+` only in the second state, `-` only in the first, `M` in both
-    before: FileChange | None  # before and after: its state in each, as far as known; None where it does not exist
+    before: FileChange | None  # before and after: its condition in each state; None if it does not exist there
     after: FileChange | None
     patch: str = ""  # the difference as a unified diff; empty if not requested, or no text
 
     @property
     def what(self) -> str:
-        """What else changed of a path that exists in both states: its kind, its mode, its owner."""
+        """The other changes of a path that exists in both states: its kind, its mode, its owner."""
         before, after = self.before, self.after
         if before is None or after is None:
             return ""
@@ -57,7 +57,7 @@ class FileDifference:
 
 @dataclass(frozen=True, slots=True)
 class ShellDifference:
-    """An item of the shell's state (`var NAME`, `cwd`, ...) that differs; None where it is not set."""
+    """An item of the shell's state (`var NAME`, `cwd`, ...) that differs; None if it is not set."""
 
     name: str
     before: str | None
@@ -66,7 +66,7 @@ class ShellDifference:
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """How two states differ."""
+    """The differences of two states."""
 
     files: tuple[FileDifference, ...]  # by path
     ended: tuple[Process, ...]  # processes only in the first state
@@ -111,13 +111,13 @@ def _shell(before: Sandbox, after: Sandbox) -> tuple[ShellDifference, ...]:
 
 def _without(processes: list[Process], others: list[Process]) -> tuple[Process, ...]:
     """Returns the processes that are not among the others, by their command lines."""
-    left = Counter(process.command for process in others)
-    found = []
+    unmatched = Counter(process.command for process in others)
+    surplus = []
     for process in processes:
-        left[process.command] -= 1
-        if left[process.command] < 0:
-            found.append(process)
-    return tuple(found)
+        unmatched[process.command] -= 1
+        if unmatched[process.command] < 0:
+            surplus.append(process)
+    return tuple(surplus)
 
 
 def _files(before: Sandbox, after: Sandbox, *, patch: bool) -> Iterator[FileDifference]:
@@ -134,7 +134,7 @@ def _files(before: Sandbox, after: Sandbox, *, patch: bool) -> Iterator[FileDiff
 
 
 def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileChange | None:
-    """Returns what a path is in a sandbox; None if it does not exist."""
+    """Returns the condition of a path in a sandbox; None if it does not exist."""
     change = changes.get(path)
     if change is None:
         return _in_image(sandbox, path)
@@ -142,12 +142,12 @@ def _at(sandbox: Sandbox, changes: Mapping[str, FileChange], path: str) -> FileC
 
 
 def _in_image(sandbox: Sandbox, path: str) -> FileChange | None:
-    """Returns what a path is in the image; None if it does not exist. Symbolic links on the way are not followed."""
-    found = paths.topmost(sandbox.image.layers, path)
-    kind = KINDS.get(stat.S_IFMT(found[1].st_mode)) if found else None
-    if found is None or kind is None:
+    """Returns the condition of a path in the image, without following links; None if it does not exist."""
+    entry = paths.topmost(sandbox.image.layers, path)
+    kind = KINDS.get(stat.S_IFMT(entry[1].st_mode)) if entry else None
+    if entry is None or kind is None:
         return None
-    about = found[1]
+    about = entry[1]
     owner = about.st_uid - UID_BASE, about.st_gid - UID_BASE
     return FileChange(kind, about.st_size, stat.S_IMODE(about.st_mode), *owner, about.st_mtime_ns, f"image {path}")
 

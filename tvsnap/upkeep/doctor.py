@@ -1,6 +1,6 @@
-"""What works on this machine, what is lost without each missing thing, and how to get it.
+"""Checks of this machine: features that work, the price of each missing one, and the way to get it.
 
-Every check tries the thing itself where that is possible without a trace (a mount in a namespace that ends with the
+Every check tries the feature itself if that is possible without a trace (a mount in a namespace that ends with the
 check), instead of relying on names and versions.
 """
 
@@ -118,8 +118,8 @@ def check_root() -> Found:
 )
 def check_capabilities() -> Found:
     """Those of root's capabilities that are needed, which a container has only in part."""
-    held = next((int(line.split()[1], 16) for line in _lines("/proc/self/status") if line.startswith("CapEff:")), 0)
-    missing = [name for name, number in CAPABILITIES.items() if not held >> number & 1]
+    rights = next((int(line.split()[1], 16) for line in _lines("/proc/self/status") if line.startswith("CapEff:")), 0)
+    missing = [name for name, number in CAPABILITIES.items() if not rights >> number & 1]
     return Found(not missing, f"missing: {', '.join(missing)}" if missing else "all that are needed")
 
 
@@ -180,9 +180,9 @@ def check_overlayfs() -> Found:
 )
 def check_cgroups() -> Found:
     """Control groups of either version, with the controllers that limit a sandbox."""
-    found = _controllers()
-    missing = [name for name in CONTROLLERS if name not in found]
-    detail = ", ".join(f"{name} (v{found[name]})" for name in CONTROLLERS if name in found)
+    controllers = _controllers()
+    missing = [name for name in CONTROLLERS if name not in controllers]
+    detail = ", ".join(f"{name} (v{controllers[name]})" for name in CONTROLLERS if name in controllers)
     return Found(not missing, (detail or "none") + (f"; missing: {', '.join(missing)}" if missing else ""))
 
 
@@ -235,7 +235,7 @@ def check_btrfs(home: Path) -> Found:
     root_only=True,
 )
 def check_loop_devices(home: Path) -> Found:
-    """Loop devices, for the file with a btrfs in it; not needed where the data directory is on btrfs."""
+    """Loop devices, for the file with a btrfs in it; not needed if the data directory is on btrfs."""
     if os.access("/dev/loop-control", os.R_OK | os.W_OK):
         return Found(True, "available")
     if on_btrfs(home):
@@ -301,14 +301,14 @@ def check_users(home: Path) -> Found:
     "network", "sandboxes of images that ask for a network do not start", "Linux 5.9 or newer, with BPF", root_only=True
 )
 def check_network() -> Found:
-    """A way out for a sandbox, made for a network namespace that ends with this check."""
+    """A network connection for a sandbox, made for a network namespace that ends with this check."""
     complaint = network_complaint()
     return Found(not complaint, complaint or "sandboxes that ask for one can have one")
 
 
 @check("/dev/shm", "every checkpoint and every fork takes 40-80 ms more", "mount -t tmpfs tmpfs /dev/shm")
 def check_memory_files() -> Found:
-    """A tmpfs at /dev/shm, where CRIU stores what it has learnt about the kernel."""
+    """A tmpfs at /dev/shm, for CRIU's data about the kernel."""
     kind = _filesystem(Path("/dev/shm"))
     return Found(kind == "tmpfs", kind or "missing")
 
@@ -333,8 +333,8 @@ def check_descriptors() -> Found:
 )
 def check_bootstrap() -> Found:
     """A program that makes a Debian system from scratch."""
-    found = [program for program in ("mmdebstrap", "debootstrap") if _program(program)]
-    return Found(bool(found), ", ".join(found) or "neither mmdebstrap nor debootstrap")
+    programs = [program for program in ("mmdebstrap", "debootstrap") if _program(program)]
+    return Found(bool(programs), ", ".join(programs) or "neither mmdebstrap nor debootstrap")
 
 
 @check(
@@ -343,7 +343,7 @@ def check_bootstrap() -> Found:
     "tvsnap gc, or TVSNAP_HOME on a bigger disk",
 )
 def check_disk(home: Path) -> Found:
-    """Room for images and snapshots where the data directory is, or will be."""
+    """Room for images and snapshots on the disk of the data directory."""
     free = shutil.disk_usage(_existing(home)).free
     return Found(free >= ENOUGH_DISK, f"{free / GIB:.1f} GiB free")
 
@@ -359,7 +359,7 @@ def _kernel() -> tuple[int, ...]:
 
 def _controllers() -> dict[str, int]:
     """Returns the controllers that can be used, each with the version of its hierarchy."""
-    found: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for line in _lines("/proc/self/mountinfo"):
         place, _, rest = line.partition(" - ")
         mount_point = place.split()[4]
@@ -367,24 +367,24 @@ def _controllers() -> dict[str, int]:
         if not os.access(mount_point, os.W_OK):  # as in a container that may only read its groups
             continue
         if kind == "cgroup":
-            found.update({name: 1 for name in CONTROLLERS if name in options.split(",")})
+            versions.update({name: 1 for name in CONTROLLERS if name in options.split(",")})
         elif kind == "cgroup2":
             offered = " ".join(_lines(f"{mount_point}/cgroup.controllers")).split()
-            found.update({name: 2 for name in CONTROLLERS if name in offered})
+            versions.update({name: 2 for name in CONTROLLERS if name in offered})
             # In v2, freezing needs no controller: every group except the root can do it, since Linux 5.2.
-            found.setdefault("freezer", 2)
-    return found
+            versions.setdefault("freezer", 2)
+    return versions
 
 
 def _kernel_has(filesystem: str) -> bool:
-    known = {line.split()[-1] for line in _lines("/proc/filesystems") if line.split()}
-    return filesystem in known or (
+    filesystems = {line.split()[-1] for line in _lines("/proc/filesystems") if line.split()}
+    return filesystem in filesystems or (
         bool(_program("modprobe")) and _try(["modprobe", "--dry-run", "--quiet", filesystem]) is None
     )
 
 
 def _filesystem(path: Path) -> str:
-    """Returns the type of the filesystem that `path` is on, as `stat -f` names it; "" if there is no such path."""
+    """Returns the type of the filesystem of `path`, in the words of `stat -f`; "" if there is no such path."""
     run = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=False)
     return run.stdout.strip()
 
@@ -413,8 +413,8 @@ def _try(command: list[str]) -> str | None:
         return str(error)
     if run.returncode == 0:
         return None
-    said = (run.stderr or run.stdout).strip()
-    return said.splitlines()[-1] if said else f"{command[0]} ended with status {run.returncode}"
+    output = (run.stderr or run.stdout).strip()
+    return output.splitlines()[-1] if output else f"{command[0]} ended with status {run.returncode}"
 
 
 def _lines(path: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The figures of `tvsnap stats`: what a data directory's processes have done, and what it takes."""
+"""The figures of `tvsnap stats`: the work of a data directory's processes, and its size."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DEPTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, DEEPEST - 1), 
 """Ranges of a call's place in its rollout; the last stands for all from there on."""
 
 MOST = 30
-"""How many reasons are told at most."""
+"""Reasons that are listed at most."""
 
 SHARE = 50
-"""How many times as long as it took, measuring what a folder takes is not done again."""
+"""Times the duration of a measurement of a folder's size, during which it is not measured again."""
 _measured: dict[Path, tuple[int, float]] = {}  # bytes, and until when they hold, by time.monotonic()
 
 
@@ -38,20 +38,6 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
     now = in_use(path)
     free, reserve = free_and_reserve(Budget(), path)
     calls = [call for node in nodes for call in ((node.made_by,) if node.made_by else ()) + node.unchanging]
-    counts = {
-        name: int(totals.get(name, 0))
-        for name in (
-            *("hits", "coalesced", "executed", "prefix_hits"),
-            *("replayed", "starts", "forks", "checkpoints", "preforks", "preforks_used"),
-            *("audited", "audit_differences", "evicted", "snapshots_refused"),
-        )
-    }
-    made = counts["hits"] + counts["coalesced"] + counts["executed"]
-    answered = counts["hits"] + counts["coalesced"]
-    costs = {
-        name: totals.get(name, 0.0)
-        for name in ("hit_time_s", "waited_s", "fork_time_s", "replay_time_s", "checkpoint_time_s")
-    }
     return {
         "home": str(path),
         "rollouts": len(rollouts),
@@ -68,6 +54,39 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
             for reason in dict.fromkeys(node.made_by.refusals.values())
         ),
         "private_states": sum(bool(node.state.private) for node in nodes),
+        **_call_figures(totals),
+        "snapshots": len(snapshots),
+        "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
+        "pool_bytes": _pool_bytes(path),
+        "database_bytes": sum(entry.stat().st_size for entry in path.glob("tvsnap.db*")),
+        "image_bytes": _disk_usage(path / "images"),
+        "disk_bytes": _disk_usage(path),
+        "free_bytes": free,
+        "reserve_bytes": reserve,
+        "processes": now.processes,
+        "sandboxes": now.sandboxes,
+        "sandbox_memory_bytes": now.memory,
+        "leases": leases,
+    }
+
+
+def _call_figures(totals: Mapping[str, float]) -> dict[str, Any]:
+    """Returns the figures of calls and of the time that they took, from the counters of all processes."""
+    counts = {
+        name: int(totals.get(name, 0))
+        for name in (
+            *("hits", "coalesced", "executed", "prefix_hits"),
+            *("replayed", "starts", "forks", "checkpoints", "preforks", "preforks_used"),
+            *("audited", "audit_differences", "evicted", "snapshots_refused"),
+        )
+    }
+    made = counts["hits"] + counts["coalesced"] + counts["executed"]
+    answered = counts["hits"] + counts["coalesced"]
+    costs = {
+        name: totals.get(name, 0.0)
+        for name in ("hit_time_s", "waited_s", "fork_time_s", "replay_time_s", "checkpoint_time_s")
+    }
+    return {
         "calls": made,
         **counts,
         "hit_rate": answered / made if made else 0.0,
@@ -84,26 +103,14 @@ def figures(path: Path, graph: Graph) -> dict[str, Any]:
         "saved_cost": {
             name.removeprefix(SAVED): number for name, number in sorted(totals.items()) if name.startswith(SAVED)
         },
-        "snapshots": len(snapshots),
-        "snapshot_bytes": sum(snapshot.size for snapshot in snapshots),
-        "pool_bytes": _pool_bytes(path),
-        "database_bytes": sum(entry.stat().st_size for entry in path.glob("tvsnap.db*")),
-        "image_bytes": _disk_usage(path / "images"),
-        "disk_bytes": _disk_usage(path),
-        "free_bytes": free,
-        "reserve_bytes": reserve,
-        "processes": now.processes,
-        "sandboxes": now.sandboxes,
-        "sandbox_memory_bytes": now.memory,
-        "leases": leases,
     }
 
 
 def reasons(counts: Mapping[Kind, int]) -> list[dict[str, Any]]:
-    """Returns why calls were executed, the most frequent kind of reason first, each with advice.
+    """Returns the reasons why calls were executed, the most frequent kind first, each with advice.
 
     Args:
-        counts: how many were executed for each kind of reason.
+        counts: the number of executed calls for each kind of reason.
     """
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return [
@@ -120,7 +127,7 @@ def _pool_bytes(path: Path) -> int | None:
 
 
 def _disk_usage(path: Path) -> int:
-    """Returns the bytes that a folder takes, as they were lately: measuring them may take a second."""
+    """Returns the bytes that a folder takes, from a recent measurement: a new one may take a second."""
     measured = _measured.get(path)
     if measured is None or time.monotonic() > measured[1]:
         began = time.monotonic()
@@ -131,7 +138,7 @@ def _disk_usage(path: Path) -> int:
 
 
 def _most(reasons: Iterable[str]) -> list[dict[str, Any]]:
-    """Returns the most frequent reasons, and how often each is."""
+    """Returns the most frequent reasons with their numbers."""
     return [{"reason": reason, "count": count} for reason, count in Counter(reasons).most_common(MOST)]
 
 
@@ -146,7 +153,7 @@ def _by_depth(totals: Mapping[str, float]) -> list[dict[str, int]]:
 
 
 def by_place(counts: Mapping[int, tuple[int, int]]) -> list[dict[str, int]]:
-    """Returns, for ranges of places in rollouts, how many calls were made there, and how many were answered.
+    """Returns the numbers of calls and of answered calls for ranges of places in rollouts.
 
     Args:
         counts: calls and answered calls by their place, of which `DEEPEST` stands for all from there on. None is 0.

@@ -1,4 +1,4 @@
-"""Deletes a branch of the graph, or what was done for a task or on an image, with the files of snapshots."""
+"""Deletes a branch of the graph, or the calls of a task or on an image, with the files of snapshots."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ def forget(
     image: str | None = None,
     dry_run: bool = False,
 ) -> tuple[Forgotten, int]:
-    """Deletes a state with all that came of it, or what only one task did, or all that was done on an image.
+    """Deletes a state with all states below it, or the calls of one task alone, or all calls on an image.
 
     Args:
-        home, graph, backend: of the data directory.
+        home, graph, backend: those of the data directory.
         state: the topmost state to delete: its hash or a prefix of it. One of this, `task` and `image` is given.
         task: the task's name.
         image: the image's name or digest.
         dry_run: delete nothing, only count.
 
     Returns:
-        What was deleted, and the bytes that this frees.
+        The deleted rows, and the bytes that their deletion frees.
 
     Raises:
         UsageError: not one of `state`, `task` and `image` is given.
-        NotFound: there is no such state or task, or nothing was run on such an image.
+        NotFound: there is no such state or task, or no rollout used such an image.
     """
-    if sum(given is not None for given in (state, task, image)) != 1:
+    if sum(argument is not None for argument in (state, task, image)) != 1:
         raise UsageError("give one of state, task and image")
     holds = Holds(home)
     if dry_run:
         planned = _forget(graph, state, task, image, holds.held(), dry_run=True)
         return planned, sum(snapshot.size for snapshot in planned.snapshots)
-    with holds.evicting() as held:
-        forgotten = _forget(graph, state, task, image, held, dry_run=False)
+    with holds.evicting() as states:
+        forgotten = _forget(graph, state, task, image, states, dry_run=False)
     return forgotten, delete_files(backend, forgotten)
 
 
@@ -63,7 +63,7 @@ def _forget(
 
 
 def done_on(graph: Graph, image: str) -> Forgotten | None:
-    """Returns what was done on an image, by its name or digest, as `forget` would delete it; None if nothing was."""
+    """Returns the rows of an image, by its name or digest, that `forget` would delete; None if there are none."""
     try:
         return _forget_image(graph, image, (), dry_run=True)
     except NotFound:

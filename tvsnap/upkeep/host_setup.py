@@ -1,6 +1,6 @@
-"""What this machine lacks and can be installed or built, and how: the work of `tvsnap setup`.
+"""The work of `tvsnap setup`: installs or builds programs that this machine lacks.
 
-Shell scripts do it, which `make setup` uses, too, and which a wheel contains.
+Shell scripts do the work; `make setup` uses them, too, and a wheel contains them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGES = {
     "nsenter": ("util-linux", "sandboxes"),
     "tar": ("tar", "images"),
 }
-"""Programs -> the package that has each on Debian and Ubuntu, and what it is for."""
+"""Programs -> the package of each on Debian and Ubuntu, and its purpose."""
 _INSTALL = '. scripts/common.sh; one_set_up_at_a_time; install_packages "$@"'
 _ERROR = "error: "  # begins the last line of a script that failed
 
@@ -35,10 +35,10 @@ class Step:
 
     Attributes:
         name: "packages" or "criu".
-        what: what it does, in words.
-        why: what that is for.
+        what: its work, in words.
+        why: its purpose.
         command: the command to run in the directory of the scripts.
-        packages: what it installs with apt, as far as that is known before.
+        packages: the packages that it installs with apt, if they are known before.
     """
 
     name: str
@@ -73,7 +73,7 @@ def check_possible(steps: list[Step]) -> None:
 def carry_out(step: Step, say: Callable[[str], None]) -> None:
     """Makes a step. If it is interrupted, the scripts are ended first, and nothing unfinished remains.
 
-    `say` is called with each line that tells what is done next, or what a failed program printed last.
+    `say` is called with each line about the next action, and with the last output of a failed program.
 
     Raises:
         InfrastructureError: with the reason, and the place of the log.

@@ -1,4 +1,4 @@
-"""Frees what nothing needs: a plan that can be shown first, then its execution in a crash-safe order.
+"""Garbage collection: a plan that can be shown first, then its execution in a crash-safe order.
 
 Rows are deleted before files: a crash in between leaves files without a row, which the next run finds.
 """
@@ -30,7 +30,7 @@ from tvsnap.sandboxes.protocol import Backend, Occupying
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What a data directory contains that nothing needs."""
+    """The parts of a data directory that nothing needs."""
 
     # Processes that ended without cleaning up; their sandboxes and unfinished snapshots are deleted with them
     dead_owners: tuple[str, ...]
@@ -39,34 +39,34 @@ class GcPlan:
     # Snapshots to delete to keep within a number of bytes, least useful first; never those kept by hand
     evicted: tuple[Snapshot, ...]
     keep_bytes: int | None  # that number
-    kept_bytes: int  # what the remaining snapshots hold, each with what it shares with others
+    kept_bytes: int  # bytes of the remaining snapshots, each with the data that it shares with others
     contents: int  # files and folders, put or fetched, that no recorded call names any more
-    contents_bytes: int  # what they take
-    images_bytes: int  # what images take, which are not deleted
+    contents_bytes: int  # bytes of these
+    images_bytes: int  # bytes of images, which are not deleted
     packages: bool  # whether downloaded packages are deleted, too
-    packages_bytes: int  # what they take
+    packages_bytes: int  # bytes of these
 
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What was freed."""
+    """The results of a garbage collection."""
 
-    plan: GcPlan  # what was planned
-    evicted: tuple[Snapshot, ...]  # more than planned where those share much with the rest
-    kept_bytes: int  # what the remaining snapshots hold, each with what it shares with others
-    taken_bytes: int | None  # what snapshots and sandboxes take on the disk; None if that is not known
-    reaped: ReapReport  # what dead processes had left
+    plan: GcPlan  # its plan
+    evicted: tuple[Snapshot, ...]  # more than planned if those share much with the rest
+    kept_bytes: int  # bytes of the remaining snapshots, each with the data that it shares with others
+    taken_bytes: int | None  # bytes on the disk of snapshots and sandboxes; None if that is not known
+    reaped: ReapReport  # the remains of dead processes
     leases: int  # leases of dead processes
-    returned_bytes: int  # what the disk got back from the pool, also of what was deleted before
+    returned_bytes: int  # bytes that the disk got back from the pool, also for earlier deletions
 
 
 def plan_gc(
     home: Path, graph: Graph, backend: Backend, *, keep_bytes: int | None = None, packages: bool = False
 ) -> GcPlan:
-    """Finds what nothing needs, of a backend's snapshots and sandboxes; changes nothing.
+    """Returns the plan for a backend's snapshots and sandboxes; changes nothing.
 
-    `keep_bytes` is the most that snapshots may take, None for no limit; `packages` tells whether the packages that
-    builds of images have downloaded go, too.
+    `keep_bytes` is the limit of snapshots, None for no limit; with `packages`, packages that builds of images have
+    downloaded are deleted, too.
     """
     mismatch = find_mismatch(home, graph, backend)
     gone = {row.id for row in mismatch.rows}
@@ -89,7 +89,7 @@ def plan_gc(
 
 
 def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport:
-    """Deletes what a plan names, and remains of images, and returns the space to the disk."""
+    """Carries out a plan, deletes remains of images, and returns the space to the disk."""
     reaped = backend.reap()
     leases = graph.sweep_leases(lambda owner: owners.is_alive(home, owner))
     for owner in plan.dead_owners:
@@ -103,12 +103,12 @@ def run_gc(home: Path, graph: Graph, backend: Backend, plan: GcPlan) -> GcReport
     if plan.packages:
         ImageStore(home).drop_packages()
     kept_bytes = plan.kept_bytes + sum(row.size for row in plan.evicted) - sum(row.size for row in evicted)
-    taken = backend.occupied() if isinstance(backend, Occupying) else None
-    return GcReport(plan, evicted, kept_bytes, taken, reaped, leases, returned)
+    occupied = backend.occupied() if isinstance(backend, Occupying) else None
+    return GcReport(plan, evicted, kept_bytes, occupied, reaped, leases, returned)
 
 
 def _evict(home: Path, graph: Graph, backend: Backend, plan: GcPlan, holds: Holds) -> tuple[tuple[Snapshot, ...], int]:
-    """Deletes the snapshots that a plan names, and further ones while the others turn out to take too much.
+    """Deletes the snapshots in a plan, and further ones while the others turn out to take too much.
 
     Returns:
         Those that were deleted, and the bytes that the disk got back.
@@ -133,19 +133,19 @@ def _choose_evicted(
 ) -> tuple[Snapshot, ...]:
     """Returns the snapshots to delete so that the others take about `keep_bytes`, if the pinned ones allow that.
 
-    It is taken for granted that those to delete share as much with others as the rest.
+    It assumes that those to delete share as much with others as the rest.
 
     Those that were kept by hand and those that rollouts depend on are pinned; those of states that nothing else leads
     to are deleted last.
     """
-    known = Ledger(graph, backend.name, Holds(home)).read()
-    there = [known[snapshot.state][0] for snapshot in whole if snapshot.state in known]
-    room = SnapshotLimits(int(keep_bytes / part_taken(backend, sum(kept.size for kept in there))))
+    snapshots = Ledger(graph, backend.name, Holds(home)).read()
+    present = [snapshots[snapshot.state][0] for snapshot in whole if snapshot.state in snapshots]
+    room = SnapshotLimits(int(keep_bytes / part_taken(backend, sum(each.size for each in present))))
     now = time.time()
-    chosen = choose_evicted([kept._replace(pinned=kept.pinned or not kept.proven) for kept in there], room, now)
-    gone = {kept.state for kept in chosen}
-    chosen += choose_evicted([kept for kept in there if kept.state not in gone], room, now)
-    return tuple(known[kept.state][1] for kept in chosen)
+    chosen = choose_evicted([each._replace(pinned=each.pinned or not each.proven) for each in present], room, now)
+    gone = {each.state for each in chosen}
+    chosen += choose_evicted([each for each in present if each.state not in gone], room, now)
+    return tuple(snapshots[each.state][1] for each in chosen)
 
 
 def delete_files(backend: Backend, forgotten: Forgotten) -> int:
@@ -160,10 +160,10 @@ def delete_files(backend: Backend, forgotten: Forgotten) -> int:
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """What the live sandboxes of a data directory take, in all processes."""
+    """The live sandboxes of a data directory, in all processes."""
 
-    processes: int  # how many tvsnap processes use the data directory
-    sandboxes: int  # how many sandboxes live
+    processes: int  # tvsnap processes that use the data directory
+    sandboxes: int  # live sandboxes
     memory: int  # their proportional memory, bytes
 
 
@@ -186,5 +186,5 @@ def disk_usage(path: Path) -> int:
     """Returns the bytes on disk of all files below a directory, on its file system only."""
     with contextlib.suppress(FileNotFoundError), paths.directory(path) as root:
         device = os.fstat(root).st_dev
-        return sum(found.st_blocks * 512 for _, found in paths.scan(root, "/") if found.st_dev == device)
+        return sum(status.st_blocks * 512 for _, status in paths.scan(root, "/") if status.st_dev == device)
     return 0

@@ -35,14 +35,14 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How to replay."""
+    """The options of a replay."""
 
-    image: str | None = None  # also for rollouts that name another one; None where all name one
-    parallel: int = 1  # how many rollouts run at once
-    repeat: int = 1  # how many times all of them are run, one pass after the other
-    think: float = 0.0  # seconds between two calls of a rollout, as a model would think
+    image: str | None = None  # also for rollouts that name another one; None if all name one
+    parallel: int = 1  # rollouts at once
+    repeat: int = 1  # passes over all of them, one after the other
+    think: float = 0.0  # seconds between two calls of a rollout, in place of a model's thinking
     timeout: float = DEFAULT_TIMEOUT  # seconds for calls without a timeout
-    salt: str | None = None  # keeps the states apart from those of other replays; None shares them
+    salt: str | None = None  # separates the states from those of other replays; None shares them
 
     def __post_init__(self) -> None:
         """Raises UsageError for options that make no sense."""
@@ -63,11 +63,11 @@ class CallRecord:
     rollout: str
     name: str
     index: int  # its place in the rollout, from 0 on
-    repeat: int  # in which pass, from 0 on
-    result: ToolResult  # what it returned
+    repeat: int  # its pass, from 0 on
+    result: ToolResult  # its result
     state: str  # the state to which it led
     elapsed: float  # seconds until its caller had the answer
-    not_shared: str | None = None  # why it will not answer later rollouts; None if it will
+    not_shared: str | None = None  # the reason why it will not answer later rollouts; None if it will
 
     def data(self) -> dict[str, Any]:
         """Returns it as a line of `replay --outputs`."""
@@ -85,14 +85,14 @@ class RolloutRun:
     """One rollout's run."""
 
     planned: PlannedRollout  # the rollout as planned
-    repeat: int  # in which pass, from 0 on
+    repeat: int  # its pass, from 0 on
     calls: list[CallRecord] = field(default_factory=list)  # the calls made so far
-    error: str = ""  # why it ended early, if tvsnap itself failed; else empty
+    error: str = ""  # the reason of an early end, if tvsnap itself failed; else empty
     finished: bool = False  # it reached its end
 
 
 class Listener(Protocol):
-    """Is called about what happens, in the threads where it happens."""
+    """Is called about events, in the threads of these."""
 
     def called(self, record: CallRecord) -> None:
         """A call was answered."""
@@ -103,9 +103,9 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long something took."""
+    """The distribution of a duration."""
 
-    n: int  # how often it was measured
+    n: int  # the number of samples
     p50: float | None  # p50 and p99: percentiles, milliseconds; None without samples
     p99: float | None
 
@@ -124,11 +124,11 @@ class ReplayReport:
     """The results of a replay."""
 
     runs: tuple[RolloutRun, ...]  # all rollouts, in the order of the passes, the files and their lines
-    stats: Stats | None  # what the cache counted; None where a server does not tell, as this is a tenant's
+    stats: Stats | None  # the cache's statistics; None if a server does not show them, because this is a tenant's
     wall_s: float  # seconds from the first call to the end of the last
     passes_s: tuple[float, ...]  # seconds that each pass took
     interrupted: bool = False  # it was stopped before its end
-    # What the audits of answers found, except those that were not made yet when it was stopped
+    # The results of the audits of answers, except those that were not made yet when it was stopped
     audit: CheckReport = NOTHING_CHECKED
 
     @property
@@ -147,7 +147,7 @@ class ReplayReport:
         return [call for call in self.calls if call.not_shared]
 
     def data(self) -> dict[str, Any]:
-        """Returns it as `replay --report` writes it."""
+        """Returns it for `replay --report`."""
         calls, stats = self.calls, self.stats
         latencies = {
             source: Latency.of(call.elapsed for call in calls if call.result.source == source)
@@ -163,8 +163,8 @@ class ReplayReport:
             **({} if stats is None else _counted(stats)),
             "audited": self.audit.checked,
             "audit_differences": [
-                {"state": found.edge.state, "call": found.edge.call.canonical, "words": found.words}
-                for found in self.audit.differences
+                {"state": difference.edge.state, "call": difference.edge.call.canonical, "words": difference.words}
+                for difference in self.audit.differences
             ],
             "latency_ms": {name: asdict(latency) for name, latency in latencies.items()},
             "interrupted": self.interrupted,
@@ -198,11 +198,11 @@ class Replay:
     """One replay.
 
     Args:
-        cache: answers the calls, here or on a server, whose figures then include what others do meanwhile. If the
-            replay is interrupted, it closes the cache, so that running calls end at once.
-        rollouts: what to run.
-        options: how.
-        listener: is called about what happens.
+        cache: answers the calls, here or on a server, whose figures then include others' work meanwhile. If the replay
+            is interrupted, it closes the cache, so that running calls end at once.
+        rollouts: the rollouts.
+        options: the options.
+        listener: is called about events.
     """
 
     cache: Cache | Client
@@ -216,7 +216,7 @@ class Replay:
         """Runs everything; an interrupt (Ctrl-C) ends it early, with a report on the part that was done.
 
         Raises:
-            TvsnapError: no rollout can run at all, for example as the image is missing.
+            TvsnapError: no rollout can run at all, for example because the image is missing.
         """
         before = self._stats()
         runs = [RolloutRun(planned, n) for n in range(self.options.repeat) for planned in self.rollouts]
@@ -237,14 +237,14 @@ class Replay:
         except KeyboardInterrupt:
             interrupted = True
             wall_s = wall_s or time.perf_counter() - began
-        begun = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
+        started = [run for run in runs if run.calls or run.finished or run.error] if interrupted else runs
         audit = NOTHING_CHECKED if isinstance(self.cache, Client) else self.cache.audit.report()
         after = self._stats()
         stats = after.since(before) if isinstance(self.cache, Client) and before and after else after
-        return ReplayReport(tuple(begun), stats, wall_s, tuple(passes), interrupted, audit)
+        return ReplayReport(tuple(started), stats, wall_s, tuple(passes), interrupted, audit)
 
     def _stats(self) -> Stats | None:
-        """Returns the cache's figures; None where they are not for a tenant of the server."""
+        """Returns the cache's figures; None if a server does not show them to a tenant."""
         try:
             return self.cache.stats()
         except Forbidden:

@@ -42,15 +42,15 @@ class PlannedRollout:
 
     task: str  # the task it belongs to
     rollout: str  # its name within the task
-    image: str | None  # the image it names; None if it names none
+    image: str | None  # its image; None if it names none
     calls: tuple[PlannedCall, ...]  # its calls, in order
     # Keys of the line that tvsnap does not use, except `database`: the one for its SQL calls
     extra: Mapping[str, Any] = field(default_factory=dict)
-    file: str = ""  # file and line: where it was read; empty and 0 if it was not
+    file: str = ""  # file and line: its origin; empty and 0 if it was not read from a file
     line: int = 0
 
     def made(self, step: PlannedCall) -> ToolCall:
-        """Returns one of its calls as it is to be made: an SQL call that names no database uses the rollout's."""
+        """Returns the tool call of one of its steps: an SQL call that names no database uses the rollout's."""
         call, database = step.call, self.extra.get("database")
         if call.name not in _SQL_TOOLS or "database" in call.arguments or not isinstance(database, str):
             return call
@@ -61,7 +61,7 @@ class PlannedRollout:
 class BrokenLine:
     """A line that is no rollout."""
 
-    file: str  # as it was named
+    file: str  # its name, as given
     line: int  # its number, from 1
     reason: str  # in words
 

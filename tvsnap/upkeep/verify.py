@@ -1,6 +1,6 @@
 """Checks the graph: makes recorded calls again in forks of their states.
 
-Their results are compared, and what they leave behind.
+Their results and their aftermaths are compared.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def verify(
     """Makes recorded calls again and compares the results.
 
     An interrupt (Ctrl-C) ends it early, with a report on the part that was done; the cache can only be closed after
-    that. What a server is making then is made to its end.
+    that. Calls that a server is making then run to their end.
 
     Args:
         cache: the cache with the graph and the sandboxes, here or on a server.
         ids: the calls, see `choose`.
-        parallel: how many sandboxes to use at once.
+        parallel: sandboxes to use at once.
         mark: see `Checker`.
         progress: called after each call, in any thread.
     """
@@ -75,7 +75,7 @@ def verify(
         except BaseException as error:
             checker.stop()
             if not isinstance(cache, Client):
-                cache.pool.close()  # ends what is running
+                cache.pool.close()  # ends calls that are running
             if not isinstance(error, KeyboardInterrupt):
                 raise
             interrupted = True

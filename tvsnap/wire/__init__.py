@@ -1,1 +1,1 @@
-"""What the server and its clients say to each other: values as JSON, and errors by name. Without compiled code."""
+"""Messages between the server and its clients: values as JSON, and errors by name. Without compiled code."""

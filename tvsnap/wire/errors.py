@@ -13,7 +13,7 @@ class Busy(InfrastructureError):
     """The server's sandboxes or rollouts are used up; the request was not begun and may be made again later.
 
     Attributes:
-        retry_after: seconds after which to ask again.
+        retry_after: seconds before the next attempt.
     """
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
@@ -30,7 +30,7 @@ class Unauthorized(UsageError):
 
 
 class Forbidden(UsageError):
-    """The token is that of a tenant, and only who may see all may do this."""
+    """The token is that of a tenant, and this needs one that may see all."""
 
 
 class TooLarge(UsageError):
@@ -46,19 +46,19 @@ class WorkerDied(InfrastructureError):
 
 
 class ServerStopped(WorkerDied):
-    """The server is being stopped, and the rollout or the sandbox that was asked for something ends with it."""
+    """The server is being stopped, and the rollout or the sandbox of the request ends with it."""
 
 
 class Unreachable(InfrastructureError):
-    """The server cannot be reached, or what answered is no tvsnap server."""
+    """The server cannot be reached, or the address is not that of a tvsnap server."""
 
 
 class Meaning(NamedTuple):
-    """What an error class is over HTTP.
+    """The form of an error class over HTTP.
 
     Attributes:
         status: the status of HTTP.
-        way_out: what the caller may do, in one sentence.
+        way_out: the remedy for the caller, in one sentence.
     """
 
     status: int
@@ -98,7 +98,7 @@ MEANINGS: dict[str, Meaning] = {
     "Unreachable": Meaning(503, "See whether the server runs."),
     "NoRoom": Meaning(507, "Free room on the server's disk, for example with 'tvsnap gc'."),
 }
-"""By the name of the class; a class that is not here is what its nearest base is."""
+"""The forms by the names of the classes; a class that is not here has the form of its nearest base."""
 
 _ELSEWHERE = {
     "ImageNotFound": "tvsnap.images.errors",
@@ -152,7 +152,7 @@ def error_data(error: BaseException) -> dict[str, Any]:
 
 
 def error_of(data: object, status: int) -> Exception:
-    """Returns the error that an answer holds, of the class that the server raised, or the nearest that is known here.
+    """Returns the error in an answer, of the class that the server raised, or of the nearest one that exists here.
 
     Args:
         data: the member `error` of the answer's JSON.
@@ -165,7 +165,7 @@ def error_of(data: object, status: int) -> Exception:
         number = data["errno"]
         return OSError(number, message, data.get("path")) if number else OSError(message)
     names = [data.get("type"), *data.get("is_a", ())]
-    kind = next((found for name in names if (found := _class_named(name)) is not None), InfrastructureError)
+    kind = next((known_class for name in names if (known_class := _class_named(name)) is not None), InfrastructureError)
     if issubclass(kind, Busy):
         return kind(message, float(data.get("retry_after", 1.0)))
     if kind.__name__ == "ImageBuildError":
@@ -183,7 +183,7 @@ def _class_named(name: object) -> Any:
     if name in _ELSEWHERE or name == "ImageBuildError":
         try:
             return getattr(importlib.import_module(_ELSEWHERE.get(name, "tvsnap.images.errors")), name)
-        except ImportError:  # what describes images needs packages that a client may lack
+        except ImportError:  # descriptions of images need packages that a client may lack
             return None
-    found = getattr(errors, name, None)
-    return found if isinstance(found, type) and issubclass(found, TvsnapError) else None
+    value = getattr(errors, name, None)
+    return value if isinstance(value, type) and issubclass(value, TvsnapError) else None

@@ -13,9 +13,9 @@ class Member(NamedTuple):
     """A field of an operation as a member of a JSON object.
 
     Attributes:
-        name: the field's.
+        name: that of the field.
         kind: its type in JSON.
-        default: its value where it is left out; `dataclasses.MISSING` if it has to be there.
+        default: its value if it is left out; `dataclasses.MISSING` if it has to be there.
         encode: returns its value in JSON; None for the value itself.
     """
 
@@ -52,8 +52,7 @@ def _members(kind: type[Any]) -> Iterator[Member]:
 def as_json(operation: Any) -> dict[str, Any]:
     """Returns the JSON of an operation.
 
-    What is nothing by default is left out where it is nothing: a server from before there was such a parameter does
-    not know it.
+    A member with the default None is left out if it is None: an older server may not know it.
 
     Args:
         operation: the operation.

@@ -1,27 +1,27 @@
-"""How either end of a TCP connection finds out that the other has gone without a word."""
+"""Detects that the other end of a TCP connection has gone without closing it."""
 
 from __future__ import annotations
 
 import socket
 
 SILENT, BETWEEN, PROBES = 15, 5, 4
-"""Seconds without a packet until the first probe, seconds between probes, and how many are sent in vain."""
+"""Seconds without a packet until the first probe, seconds between probes, and unanswered probes before the end."""
 _OPTIONS = {
     "TCP_KEEPIDLE": SILENT,
     "TCP_KEEPALIVE": SILENT,  # the same, on macOS
     "TCP_KEEPINTVL": BETWEEN,
     "TCP_KEEPCNT": PROBES,
-    "TCP_USER_TIMEOUT": 1000 * (SILENT + BETWEEN * PROBES),  # what was sent and never acknowledged
+    "TCP_USER_TIMEOUT": 1000 * (SILENT + BETWEEN * PROBES),  # for data that was sent and never acknowledged
 }
 
 
 def notice_loss(connection: socket.socket) -> None:
     """Has a connection end with an error about 35 s after the other end or the way to it has gone.
 
-    By default, the kernel looks after two hours only. A listening socket hands this on to its connections.
+    By default, the kernel sends probes after two hours only. Connections inherit this from their listening socket.
 
     Args:
-        connection: a socket; there is no effect on one that is not of TCP.
+        connection: a socket; one that is not of TCP is not changed.
     """
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return

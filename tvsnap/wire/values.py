@@ -47,7 +47,7 @@ def to_data(value: Any) -> Any:
 
 
 def from_data(kind: type[T], data: Any) -> T:
-    """Returns the value of a type that `to_data` made JSON of; members that the type lacks are ignored.
+    """Returns the value of a type from a result of `to_data`; members that the type lacks are ignored.
 
     Args:
         kind: the type.
@@ -60,12 +60,12 @@ def from_data(kind: type[T], data: Any) -> T:
         return cast("T", _reader(cast("Any", kind))(data))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = getattr(kind, "__name__", str(kind))
-        raise InfrastructureError(f"what the server sent is no {name} ({error!r}); is it of another version?") from None
+        raise InfrastructureError(f"the server's answer is no {name} ({error!r}); is it of another version?") from None
 
 
 @functools.cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Returns what makes values of a type out of JSON."""
+    """Returns the function that makes values of a type out of JSON."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal or kind in (str, bool, int, Any):
         return lambda data: data
@@ -78,10 +78,10 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
         readers = [(field.name, _reader(hints[field.name])) for field in fields(kind) if field.init]
-        return lambda data: kind(**{name: read(data[name]) for name, read in readers if name in data})
+        return lambda data: kind(**{name: reader(data[name]) for name, reader in readers if name in data})
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         members = [_reader(hint) for hint in typing.get_type_hints(kind).values()]
-        return lambda data: kind(*(read(one) for read, one in zip(members, data, strict=False)))
+        return lambda data: kind(*(reader(one) for reader, one in zip(members, data, strict=False)))
     if origin in (Union, types.UnionType):
         return _union(arguments)
     if origin is tuple and arguments[-1] is Ellipsis:
@@ -89,7 +89,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda data: tuple(map(each, data))
     if origin is tuple:
         readers_of = [_reader(argument) for argument in arguments]
-        return lambda data: tuple(read(one) for read, one in zip(readers_of, data, strict=True))
+        return lambda data: tuple(reader(one) for reader, one in zip(readers_of, data, strict=True))
     if origin in (dict, Mapping):
         key, each = arguments[0], _reader(arguments[1])
         return lambda data: {int(name) if key is int else name: each(one) for name, one in data.items()}
@@ -108,5 +108,5 @@ def _union(arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
         return lambda data: base64.b64decode(data[BASE64]) if isinstance(data, dict) else data
     if len(others) != 1:
         raise TypeError(f"a value that is one of {others} has no form in JSON")
-    read = _reader(others[0])
-    return lambda data: None if data is None else read(data)
+    reader = _reader(others[0])
+    return lambda data: None if data is None else reader(data)

@@ -1,1 +1,1 @@
-"""The screens of `tvsnap browse`, made with Textual: the tree of states, and what can be done with a state."""
+"""The screens of `tvsnap browse`, made with Textual: the tree of states, and the actions on a state."""

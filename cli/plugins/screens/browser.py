@@ -1,34 +1,32 @@
-"""The screen of `tvsnap browse`: the tree of states, and panes that tell of the chosen one."""
+"""The screen of `tvsnap browse`: the tree of states, and panes about the chosen one."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import on, work
-from textual.app import App, ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.timer import Timer
 from textual.widgets import Input, Static, TabbedContent, TabPane
 
-from tvsnap.graph import Edge, Graph, RolloutRecord, Snapshot, Step
+from tvsnap.graph import Graph, RolloutRecord, Step
 from tvsnap.model.errors import TvsnapError
 
-from ... import shell
 from ...text import count, cut, one_line, visible
 from . import facts
-from .dialogs import Choice, Keys, Question, Result
-from .facts import Live
+from .dialogs import Choice, Keys
 from .forest import Forest, Row, along, diverged, flat, with_those_above
+from .keys import BINDINGS, KEYS, PANES
 from .lists import Lines, Rows
-from .output import lines_of
+from .panes import Panes
 from .queries import Query, parse
 from .source import read
 from .work import Work
@@ -39,44 +37,16 @@ if TYPE_CHECKING:
 REFRESH = 2.0
 """Seconds between two readings of the tree; reading it takes a twentieth of the time at most."""
 SHARE = 20
-PAUSE = 0.08
-"""Seconds that the chosen row stays the same before its panes are filled, so that scrolling is not held up."""
 AHEAD = 100
-"""Texts of so many rows are read at once."""
+"""Rows in each direction for which texts are read at once."""
 BESIDE = 100
-"""With so many of its siblings a row is compared, so that it can be told from them."""
+"""Siblings with which a row is compared, to show their difference."""
 REMEMBERED = 50_000
-"""Texts of so many rows are kept in memory."""
+"""Texts of rows that are kept in memory."""
 UNREADABLE = "(its record cannot be read)"
-LOOKS = 20
-"""So many states are remembered as they were seen in forks."""
-_T = TypeVar("_T")
-PANES = ("call", "output", "processes", "shell", "files")
-
-KEYS = (
-    ("up down", "the row above or below; with page and home, end too"),
-    ("left right", "hide or show what is below; z: hide all, Z: show all"),
-    ("j k", "along a rollout: the next state, the state before"),
-    ("b B", "where a rollout diverged: the next or the last sibling"),
-    ("f F", "the next or the last call that failed"),
-    ("h H", "the next or the last call that answered others"),
-    ("w W", "the next or the last state without a snapshot"),
-    ("/", "filter: text, task:NAME, tool:NAME, exit:1, exit:!0, reward:>0.5, is:failing, is:hit, is:unkept"),
-    ("1 to 5", "the panes; pressed twice, or tab: the keys go there"),
-    ("l L", "look at processes, shell and files in a fork; at those of each state that is chosen"),
-    ("t", "step through a rollout that came here; T: choose any rollout; escape: back to the tree"),
-    ("d", "mark a state; at a second one, how they differ; D: what the last call changed"),
-    ("s", "a shell in a fork, until Ctrl-]"),
-    ("x", "run one command in a fork"),
-    ("r", "make the call again and compare"),
-    ("e", "export the files for docker load"),
-    ("g", "grade the state by a command"),
-    ("enter", "in the pane of files: read one, or list a folder"),
-    ("q", "leave"),
-)
 
 
-class Browser(App[None]):
+class Browser(Panes):
     """The tree of states."""
 
     TITLE = "tvsnap"
@@ -98,65 +68,22 @@ class Browser(App[None]):
     TabPane { padding: 0; height: 1fr; }
     ContentSwitcher { height: 1fr; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("q", "quit", "Leave"),
-        ("question_mark", "keys", "Keys"),
-        ("slash", "filter", "Filter"),
-        ("escape", "return", "Back"),
-        ("left", "fold", "Hide"),
-        ("right", "unfold", "Show"),
-        ("z", "fold_all(True)", "Hide all"),
-        ("Z", "fold_all(False)", "Show all"),
-        ("j", "along(1)", "Next"),
-        ("k", "along(-1)", "Before"),
-        ("b", "diverged(1)", "Sibling"),
-        ("B", "diverged(-1)", "Sibling before"),
-        *((key, f"find('{what}', 1)", what) for key, what in (("f", "failing"), ("h", "hit"), ("w", "unkept"))),
-        *((key, f"find('{what}', -1)", what) for key, what in (("F", "failing"), ("H", "hit"), ("W", "unkept"))),
-        *((str(number), f"pane('{name}')", name) for number, name in enumerate(PANES, 1)),
-        ("enter", "read", "Read a file"),
-        ("l", "look", "Look"),
-        ("L", "follow", "Look at each"),
-        ("t", "trajectory", "Step through"),
-        ("T", "rollouts", "Rollouts"),
-        ("d", "mark", "Diff"),
-        ("D", "diff_above", "Diff with the state above"),
-        ("s", "shell", "Shell"),
-        ("x", "run_command", "Run"),
-        ("r", "reexecute", "Again"),
-        ("e", "export", "Export"),
-        ("g", "grade", "Grade"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = BINDINGS
 
     def __init__(self, graph: AnyGraph, work: Work, task: str | None = None, *, at: str | None = None) -> None:
         """`task` is the only one shown, unless a filter names another; `at` is the state that is chosen first."""
-        super().__init__()
-        self._graph = graph
-        self._work = work
+        super().__init__(graph, work)
         self._only_task = task
         self._query = Query()
-        self._forest: Forest | None = None
         self._visible: list[Row] = []
         self._places: dict[str, int] = {}
         self._matching: set[str] | None = None
         self._hidden: set[str] = set()
-        self._marked: str | None = None
         self._wanted = at
-        self._texts: dict[int, str] = {}
         self._asking = False
-        self._looks: dict[str, Live] = {}
-        self._files: list[Text | str] = []
-        self._follows = False
-        self._shown: tuple[Row, Edge | None, Sequence[Snapshot]] | None = None
         self._steps: list[Step] = []
         self._rollout: RolloutRecord | None = None
-        self._busy: list[str] = []
-        self._message = ""
-        self._pause: Timer | None = None
         self._typed: Timer | None = None
-        self._last_command = ""
-        self._last_verifier = ""
-        self.closing = threading.Event()
 
     def compose(self) -> ComposeResult:
         """Yields the widgets."""
@@ -179,10 +106,6 @@ class Browser(App[None]):
         self._say()
 
     # The tree.
-
-    @property
-    def _tree(self) -> Rows:
-        return self.query_one("#tree", Rows)
 
     @property
     def _chosen(self) -> Row | None:
@@ -257,7 +180,7 @@ class Browser(App[None]):
     def _text_at(self, place: int) -> str:
         """Returns the call of a row as one line; reads those of the rows around it and of their siblings, too.
 
-        Those of a server are drawn once they have come, as the screen does not wait for a network.
+        Those of a server are drawn when they arrive, because the screen does not wait for a network.
         """
         call = self._visible[place].call
         if call is None:
@@ -318,7 +241,7 @@ class Browser(App[None]):
         self._arrange(row.key)
 
     def action_fold(self) -> None:
-        """Hides what is below the chosen row, or goes up."""
+        """Hides the rows below the chosen one, or goes up."""
         row = self._chosen
         if row is None:
             return
@@ -329,7 +252,7 @@ class Browser(App[None]):
             self._go(row.parent)
 
     def action_unfold(self) -> None:
-        """Shows what is below the chosen row, or goes there."""
+        """Shows the rows below the chosen one, or goes there."""
         row = self._chosen
         if row is None:
             return
@@ -376,7 +299,7 @@ class Browser(App[None]):
     # The filter.
 
     def action_filter(self) -> None:
-        """Asks what to show."""
+        """Asks for a filter."""
         field = self.query_one("#filter", Input)
         field.add_class("shown")
         field.focus()
@@ -388,12 +311,12 @@ class Browser(App[None]):
         self._typed = self.set_timer(0.15, partial(self._filter, self.query_one("#filter", Input).value))
 
     @on(Input.Submitted, "#filter")
-    def _filter_taken(self) -> None:
+    def _filter_chosen(self) -> None:
         self._tree.focus()
 
     @work(thread=True, group="filter", exclusive=True)
     def _filter(self, text: str) -> None:
-        """Finds the rows that fit what was typed."""
+        """Finds the rows that fit a filter."""
         forest = self._forest
         try:
             query = parse(text)
@@ -409,7 +332,7 @@ class Browser(App[None]):
             return
         row = self._chosen
         if query.task != self._query.task:
-            self.call_later(self._read)  # of whose rollouts it tells
+            self.call_later(self._read)  # it reads the rollouts of the filter's task
         self._query, self._matching = query, matching
         self._arrange(row.key if row else None)
 
@@ -445,17 +368,7 @@ class Browser(App[None]):
         if self._rollout is not None:
             self._fill_soon()
 
-    def _fill_soon(self) -> None:
-        if self._pause is not None:
-            self._pause.stop()
-        self._pause = self.set_timer(PAUSE, self._fill)
-
-    def _fill(self) -> None:
-        if not self.closing.is_set() and (row := self._at()) is not None:
-            self._fetch(row)
-
     def _at(self) -> Row | None:
-        """Returns the row that the panes tell of: the chosen one, or that of the chosen step of a rollout."""
         if self._rollout is None or self._forest is None:
             return self._chosen
         place = self.query_one("#steps", Rows).chosen
@@ -463,89 +376,6 @@ class Browser(App[None]):
         if edge is None:
             return None
         return self._forest.rows.get(edge.next_state if edge.changed else f"={edge.id}")
-
-    @work(thread=True, group="fill", exclusive=True)
-    def _fetch(self, row: Row) -> None:
-        """Reads what the panes tell of a row, and shows it."""
-        try:
-            edge = None if row.call is None else self._graph.edge(row.call.id)
-            snapshots = [] if row.is_look else self._graph.snapshots_of(row.state)
-        except TvsnapError as error:
-            self._from_thread(self._tell, str(error))
-            return
-        lines = [Text("a root: no call led here", "dim")] if edge is None else lines_of(edge.result.output)
-        parts = [] if edge is None else edge.result.attachments
-        lines += [Text(f"({one_line(part.media_type)}, {len(part.data):,} bytes)", "dim") for part in parts]
-        self._from_thread(self._filled, row, edge, snapshots, lines)
-
-    def _filled(self, row: Row, edge: Edge | None, snapshots: Sequence[Snapshot], output: Sequence[Text | str]) -> None:
-        if self._forest is None:
-            return
-        before = self._shown
-        self._shown = (row, edge, snapshots)
-        same = before is not None and before[0].key == row.key
-        self.query_one("#call", Lines).show(facts.call_lines(self._forest, row, edge, snapshots))
-        if not same:
-            self.query_one("#output", Lines).show(output)
-        self._show_live(same=same)
-        if self._follows and row.state not in self._looks:
-            self._look(row.state)
-
-    def _show_live(self, *, same: bool = False) -> None:
-        """Fills the panes that a fork tells of."""
-        if self._shown is None:
-            return
-        row, _, snapshots = self._shown
-        live = self._looks.get(row.state)
-        if same and live is None:
-            return
-        self.query_one("#processes", Lines).show(facts.process_lines(live, snapshots))
-        self.query_one("#shell", Lines).show(facts.shell_lines(live))
-        self._files = list(facts.file_lines(live))
-        self.query_one("#files", Rows).renew(len(self._files))
-
-    def _draw_file(self, place: int, width: int) -> Text:
-        line = self._files[place]
-        return line.copy() if isinstance(line, Text) else Text(line)
-
-    def action_pane(self, name: str) -> None:
-        """Shows a pane; if it is shown already, gives it the keys."""
-        panes = self.query_one("#panes", TabbedContent)
-        if panes.active == f"pane-{name}":
-            self.query_one(f"#{name}").focus()
-        panes.active = f"pane-{name}"
-
-    def action_read(self) -> None:
-        """Shows the chosen file of the pane of files, as a fork of the state has it."""
-        files, row = self.query_one("#files", Rows), self._at()
-        live = None if row is None else self._looks.get(row.state)
-        if row is None or live is None or not live.files or not files.has_focus:
-            return
-        state, path = row.state, sorted(live.files)[files.chosen]
-        title = f"{path} of {state[:8]}"
-        self._do(f"reading {title}", lambda: self._work.read(state, path), lambda lines: self._show(title, lines))
-
-    def action_look(self) -> None:
-        """Looks at the chosen state in a fork."""
-        row = self._at()
-        if row is not None:
-            self._looks.pop(row.state, None)
-            self._look(row.state)
-
-    def action_follow(self) -> None:
-        """Looks at each state that is chosen, or stops to."""
-        self._follows = not self._follows
-        self._tell("each state that is chosen is looked at in a fork" if self._follows else "forks are made on l alone")
-        self._fill_soon()
-
-    def _look(self, state: str) -> None:
-        def looked(live: Live) -> None:
-            while len(self._looks) >= LOOKS:
-                del self._looks[next(iter(self._looks))]
-            self._looks[state] = live
-            self._show_live()
-
-        self._do(f"looking at {state[:8]}", lambda: self._work.look(state), looked)
 
     # Rollouts, call by call.
 
@@ -568,15 +398,15 @@ class Browser(App[None]):
             self._tell("no rollout came here")
             return
 
-        def taken(place: int | None) -> None:
+        def chosen(place: int | None) -> None:
             if place is not None:
                 self._step_through(rollouts[place])
 
         if len(rollouts) == 1:
-            taken(0)
+            chosen(0)
         else:
             draw = lambda place, width: facts.rollout_line(rollouts[place], width)  # noqa: E731
-            self.push_screen(Choice(title, len(rollouts), draw), taken)
+            self.push_screen(Choice(title, len(rollouts), draw), chosen)
 
     def _step_through(self, rollout: RolloutRecord) -> None:
         def read(steps: list[Step]) -> None:
@@ -607,158 +437,8 @@ class Browser(App[None]):
         self._tree.focus()
         self._go(row or self._chosen)
 
-    # What is done with a state.
-
-    def action_mark(self) -> None:
-        """Marks a state; at a second one, shows how both differ."""
-        row = self._at()
-        if row is None:
-            return
-        if self._marked in (None, row.state):
-            self._marked = None if self._marked else row.state
-            self._tell(f"{row.state[:8]} is marked: d at another state shows how they differ" if self._marked else "")
-            self._tree.refresh()
-            return
-        before, self._marked = str(self._marked), None
-        self._tree.refresh()
-        self._diff(before, row.state)
-
-    def action_diff_above(self) -> None:
-        """Shows what the last call changed."""
-        row = self._at()
-        if row is not None and row.parent is not None:
-            self._diff(row.parent.state, row.state)
-
-    def _diff(self, before: str, after: str) -> None:
-        title = f"from {before[:8]} to {after[:8]}"
-        self._do(f"comparing {title}", lambda: self._work.diff(before, after), lambda lines: self._show(title, lines))
-
-    def action_shell(self) -> None:
-        """Opens a shell in a fork of the chosen state."""
-        row = self._at()
-        if row is not None:
-            self._enter(row.state)
-
-    @work(thread=True, group="sandbox")
-    def _enter(self, state: str) -> None:
-        with self._noted(f"forking {state[:8]}"), self._work.cache.materialise(state) as sandbox:
-
-            def interact() -> None:
-                try:
-                    with self.suspend():
-                        shell.greet(state)
-                        shell.interact(sandbox.attach)
-                except SuspendNotSupported:
-                    self._tell("a shell needs a terminal: use x to run one command")
-
-            self._from_thread(interact)
-
-    def action_run_command(self) -> None:
-        """Asks for a command, and runs it in a fork of the chosen state."""
-        row = self._at()
-        if row is None:
-            return
-        state = row.state
-
-        def typed(command: str | None) -> None:
-            if command is not None:
-                self._last_command = command
-                title = f"{state[:8]} $ {cut(one_line(command), 60)}"
-                self._do(title, lambda: self._work.run(state, command), lambda lines: self._show(title, lines))
-
-        self.push_screen(Question(f"run in a fork of {state[:8]}", self._last_command), typed)
-
-    def action_reexecute(self) -> None:
-        """Makes the chosen call again and compares."""
-        row = self._at()
-        if row is None or row.call is None:
-            self._tell("no call led to a root")
-            return
-        call = row.call
-        title = f"again: {self._texts.get(call.id, '')[:60]}"
-        again = lambda: self._work.reexecute(self._graph.edge(call.id))  # noqa: E731
-        self._do(title, again, lambda lines: self._show(title, lines))
-
-    def action_export(self) -> None:
-        """Asks for a file, and writes the chosen state into it."""
-        row = self._at()
-        if row is None:
-            return
-        state = row.state
-
-        def typed(path: str | None) -> None:
-            if path is not None:
-                title = f"export of {state[:8]}"
-                self._do(title, lambda: self._work.export(state, path), lambda lines: self._show(title, lines))
-
-        self.push_screen(Question(f"write the files of {state[:8]} to", f"tvsnap-{state[:12]}.tar"), typed)
-
-    def action_grade(self) -> None:
-        """Asks for a verifier, and grades the chosen state by it."""
-        row = self._at()
-        if row is None:
-            return
-        state = row.state
-
-        def typed(command: str | None) -> None:
-            if command is not None:
-                self._last_verifier = command
-                title = f"grade of {state[:8]}"
-                self._do(title, lambda: self._work.grade(state, command), lambda lines: self._show(title, lines))
-
-        question = f"grade {state[:8]} by a command whose last line is JSON: a reward, or tests by name"
-        self.push_screen(Question(question, self._last_verifier), typed)
-
-    def _show(self, title: str, lines: Sequence[Text | str]) -> None:
-        self.push_screen(Result(title, lines))
-
-    @work(thread=True, group="sandbox")
-    def _do(self, what: str, work: Callable[[], _T], show: Callable[[_T], None]) -> None:
-        """Does something in a worker, and gives its result to `done` on the screen's own thread."""
-        with self._noted(what):
-            result = work()
-            self._from_thread(show, result)
-
-    @contextlib.contextmanager
-    def _noted(self, what: str) -> Iterator[None]:
-        """A block during which the last line says what is done, and whose errors are told there."""
-        self._from_thread(self._begin, what)
-        try:
-            yield
-        except (TvsnapError, OSError) as error:
-            self._from_thread(self._fail, error)
-        finally:
-            self._from_thread(self._end, what)
-
-    def _begin(self, what: str) -> None:
-        self._message = ""
-        self._busy.append(what)
-        self._say()
-
-    def _end(self, what: str) -> None:
-        self._busy.remove(what)
-        self._say()
-
-    def _fail(self, error: Exception) -> None:
-        self._tell(f"✗ {error}")
-
-    def _tell(self, words: str) -> None:
-        """Says something in the last line, until something else is to be said."""
-        self._message = words
-        self._say()
-
-    def _from_thread(self, function: Callable[..., object], *arguments: object) -> None:
-        """Calls a function on the screen's own thread, unless the screen is being left."""
-
-        def call() -> None:
-            if not self.closing.is_set():
-                function(*arguments)
-
-        with contextlib.suppress(RuntimeError):  # the screen has been left
-            self.call_from_thread(call)
-
     def action_keys(self) -> None:
-        """Shows what the keys do."""
+        """Shows a description of the keys."""
         width = max(len(keys) for keys, _ in KEYS)
         self.push_screen(Keys(Text("\n").join(Text.assemble((f"{a:<{width}}  ", "bold"), b) for a, b in KEYS)))
 
@@ -779,8 +459,3 @@ class Browser(App[None]):
         message = f"… {'; '.join(self._busy)}" if self._busy else self._message
         keys = "? keys  / filter  j k along  b sibling  f h w next  d diff  s shell  x run  t steps  q leave"
         foot.update(Text(visible(cut(one_line(message), 1000)) if message else keys, "bold" if message else ""))
-
-    async def action_quit(self) -> None:
-        """Leaves."""
-        self.closing.set()
-        await super().action_quit()

@@ -58,7 +58,7 @@ class Question(ModalScreen[str | None]):
             yield Input(self._value, id="answer", select_on_focus=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Takes what was typed."""
+        """Takes the typed text."""
         self.dismiss(event.value.strip() or None)
 
 
@@ -93,7 +93,7 @@ class Choice(ModalScreen[int | None]):
 
 
 class Keys(ModalScreen[None]):
-    """What the keys do."""
+    """A description of the keys."""
 
     DEFAULT_CSS = FRAME.format(name="Keys", height="auto")
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,question_mark,enter", "dismiss", "Back")]

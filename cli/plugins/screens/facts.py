@@ -1,4 +1,4 @@
-"""What the panes say of a state, as lines."""
+"""The lines of the panes about a state."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Lines = Sequence[Text | str]
 
 @dataclass(frozen=True)
 class Live:
-    """What a fork of a state showed.
+    """A look at a fork of a state.
 
     Attributes:
-        processes: what ran in it.
+        processes: its processes.
         shell: the state of its shell.
-        files: what differs from its image, by path.
+        files: its differences from its image, by path.
     """
 
     processes: Sequence[Process]
@@ -49,7 +49,7 @@ def label(edge: Edge) -> str:
 
 
 def _mark(call: Outlined | None) -> str:
-    """Returns what tells, as in `tvsnap tree`, what keeps the state that a call led to; None for a root."""
+    """Returns the mark in `tvsnap tree` of the state that a call led to; `call` is None for a root."""
     if call is None:
         return "○"
     return "◇" if call.private else "●" if call.kept else "○" if call.proven else "◌"
@@ -64,18 +64,18 @@ def row_line(
         forest: the trees.
         row: the row.
         text: its call, as one line.
-        beside: the calls beside it in the same way, so that it can be told from them.
+        beside: the calls beside it in the same way, to show the difference from them.
         width: cells of the list.
-        closed: whether what is below it is hidden.
+        closed: whether the rows below it are hidden.
         marked: whether it was marked to be compared.
-        pale: whether it is only shown as something below it fits the filter.
+        pale: whether it is only shown because something below it fits the filter.
     """
     call = row.call
     line = Text(lines_before(row), "dim")
     if call is None:
         info = forest.reading.roots.get(row.state)
         apart = forest.apart.get(row.state)
-        text = f"{one_line(info.image_name) if info else '(root)'}  {count(forest.begun[row.state], 'rollout')}"
+        text = f"{one_line(info.image_name) if info else '(root)'}  {count(forest.starts[row.state], 'rollout')}"
         text += f", {apart}" if apart else ""
     mark = "=" if row.is_look else _mark(call)
     style = "cyan" if call and call.kept else "magenta" if call and call.private else ""
@@ -100,7 +100,7 @@ def row_line(
 
 
 def call_lines(forest: Forest, row: Row, edge: Edge | None, snapshots: Sequence[Snapshot]) -> list[Text | str]:
-    """Returns what the pane of a call shows.
+    """Returns the lines of the pane of a call.
 
     Args:
         forest: the trees.
@@ -159,7 +159,7 @@ def _fact(name: str, value: str, style: str = "") -> Text:
 
 
 def process_lines(live: Live | None, snapshots: Sequence[Snapshot]) -> Lines:
-    """Returns what the pane of processes shows: those of a fork, or those that a snapshot is known to hold."""
+    """Returns the lines of the pane of processes: those of a fork, or those recorded in a snapshot."""
     if live is not None:
         lines: list[Text | str] = [
             Text.assemble((f"{one.pid:>7} ", "dim"), one_line(one.command)) for one in live.processes
@@ -172,7 +172,7 @@ def process_lines(live: Live | None, snapshots: Sequence[Snapshot]) -> Lines:
 
 
 def shell_lines(live: Live | None) -> Lines:
-    """Returns what the pane of the shell shows."""
+    """Returns the lines of the pane of the shell."""
     if live is None:
         return [_ask()]
     return [
@@ -182,7 +182,7 @@ def shell_lines(live: Live | None) -> Lines:
 
 
 def file_lines(live: Live | None) -> Lines:
-    """Returns what the pane of files shows: what differs from the image."""
+    """Returns the lines of the pane of files: the differences from the image."""
     if live is None:
         return [_ask()]
     lines: list[Text | str] = []

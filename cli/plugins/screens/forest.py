@@ -1,4 +1,4 @@
-"""The trees of a graph as rows: what is below what, which rows are seen, and where to go from one."""
+"""The trees of a graph as rows: their order, the visible ones, and the ways from one to another."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from .source import Reading
 
 LEVELS = 16
-"""So many levels of branches are drawn at most; of more, the innermost."""
+"""Levels of branches that are drawn at most; of more, the innermost."""
 
 
 class Row:
     """A state with the call that led to it, or a call that changed nothing.
 
     Attributes:
-        key: names it for as long as it is in the graph.
-        state: the state that it stands for; of a call that changed nothing, the one that it was made in.
+        key: its name, which does not change while it is in the graph.
+        state: its state; of a call that changed nothing, the one that it was made in.
         call: the call; None for a root.
         parent: the row above; None for a topmost one.
         looks: rows of the calls made in the state that changed nothing, oldest first.
@@ -76,9 +76,9 @@ class Forest:
         tops: the topmost rows, oldest first.
         rows: all rows, by key.
         order: all rows in the order in which they are drawn.
-        reading: what they were made of.
-        begun: how many rollouts began at each root.
-        apart: in what each root differs from others of its image, in words.
+        reading: their source.
+        starts: the number of rollouts that began at each root.
+        apart: each root's differences from others of its image, in words.
         ended: the rollouts that ended at each state.
     """
 
@@ -104,7 +104,7 @@ class Forest:
                 alone = row.is_look or len(parent_row.children) == 1
                 row.branch = parent_row.branch if alone else row
         self.apart = told_apart(reading.roots.values())
-        self.begun = Counter(rollout.root for rollout in reading.rollouts)
+        self.starts = Counter(rollout.root for rollout in reading.rollouts)
         self.ended: dict[str, list[RolloutRecord]] = defaultdict(list)
         for rollout in reading.rollouts:
             if rollout.finished is not None:
@@ -116,7 +116,7 @@ class Forest:
         return row
 
     def reward(self, row: Row) -> float | None:
-        """Returns the mean reward of the rollouts that ended at a row's state; None where there is none."""
+        """Returns the mean reward of the rollouts that ended at a row's state; None if there is none."""
         if row.is_look:
             return None
         rewards = [one.reward for one in self.ended.get(row.state, ()) if one.reward is not None]
@@ -126,7 +126,7 @@ class Forest:
         """Returns the next row that fits, in the order in which they are drawn; after the last comes the first.
 
         Args:
-            row: where to begin; it comes last itself.
+            row: the row to begin at; it comes last itself.
             wanted: whether a row fits.
             step: 1 for the next one, -1 for the one before.
         """
@@ -168,7 +168,7 @@ def with_those_above(rows: Iterable[Row]) -> set[str]:
 
 
 def lines_before(row: Row) -> str:
-    """Returns the lines of a tree that stand before a row."""
+    """Returns the lines of a tree before the text of a row."""
     parts: list[str] = []
     at = row.branch
     if row.is_look and row.parent is not None and len(row.parent.children) > 1:
@@ -193,7 +193,7 @@ def along(row: Row) -> Row | None:
 
 
 def diverged(row: Row, step: int = 1) -> Row | None:
-    """Returns the sibling of the nearest row, upwards, that has one: where another rollout did something else."""
+    """Returns the sibling of the nearest row, upwards, that has one: another rollout made another call there."""
     branch = row.branch
     if branch is None or branch.parent is None:
         return None

@@ -1,4 +1,4 @@
-"""Lists of lines that draw only what is seen, however long they are."""
+"""Lists of lines that draw only the visible ones, however long they are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Lines(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """Returns a line of what is seen."""
+        """Returns a visible line."""
         x, top = self.scroll_offset
         width = self.scrollable_content_region.width
         if top + y >= len(self.lines):
@@ -104,7 +104,7 @@ class Rows(ScrollView, can_focus=True):
         """Chooses a row, and scrolls to it.
 
         Args:
-            place: its place; what is beyond the ends means the first or the last row.
+            place: its place; a place beyond the ends means the first or the last row.
         """
         self.chosen = max(0, min(place, self.number - 1))
         if self.number:
@@ -117,7 +117,7 @@ class Rows(ScrollView, can_focus=True):
         self.post_message(self.Chosen(self))
 
     def render_line(self, y: int) -> Strip:
-        """Returns a line of what is seen."""
+        """Returns a visible line."""
         width, place = self.scrollable_content_region.width, self.scroll_offset.y + y
         if place >= self.number:
             return Strip.blank(width, self.rich_style)

@@ -22,7 +22,7 @@ def lines_of(text: str) -> list[Text | str]:
 
     Sequences that set colours and weights are obeyed. Others, which would move a cursor or set a title, are left out.
     Of a line that was written over after a carriage return, the last text is shown. Characters that no terminal shows
-    become visible, as elsewhere.
+    become visible.
 
     Args:
         text: the output.

@@ -1,4 +1,4 @@
-"""What a person types to filter the tree, as `task:fix-git exit:>0 pytest`."""
+"""Filters of the tree, typed by a person, such as `task:fix-git exit:>0 pytest`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Query:
-    """What rows are to be shown.
+    """A filter of rows.
 
     Attributes:
         task: only calls that this task's rollouts made.
         tool: only calls of this tool.
         text: only calls with this in their arguments or output.
-        exit, reward: only what these hold of, with how they compare; None for any.
+        exit, reward: only calls with these values, each with its comparison; None for any.
         words: of `WORDS`.
     """
 
@@ -55,7 +55,7 @@ class Query:
         return self != Query()
 
     def rows(self, forest: Forest, graph: AnyGraph) -> list[Row]:
-        """Returns the rows that fit, in order; those of roots never do, as no call led there, unless by a reward."""
+        """Returns the rows that fit, in order; those of roots fit by a reward at most, because no call led there."""
         rows = [row for row in forest.order if row.call is not None or self.reward is not None]
         if self.task is not None or self.tool is not None or self.text is not None:
             ids = graph.matching(task=self.task, tool=self.tool, text=self.text)

@@ -1,4 +1,4 @@
-"""Where the screens read the tree: the graph of a data directory, or that of a server."""
+"""The source of the tree: the graph of a data directory, or that of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Reading(NamedTuple):
-    """What was read of a graph at one time.
+    """The contents of a graph at one time.
 
     Attributes:
         calls: the recorded calls, each after those that led to its state.
@@ -29,7 +29,7 @@ def read(graph: AnyGraph, task: str | None = None) -> Reading:
 
     Args:
         graph: of a data directory or of a server.
-        task: the task whose rollouts and calls are read; None for all.
+        task: the only task with rollouts and calls to read; None for all.
     """
     calls, rollouts = graph.outline(task=task), graph.rollouts(task)
     hashes = {*(call.state for call in calls), *(rollout.root for rollout in rollouts)}

@@ -1,4 +1,4 @@
-"""What is done with a state, in workers: nothing here touches the screen."""
+"""Work on a state, done in threads: nothing here touches the screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLOURED = 200_000
 
 
 class Work:
-    """The cache whose sandboxes are used, opened when the first one is needed."""
+    """The cache that provides sandboxes, opened when the first one is needed."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
@@ -54,12 +54,12 @@ class Work:
         self._stack.close()
 
     def look(self, state: str) -> Live:
-        """Returns what a fork of a state shows."""
+        """Returns a look at a fork of a state."""
         with self.cache.materialise(state) as sandbox:
             return Live(sandbox.processes(), dict(sandbox.shell_state()), dict(sandbox.changes()))
 
     def run(self, state: str, command: str) -> Lines:
-        """Returns what a command in a throw-away fork of a state comes to."""
+        """Returns the result of a command in a temporary fork of a state."""
         with self.cache.materialise(state) as sandbox:
             outcome = sandbox.run(command, timeout=TIMEOUT)
         status = "timed out" if outcome.timed_out else f"exit {outcome.exit_code}"
@@ -68,7 +68,7 @@ class Work:
         return [facts, "", *lines_of(outcome.output.decode("utf-8", "replace"))]
 
     def read(self, state: str, path: str) -> Lines:
-        """Returns the lines of a file in a fork of a state, or what is in a folder."""
+        """Returns the lines of a file in a fork of a state, or a folder's list."""
         with self.cache.materialise(state) as sandbox:
             try:
                 data = sandbox.read_file(path, limit=1 << 20)
@@ -77,7 +77,7 @@ class Work:
         return lines_of(data.decode("utf-8", "replace"))
 
     def diff(self, before: str, after: str) -> Lines:
-        """Returns how two states differ."""
+        """Returns the differences of two states."""
         cache = self.cache
         if isinstance(cache, Client):
             difference = cache.diff(StateDifference, before, after, patch=True)
@@ -86,7 +86,7 @@ class Work:
         return difference_lines(difference)
 
     def reexecute(self, edge: Edge) -> Lines:
-        """Returns how a call that is made again compares with its record."""
+        """Makes a call again; returns its differences from the record."""
         remade = self.cache.reexecute(edge)
         differs = remade.difference(edge)
         words = "it came to the same" if differs is None else f"it {one_line(differs)}"
@@ -98,7 +98,7 @@ class Work:
         return lines
 
     def export(self, state: str, path: str) -> Lines:
-        """Writes the files of a state for `docker load`, and says how to load them."""
+        """Writes the files of a state for `docker load`; returns the command that loads them."""
         cache = self.cache
         written = export_state(cache, cache.graph.resolve(state), str(Path(path).expanduser()))
         return [f"wrote {one_line(path)}: {size(written)}", f"load it: docker load -i {one_line(path)}"]
@@ -155,7 +155,7 @@ def difference_lines(difference: StateDifference) -> Lines:
 
 
 def patch_lines(file: FileDifference) -> Lines:
-    """Returns a patch as lines: the signs tell what was removed and added, the colours are of the file's language."""
+    """Returns a patch as lines: signs mark removed and added ones, the colours are of the file's language."""
     texts = visible(file.patch).splitlines()[2:]
     if not texts:
         return []

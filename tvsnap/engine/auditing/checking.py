@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tvsnap.engine.supply.rebuilding import RebuildDiffered
 from tvsnap.graph import Edge, Graph
 from tvsnap.graph.edges import far_apart
-from tvsnap.graph.remade import Remade, difference
+from tvsnap.graph.reexecution import Remade, difference
 from tvsnap.model.calls import ToolResult
 from tvsnap.model.errors import NotFound, TvsnapError
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from tvsnap.engine.conclusion.recorder import Aftermath, Recorder
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.keeping.holds import Hold
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.services import Services
-from tvsnap.engine.supply.dating import agree_on_times
+from tvsnap.engine.supply.file_times import agree_on_times
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Edge, StepRow
 from tvsnap.host import load
@@ -156,7 +156,7 @@ class Conclusions:
     def _aftermath(
         self, live: LiveSandbox, execution: Execution, after: Observation | None, seconds: float
     ) -> Aftermath:
-        """Returns what a call left behind, as observed `seconds` after its end.
+        """Returns the aftermath of a call, from an observation `seconds` after its end.
 
         Raises:
             InfrastructureError: the sandbox ended.

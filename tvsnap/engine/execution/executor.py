@@ -13,7 +13,7 @@ from tvsnap.engine.claiming.hedge import Hedge
 from tvsnap.engine.execution.execution import Execution
 from tvsnap.engine.execution.own_sandbox import OwnSandbox
 from tvsnap.engine.execution.strain import held_up, near_limit
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.services import Services

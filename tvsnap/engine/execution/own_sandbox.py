@@ -6,7 +6,7 @@ import math
 import time
 from concurrent.futures import Future
 
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.position import Position
 from tvsnap.engine.services import Services
 from tvsnap.engine.supply.recipe import Recipe

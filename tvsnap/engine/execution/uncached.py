@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.events import CallEvents
 from tvsnap.engine.execution.execution import TOOL_ERRORS
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.cursor import Cursor
 from tvsnap.engine.position import Position
 from tvsnap.engine.services import Services

@@ -94,7 +94,7 @@ class Ledger:
         self._graph.flush()  # so that the forks of this process count
         used = self.in_use(self._holds.held())
         ways = self._graph.snapshot_ways(self._backend)
-        return {way.snapshot.state: (_kept(way, used, self._shares.owner(way.salt)), way.snapshot) for way in ways}
+        return {way.snapshot.state: (_evaluated(way, used, self._shares.owner(way.salt)), way.snapshot) for way in ways}
 
     def owner(self, state: str) -> str:
         """Returns the owner of a state, of those who share the room."""
@@ -125,7 +125,7 @@ class Ledger:
             return self._graph.drop_snapshots(snapshot for snapshot in chosen if snapshot.state not in used)
 
 
-def _kept(way: SnapshotWay, used: Collection[str], owner: str) -> Kept:
+def _evaluated(way: SnapshotWay, used: Collection[str], owner: str) -> Kept:
     snapshot = way.snapshot
     return Kept(
         snapshot.state,
@@ -242,10 +242,10 @@ class SnapshotBudget:
                 gone = {each.state for each in chosen}
                 others = [each for each in present if each.state not in gone]
                 if not room.holds(sum(each.size for each in others) + new.size, len(others) + 1):
+                    shares = ", and by those that others have within their shares" if self._parts else ""
                     return (
-                        f"the budget ({self._words}) is taken up by what was kept by hand, by what rollouts stand on "
-                        f"{'and by what others have within their shares' if self._parts else ''}; raise it, forget "
-                        "some, or run fewer rollouts at once"
+                        f"the budget ({self._words}) is taken up by snapshots kept by hand, and by those of rollouts' "
+                        f"states{shares}; raise it, forget some, or run fewer rollouts at once"
                     )
         return None
 

@@ -32,7 +32,7 @@ _COUNT = struct.Struct("<Q")
 
 
 class Hold:
-    """The place where one rollout publishes the state it stands at, and the one that it is about to reach."""
+    """The place where one rollout publishes the state at which it stands, and the one that it is about to reach."""
 
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
         self._memory = memory

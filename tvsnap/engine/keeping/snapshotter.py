@@ -15,7 +15,7 @@ from tvsnap.engine.keeping.pauses import Pauses
 from tvsnap.engine.keeping.policy import Costs, Policy, Rebuild
 from tvsnap.engine.keeping.policy.eviction import Kept
 from tvsnap.engine.keeping.policy.snapshotting import CALL_OVERHEAD
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.meter import Meter
 from tvsnap.graph import Distance, Graph, Snapshot
 from tvsnap.model.errors import (

@@ -13,7 +13,7 @@ from tvsnap.engine.claiming.cancellation import Cancellation
 from tvsnap.engine.claiming.claims import Claim, Wanted
 from tvsnap.engine.claiming.patience import Forecast, Patience
 from tvsnap.engine.keeping.holds import Hold
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.lookup.grades import Grading
 from tvsnap.engine.position import Position
 from tvsnap.engine.services import Services

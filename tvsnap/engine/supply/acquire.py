@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from tvsnap.engine.keeping.policy import Costs
 from tvsnap.engine.keeping.snapshotter import Snapshotter
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.engine.meter import Meter
-from tvsnap.engine.supply.dating import agree_on_times
+from tvsnap.engine.supply.file_times import agree_on_times
 from tvsnap.engine.supply.pool import SandboxPool
 from tvsnap.engine.supply.preforking import Preforker
 from tvsnap.engine.supply.rebuilding import RebuildDiffered, make_again, refuse_the_incomparable
 from tvsnap.engine.supply.recipe import Recipe
 from tvsnap.graph import Edge, Graph, Snapshot
 from tvsnap.graph.edges import far_apart
-from tvsnap.graph.remade import difference
+from tvsnap.graph.reexecution import difference
 from tvsnap.model.errors import (
     InfrastructureError,
     NotCheckpointable,
@@ -149,8 +149,8 @@ class Acquirer:
             assert snapshot is not None
             if self._is_gone(snapshot):  # evicted while it was being forked
                 return self.acquire(state, recipe)
-            # It is kept, as it may be the only way to its state, and a later fork may succeed; but a snapshot that can
-            # never be restored here must not lead to answers.
+            # It is kept, because it may be the only way to its state, and a later fork may succeed; but a snapshot that
+            # can never be restored here must not lead to answers.
             if isinstance(failure.error, NotRestorable) and not snapshot.pinned:
                 self.drop(snapshot)
                 self._snapshotter.refuse(snapshot.state, str(failure.error))
@@ -384,7 +384,9 @@ class Acquirer:
                 same, comparable = _leaves(live.sandbox, edge.digest)
             if not same:
                 words = (
-                    difference(edge.result, result) if comparable else "left behind what cannot be compared at present"
+                    difference(edge.result, result)
+                    if comparable
+                    else "left a state behind that cannot be compared at present"
                 )
                 if comparable and edge.proven and edge.shared:  # it was relied on
                     self._graph.mark_nondeterministic(edge, f"made again, it {words}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.live_sandbox import LiveSandbox, Origin
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.limits import Budget
 from tvsnap.model.observations import Observation

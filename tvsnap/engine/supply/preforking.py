@@ -15,7 +15,7 @@ import time
 from collections import Counter
 
 from tvsnap.engine.keeping.policy import Costs
-from tvsnap.engine.live import LiveSandbox, Origin
+from tvsnap.engine.live_sandbox import LiveSandbox, Origin
 from tvsnap.engine.meter import Meter
 from tvsnap.engine.supply.pool import QUIET, Check, SandboxPool
 from tvsnap.engine.supply.prefork_policy import Demand, Needs, plan

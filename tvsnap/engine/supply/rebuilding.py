@@ -56,7 +56,7 @@ def make_again(sandbox: Sandbox, edge: Edge, recipe: Recipe) -> ToolResult:
         raise StateLost(f"state {edge.next_state[:12]} can no longer be reached: {error}; {WAY_OUT}") from None
     except UsageError as error:
         raise InfrastructureError(
-            f"state {edge.next_state[:12]} cannot be rebuilt: what led to it is no call of a tool ({error})"
+            f"state {edge.next_state[:12]} cannot be rebuilt: the step that led to it is no call of a tool ({error})"
         ) from None
     timeout = edge.timeout or max(REBUILD_TIMEOUT, SLOWER * edge.result.duration)
     result = recipe.environment.execute(sandbox, edge.call, timeout, recipe.limits)

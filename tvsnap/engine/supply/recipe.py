@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 
-from tvsnap.engine.live import Origin
+from tvsnap.engine.live_sandbox import Origin
 from tvsnap.environments.base import Environment
 from tvsnap.graph import Snapshot
 from tvsnap.model.images import Image

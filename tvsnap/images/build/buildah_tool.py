@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tvsnap.host.native import INIT
 from tvsnap.images.build.bootstrap import PATH
+from tvsnap.images.build.built_base import COPY
 from tvsnap.images.build.certificates import CONTEXT, NAME, certificates, lending
 from tvsnap.images.build.containers import LABEL_PURPOSE, LABEL_STAND_IN, Fraction, Output
-from tvsnap.images.build.derived import COPY
-from tvsnap.images.build.plain import FILES, plain_dockerfile
+from tvsnap.images.build.plain_dockerfile import FILES, plain_dockerfile
 from tvsnap.images.build.references import with_registry
 from tvsnap.images.build.runner import run_beside, run_build, run_client
 from tvsnap.images.descriptions.config import BaseConfig, read_config

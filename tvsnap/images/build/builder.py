@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 
 from tvsnap.images.architecture import this_architecture
 from tvsnap.images.build.bootstrap import PATH, bootstrap, bootstrap_installs_packages, install_script
+from tvsnap.images.build.built_base import COPY, BuiltBase
 from tvsnap.images.build.certificates import lend, step_variables, take_back
 from tvsnap.images.build.container_base import ContainerBase
-from tvsnap.images.build.derived import COPY, BuiltBase
 from tvsnap.images.build.extract import extract_tar
 from tvsnap.images.build.oci import unpack_oci
 from tvsnap.images.build.runner import proxy_variables, run_beside, run_inside

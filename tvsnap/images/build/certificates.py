@@ -64,9 +64,9 @@ def lending(base: DockerfileBase, source: str) -> DockerfileBase:
 
     Arguments (ARG) have their path, because these are variables of the steps, and not of the image.
 
-        Args:
-            base: the base.
-            source: the name of the build context or image that they are copied from.
+    Args:
+        base: the base.
+        source: the name of the build context or image that they are copied from.
     """
     lines = (read_small_text(base.path, "replace") if base.text is None else base.text).splitlines()
     added = [f"COPY --from={source} {NAME} {PLACE}"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tvsnap.images.build.derived import BuiltBase
+from tvsnap.images.build.built_base import BuiltBase
 from tvsnap.images.descriptions.config import keeps_alive
 from tvsnap.images.descriptions.service_spec import ServiceSettings
 from tvsnap.images.errors import BuildStepFailed
@@ -26,7 +26,7 @@ _FIRST_ADDRESS = 2
 
 @dataclass(frozen=True, slots=True)
 class BuiltService:
-    """A service whose files are built.
+    """A service with files that are built.
 
     Attributes:
         settings: from the description.

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, overload
 
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.credit import TaskValues
+from tvsnap.model.forks import AsyncForks, Forks, awaited_or_entered
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
@@ -25,7 +26,6 @@ from tvsnap.model.operations.operation import (
     Use,
     awaited,
 )
-from tvsnap.model.several import AsyncForks, Forks, awaited_or_entered
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
 from tvsnap.model.errors import UsageError
+from tvsnap.model.exec_all import exec_all_arguments
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.grades import Grade, Verifier
 from tvsnap.model.limits import MOST_FETCHED
@@ -23,7 +24,6 @@ from tvsnap.model.operations.operation import (
     Texts,
     awaited,
 )
-from tvsnap.model.side_by_side import exec_all_arguments
 
 # The docstrings of `RolloutMethods` describe the fields.
 

@@ -40,7 +40,7 @@ from tvsnap.plugins.docker.sandbox import DockerSandbox, Resources
 from tvsnap.plugins.docker.snapshot_store import CRIU, MANIFEST, SHELL, SnapshotStore, reference_of
 from tvsnap.plugins.docker.taking import Taker
 from tvsnap.sandboxes.criu import refusals
-from tvsnap.sandboxes.fixed import Clock, is_fixed, page
+from tvsnap.sandboxes.fixed_clock import Clock, is_fixed, page
 from tvsnap.sandboxes.kernel import inheritance
 from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.network.gateway import Gateway

@@ -41,7 +41,7 @@ from tvsnap.plugins.docker.seccomp import profile
 from tvsnap.plugins.docker.stream import AttachedStream
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed, left_its_code, read_log
-from tvsnap.sandboxes.fixed import SIZE
+from tvsnap.sandboxes.fixed_clock import SIZE
 from tvsnap.sandboxes.kernel.procfs import inner_pid
 
 _CAPABILITIES = [

@@ -36,7 +36,7 @@ from tvsnap.plugins.docker.inside import list_inside, run_tool
 from tvsnap.plugins.docker.layers import flattened
 from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
-from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.fixed_clock import Clock, is_fixed
 from tvsnap.sandboxes.kernel import allowance, process_report
 from tvsnap.sandboxes.looks import activity, connections, observing
 from tvsnap.sandboxes.looks import digest as digests

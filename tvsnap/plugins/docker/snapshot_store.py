@@ -31,7 +31,7 @@ from tvsnap.model.errors import CheckpointFailed, InfrastructureError, SnapshotU
 from tvsnap.model.observations import Captures, SnapshotInfo
 from tvsnap.plugins.docker.containers import Whose
 from tvsnap.plugins.docker.engine import Engine, EngineTimeout
-from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.fixed_clock import StoppedClock
 from tvsnap.sandboxes.repairs.directory_times import DirectoryTimes
 from tvsnap.sandboxes.repairs.time_wait import Closed
 from tvsnap.sandboxes.sealing import DISK_ERRORS, checksum, from_sealed_json, open_regular, reading, to_sealed_json

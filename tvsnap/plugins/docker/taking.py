@@ -16,7 +16,7 @@ from tvsnap.plugins.docker.layers import flattened
 from tvsnap.plugins.docker.notes import note_lent
 from tvsnap.plugins.docker.sandbox import DockerSandbox
 from tvsnap.plugins.docker.snapshot_store import CRIU, SHELL, Manifest, SnapshotStore, Unfinished
-from tvsnap.sandboxes.criu import cut_short, fidelity
+from tvsnap.sandboxes.criu import fidelity, interrupted_calls
 from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.kernel import allowance
 from tvsnap.sandboxes.looks import activity
@@ -96,7 +96,7 @@ class Taker:
             self._note_lent(sandbox, unfinished)
             empty_memory = sandbox.holds_nothing_in_memory
             init_here = sandbox.files.outside()  # in this machine's /proc
-            if init_here and (waits := cut_short.find(activity.family(int(init_here.name)))):
+            if init_here and (waits := interrupted_calls.find(activity.family(int(init_here.name)))):
                 raise attempts.AttemptFailed(waits)
             sandbox.end_connections()
             frozen = time.perf_counter()

@@ -12,12 +12,12 @@ from tvsnap import Client, Image, NotFound, Stats, UsageError
 from tvsnap.client.client import RemoteRollout, RemoteSandbox
 from tvsnap.client.terminals import Terminal
 from tvsnap.graph.model import Edge, Forgotten
-from tvsnap.graph.remade import Remade
+from tvsnap.graph.reexecution import Remade
 from tvsnap.model.arguments import check_seconds, check_whole
+from tvsnap.model.forks import Forks
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import CacheMethods, Expect, OpenRollout, Resume, Values
 from tvsnap.model.operations.operation import Operation
-from tvsnap.model.several import Forks
 from tvsnap.plugins.fleet.graph import FleetGraph, FleetImages
 from tvsnap.plugins.fleet.nodes import Node, NodeInfo, Nodes
 from tvsnap.plugins.fleet.rollout import FleetRollout, Opening, together

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tvsnap import Client, NotFound, UsageError
-from tvsnap.client.life import LOST_S
+from tvsnap.client.liveness import LOST_S
 from tvsnap.client.transport import HEALTH, Transport
 from tvsnap.client.wire import Address, target
 from tvsnap.graph.model import State

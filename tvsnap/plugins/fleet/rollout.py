@@ -12,9 +12,9 @@ from tvsnap import Client, Grade, InfrastructureError, NotFound, StateLost, Tool
 from tvsnap.client.client import RemoteRollout, RemoteSandbox, is_open, known_state
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.fetched import Fetched
+from tvsnap.model.forks import Forks
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Put, Record, RolloutMethods
-from tvsnap.model.several import Forks
 from tvsnap.plugins.fleet.nodes import LOST, Node, Nodes
 from tvsnap.wire.errors import Unreachable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvsnap.client.bases import RemoteImages
+from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore, shipped_images
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, overload
 from pydantic import BaseModel, Field
 
 from tvsnap.aio.threads import in_thread
-from tvsnap.client.bases import RemoteImages
+from tvsnap.client.images_and_graph import RemoteImages
 from tvsnap.images import Image, ImageNotFound, ImageStore
 from tvsnap.images.descriptions.detect import DESCRIPTIONS
 from tvsnap.model.calls import ToolResult

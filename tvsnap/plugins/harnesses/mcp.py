@@ -18,8 +18,8 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from tvsnap.client.bases import RemoteTool
 from tvsnap.client.client import Client
+from tvsnap.client.images_and_graph import RemoteTool
 from tvsnap.environments.tools import Tool
 from tvsnap.model.calls import Part, ToolResult
 from tvsnap.model.errors import InfrastructureError, NotFound, StateLost, TvsnapError, UsageError

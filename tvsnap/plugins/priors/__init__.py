@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tvsnap.plugins.priors.embedding import Embedder, WordLlamaEmbedder
     from tvsnap.plugins.priors.sampling import Cooling, posterior, sample
     from tvsnap.plugins.priors.store import PriorStats
-    from tvsnap.plugins.priors.tuning import Bounds, Tuner, Weights, Window
 
 # Imported when first used, as `tvsnap` itself does it.
 _NAMES = {
@@ -25,12 +24,10 @@ _NAMES = {
     "tvsnap.plugins.priors.embedding": "Embedder WordLlamaEmbedder",
     "tvsnap.plugins.priors.sampling": "Cooling posterior sample",
     "tvsnap.plugins.priors.store": "PriorStats",
-    "tvsnap.plugins.priors.tuning": "Bounds Tuner Weights Window",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Bounds",
     "Cooling",
     "Discrete",
     "Embedder",
@@ -39,9 +36,6 @@ __all__ = [
     "PriorStats",
     "QLearner",
     "RolloutSummary",
-    "Tuner",
-    "Weights",
-    "Window",
     "WordLlamaEmbedder",
     "js",
     "kl",

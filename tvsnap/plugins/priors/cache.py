@@ -20,6 +20,7 @@ from tvsnap.host.home import resolve_home
 from tvsnap.plugins.priors.arguments import check_whole, is_number
 from tvsnap.plugins.priors.distributions import Proposals, js, smooth
 from tvsnap.plugins.priors.embedding import Embedder, WordLlamaEmbedder, load_numpy, name_of, unit
+from tvsnap.plugins.priors.errors import Errors
 from tvsnap.plugins.priors.flights import Flights
 from tvsnap.plugins.priors.neighbours import Neighbours
 from tvsnap.plugins.priors.store import Entry, PriorStats, Question, Store, state_digest
@@ -85,6 +86,7 @@ class PriorCache:
         path: Path | str | None = None,
         *,
         delta: float = 0.98,
+        tolerance: float | None = None,
         refresh: float = 0.02,
         capacity: int = 1_000_000,
         smoothing: float = 0.05,
@@ -97,13 +99,17 @@ class PriorCache:
         Args:
             path: the file; by default `priors.db` in tvsnap's data directory.
             delta: the least cosine of a state whose answer is taken for a similar one's, above 0; above 1 for none.
-            refresh: the probability with which the model is asked although there is an answer, 0 to 1.
+            tolerance: the error of answers of similar states that is tolerated, as the mean over all lookups, above 0
+                and below 1 (see `Errors`). With it, the cache itself finds how similar a state must be, and `delta`
+                does not count; None leaves it to `delta`.
+            refresh: the probability with which the model is asked although there is an answer, 0 to 1. With a
+                tolerance, answers of the same state are refreshed as far as that serves the measurement.
             capacity: how many answers are kept at most.
             smoothing: the probability that is distributed evenly over all admissible actions, above 0 and at most 1. It
                 is applied when an answer is kept: those that are kept already stay as they are.
             model: what proposes, by name: answers of another one in the same file are none of its.
             embedder: makes vectors of texts; by default `WordLlamaEmbedder`.
-            seed: of the choice of what is refreshed; None for another one each time.
+            seed: of the choice of what is refreshed or asked; None for another one each time.
 
         Raises:
             UsageError: an argument makes no sense.
@@ -120,11 +126,12 @@ class PriorCache:
         self._smoothing = smoothing
         self._model = model
         self._told = ""  # the failure that was logged last
-        self.delta, self.refresh, self.capacity = delta, refresh, capacity
+        self.delta, self.tolerance, self.refresh, self.capacity = delta, tolerance, refresh, capacity
         file = resolve_home() / "priors.db" if path is None else Path(path)
         self._store = Store(file)
         self._flights = Flights(self._store.database.path.with_name(file.name + "-asking"))
         self._random = random.Random(seed)
+        self._errors = Errors()
         self._lock = threading.Lock()
         self._indices: OrderedDict[int, Neighbours] = OrderedDict()
         self._counts: Counter[str] = Counter()
@@ -145,6 +152,17 @@ class PriorCache:
         if not (is_number(value) and value > 0.0):
             raise UsageError(f"delta must be above 0 (above 1 for exact states only), not {value!r}")
         self._delta = value
+
+    @property
+    def tolerance(self) -> float | None:
+        """The tolerated mean error of what similar states answer, or None; it may be changed at any time."""
+        return self._tolerance
+
+    @tolerance.setter
+    def tolerance(self, value: float | None) -> None:
+        if value is not None and not (is_number(value) and 0.0 < value < 1.0):
+            raise UsageError(f"tolerance must be above 0 and below 1, or None, not {value!r}")
+        self._tolerance = value
 
     @property
     def refresh(self) -> float:
@@ -209,10 +227,15 @@ class PriorCache:
         if found is None and text is not None:
             vector = self._vector(text)
             found = self._near(question, vector)
-        if found is None or self._random.random() < self._refresh:
-            return self._ask(question, ordered, ask, found, text, vector)
+        self._errors.looked_up(found.similarity if found is not None and found.near else None)
+        share = 0.0 if found is None else self._share(found)
+        fits = share == 1.0 or (share > 0.0 and self._random.random() < share)
+        if found is None or not fits or self._random.random() < self._rate(found):
+            return self._ask(question, ordered, ask, found, text, vector, fits=fits)
         source: Source = "near" if found.near else "exact"
         self._used(found.entry, source)
+        if found.near:
+            self._count(near_bound=self._errors.bound(found.similarity))
         return _prior(found.entry, question, ordered, source, found.similarity)
 
     def lookup(
@@ -234,7 +257,7 @@ class PriorCache:
         found = self._exact(question)
         if found is None and text is not None:
             found = self._near(question, self._vector(text))
-        if found is None:
+        if found is None or self._share(found) < 1.0:
             return None
         return _prior(found.entry, question, ordered, "near" if found.near else "exact", found.similarity)
 
@@ -264,8 +287,9 @@ class PriorCache:
         """Returns what this object has counted since it was opened, by the names that the file has.
 
         `lookups`, `lookup_s` (seconds that they took, the model's included), `asked`, `asked_s`, `exact`, `near`,
-        `coalesced`, `refreshes`, `divergence` (the sum over them), `near_refreshes`, `near_divergence`, `evicted`, and
-        `wanted_again`: questions whose answers had been evicted. What has not happened is not there.
+        `coalesced`, `refreshes`, `divergence` (the sum over them), `near_refreshes`, `near_divergence`, `near_bound`
+        (the sum of bounds on errors, over `near`), `evicted`, and `wanted_again`: questions whose answers had been
+        evicted. What has not happened is not there.
         """
         with self._lock:
             return dict(self._totals)
@@ -336,8 +360,8 @@ class PriorCache:
         return None if entry is None else _Found(entry, 1.0, near=False)
 
     def _near(self, question: Question, vector: Vector | None) -> _Found | None:
-        """Returns the most similar state of the same goal and actions, if it is similar enough."""
-        if vector is None or self._delta > 1.0:
+        """Returns the most similar state of the same goal and actions; None if none could be similar enough."""
+        if vector is None or (self._tolerance is None and self._delta > 1.0):
             return None
         number = self._store.question(question)
         if number is None:
@@ -354,9 +378,21 @@ class PriorCache:
                 return None
         cosines = [float(_unpacked(packed) @ vector) for _, packed in there]
         best = max(range(len(there)), key=cosines.__getitem__)
-        if cosines[best] < self._delta:
-            return None
         return _Found(there[best][0], min(1.0, cosines[best]), near=True)
+
+    def _share(self, found: _Found) -> float:
+        """Returns the probability with which an answer is similar enough to be given."""
+        if not found.near:
+            return 1.0
+        if self._tolerance is not None:
+            return self._errors.share(found.similarity, self._tolerance)
+        return float(found.similarity >= self._delta)
+
+    def _rate(self, found: _Found) -> float:
+        """Returns the probability with which an answer that could be given is asked for all the same."""
+        if found.near or self._tolerance is None:
+            return self._refresh
+        return self._refresh * self._errors.chance_wanted()
 
     def _index(self, number: int, dimension: int) -> Neighbours:
         """Returns the vectors of a question, with those that other processes have added."""
@@ -385,7 +421,10 @@ class PriorCache:
         found: _Found | None,
         text: str | None,
         vector: Vector | None,
+        *,
+        fits: bool,
     ) -> Prior:
+        """Asks the model, and compares its answer with what was found, which would have been given if it fits."""
         with self._flights.alone(question.digest):
             now = self._exact(question)
             if now is not None and not _same(found, now):  # another one has asked meanwhile
@@ -411,11 +450,13 @@ class PriorCache:
                 counts["wanted_again"] = 1
         if found is not None:
             divergence = js(found.entry.probabilities, answer.probabilities)
-            with self._at_most_logged():
-                self._store.compared(found.entry.id, divergence)
-            counts |= {"refreshes": 1, "divergence": divergence}
-            if found.near:
-                counts |= {"near_refreshes": 1, "near_divergence": divergence}
+            self._errors.compared(found.similarity if found.near else None, divergence)
+            if fits:
+                with self._at_most_logged():
+                    self._store.compared(found.entry.id, divergence)
+                counts |= {"refreshes": 1, "divergence": divergence}
+                if found.near:
+                    counts |= {"near_refreshes": 1, "near_divergence": divergence}
         self._count(**counts)
         self._added += 1
         if self._added > self._capacity * EVICT_AT_ONCE:

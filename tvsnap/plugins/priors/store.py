@@ -97,6 +97,8 @@ class PriorStats:
         divergence: the mean Jensen-Shannon divergence between what refreshes replaced and what the model said, in nats
             (at most log 2); None without refreshes. For exact hits, it is what the model's own chance makes.
         near_divergence: the same for answers of similar states, the abstraction's error included; None without any.
+        near_bound: the mean of what the error of answers of similar states was at most, by what had been measured when
+            each was given (see `Errors`), 0 to 1; None without any.
         refused: the mean share of the proposals that were not admissible, 0 to 1; None where the model was not asked.
         evicted: entries that made room for others.
         damaged: entries that were found damaged and deleted.
@@ -117,6 +119,7 @@ class PriorStats:
     refreshes: int
     divergence: float | None
     near_divergence: float | None
+    near_bound: float | None
     refused: float | None
     evicted: int
     damaged: int
@@ -127,6 +130,11 @@ class PriorStats:
     def hit_rate(self) -> float:
         """The share of lookups that the model was not asked for; 0 without any."""
         return (self.exact_hits + self.near_hits + self.coalesced) / self.lookups if self.lookups else 0.0
+
+    @property
+    def error_bound(self) -> float:
+        """What the error that similar states brought is at most, as the mean over all lookups, 0 to 1."""
+        return (self.near_bound or 0.0) * self.near_hits / self.lookups if self.lookups else 0.0
 
 
 def state_digest(kind: str, text: str) -> bytes:
@@ -302,6 +310,7 @@ class Store:
             refreshes=number("refreshes"),
             divergence=mean("divergence", number("refreshes")),
             near_divergence=mean("near_divergence", number("near_refreshes")),
+            near_bound=mean("near_bound", number("near")),
             refused=mean("refused", succeeded),
             evicted=number("evicted"),
             damaged=number("damaged"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from tvsnap.model.errors import NotFound
 from tvsnap.plugins.server.call_routes import CallRoutes
@@ -26,7 +27,7 @@ from tvsnap.plugins.server.sandbox_routes import SandboxRoutes
 from tvsnap.plugins.server.service import Service
 from tvsnap.plugins.server.terminal_routes import TerminalRoutes
 from tvsnap.plugins.server.tracing import traces
-from tvsnap.plugins.server.tvcache.routes import TVCacheRoutes
+from tvsnap.plugins.server.tvcache.routes import BY_ALL, TVCacheRoutes
 from tvsnap.plugins.server.upkeep_routes import UpkeepRoutes
 from tvsnap.plugins.server.workers import Worker
 
@@ -45,7 +46,7 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
         *(ReportRoutes(service), CallRoutes(service), UpkeepRoutes(service), terminals),
     )
     operations = [operation for room in rooms for operation in room.operations]
-    foreign = TVCacheRoutes(service).operations if settings.tvcache else []
+    foreign = TVCacheRoutes(service, worker).operations if settings.tvcache else []
     foreign = [replace(one, handler=Open(one.handler, lambda: service.stopping)) for one in foreign]
     operations += foreign
     described = document(operations)
@@ -75,13 +76,37 @@ def make_app(service: Service, worker: Worker | None = None) -> ASGIApp:
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
-    inner: ASGIApp = Router(routes, default=_nothing_there, lifespan=lifespan)
+    inner: ASGIApp = Routes(routes, default=_nothing_there, lifespan=lifespan)
     if worker is not None:
-        inner = Passing(inner, worker, {operation.path for operation in foreign}, lambda: service.stopping)
+        inner = Passing(inner, worker, {operation.path for operation in foreign}, BY_ALL, lambda: service.stopping)
     guard = Guard(inner, settings, service.metrics, None if worker is None else worker.secret)
     outer: ASGIApp = RequestLog(guard) if settings.log_format == "json" else guard
     tracing = traces(outer)
     return outer if tracing is None else tracing
+
+
+class Routes(Router):
+    """Finds what is at a path: one of operations without parameters by its name, any other as Starlette does."""
+
+    def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp, lifespan: Lifespan[Any]) -> None:
+        """
+        Args:
+            routes: in the order in which they are looked at.
+            default: answers where none of them fits.
+            lifespan: what is done at the beginning and at the end.
+        """
+        super().__init__(routes, default=default, lifespan=lifespan)
+        plain = (route for route in routes if isinstance(route, Route) and isinstance(route.endpoint, Endpoint))
+        self._at = {route.path: route.endpoint for route in plain if not route.param_convertors}
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        found = self._at.get(scope["path"]) if scope["type"] == "http" else None
+        if found is None:
+            await super().app(scope, receive, send)
+        else:
+            scope["path_params"] = {}
+            await found(scope, receive, send)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

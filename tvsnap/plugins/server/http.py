@@ -228,7 +228,7 @@ class Guard:
         if scope["type"] in REQUESTS:
             server = scope.get("server")
             by_socket = server is not None and server[1] is None
-            headers = {name: value for name, value in scope["headers"]}
+            headers = dict(scope["headers"])
             shown = headers.get(SECRET_HEADER)
             inside = shown is not None and self._secret is not None and hmac.compare_digest(shown, self._secret)
             is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(PAGE)

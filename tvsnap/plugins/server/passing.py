@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from tvsnap.model.errors import TvsnapError
 from tvsnap.plugins.server.events import LISTENING
 from tvsnap.plugins.server.http import KEY_HEADER, SECRET_HEADER, end_of_server, error_response, json_response
 from tvsnap.plugins.server.metrics import MEDIA_TYPE
+from tvsnap.plugins.server.tvcache.routes import ASK_FIRST
 from tvsnap.plugins.server.workers import Worker
 from tvsnap.wire.errors import Busy, WorkerDied
 
@@ -39,17 +41,26 @@ IDLE_CONNECTIONS = 256
 class Passing:
     """Passes requests on to the worker that has what they are about. What is begun is spread by its idempotency key."""
 
-    def __init__(self, app: ASGIApp, worker: Worker, of_first: Collection[str], stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        worker: Worker,
+        of_first: Collection[str],
+        by_all: Collection[str],
+        stopping: Callable[[], bool],
+    ) -> None:
         """
         Args:
             app: answers what is this worker's.
             worker: this one.
-            of_first: the paths of what only the first worker answers, as it keeps in memory what that is about.
+            of_first: the paths of what the first worker answers, as it keeps in memory what that is about.
+            by_all: those of them that each answers, unless it has to ask the first one.
             stopping: returns whether the server is about to stop: then nothing is passed on, as others may have ended.
         """
         self._app = app
         self._worker = worker
         self._of_first = of_first
+        self._by_all = by_all
         self._stopping = stopping
         self._idle: dict[int, list[AsyncConnection]] = {number: [] for number in range(len(worker.names))}
 
@@ -83,9 +94,10 @@ class Passing:
                 )
                 return
         elif scope["path"] in self._of_first and self._worker.number != 0 and not inside:
-            busy = Busy("the worker that answers TVCache's clients has died, and is started again", 0.5)
-            await self._pass(0, scope, receive, send, busy)
-            return
+            if scope["path"] not in self._by_all:
+                await self._ask_first(scope, receive, send)
+                return
+            scope[ASK_FIRST] = self._ask_first
         elif scope["path"] == EVENTS_PATH and gathered:
             scope["route"] = scope["path"]
             await self._join_events(scope, receive, send)
@@ -101,6 +113,11 @@ class Passing:
                 await self._pass(number, scope, receive, send, busy)
                 return
         await self._app(scope, receive, send)
+
+    async def _ask_first(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Has the first worker answer."""
+        busy = Busy("the worker that answers TVCache's clients has died, and is started again", 0.5)
+        await self._pass(0, scope, receive, send, busy)
 
     async def _answer_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Joins a WebSocket here, or with the worker that has what it is about."""
@@ -129,8 +146,7 @@ class Passing:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         path = (scope["raw_path"].split(b"?")[0] + query).decode("latin-1")
         try:
-            name: Any = self._worker.names[number]
-            connection = AsyncConnection(*await asyncio.open_unix_connection(name, limit=LONGEST_HEAD))
+            connection = await _connected(self._worker.names[number])
             frames = Frames(host, path, {**shown, SECRET_HEADER.decode(): self._worker.secret})
             terminal = await AsyncTerminal(connection, frames).open()
         except TvsnapError as error:
@@ -278,8 +294,7 @@ class Passing:
                 connection.close()
                 connection = None
         if connection is None:
-            name: Any = self._worker.names[number]
-            connection = AsyncConnection(*await asyncio.open_unix_connection(name, limit=LONGEST_HEAD))
+            connection = await _connected(self._worker.names[number])
         try:
             yield connection
         except BaseException:
@@ -289,6 +304,18 @@ class Passing:
             idle.append(connection)
         else:
             connection.close()
+
+
+async def _connected(name: bytes) -> AsyncConnection:
+    """Returns a connection to a worker, by the name of its socket; uvloop takes names of files alone."""
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(one, name)
+        return AsyncConnection(*await asyncio.open_unix_connection(sock=one, limit=LONGEST_HEAD))
+    except BaseException:
+        one.close()
+        raise
 
 
 async def _to_worker(terminal: AsyncTerminal, receive: Receive) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -102,6 +103,7 @@ class ServerSettings:
             )
 
 
+@functools.lru_cache(64)
 def is_loopback(host: str) -> bool:
     """Returns whether only programs of this machine reach an address.
 

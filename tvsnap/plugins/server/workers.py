@@ -21,6 +21,7 @@ from typing import Any
 
 from tvsnap.model.errors import InfrastructureError, TvsnapError
 from tvsnap.model.limits import Budget
+from tvsnap.plugins.server.places import Places
 from tvsnap.plugins.server.settings import ServerSettings
 from tvsnap.plugins.server.sockets import address_of, listening
 
@@ -69,6 +70,8 @@ class Worker:
         names: of the Unix sockets at which the workers listen for each other, by number; they have no files.
         secret: what workers show each other.
         heartbeat: by which it shows that it is at work.
+        places: where the first one shows the others which environments of TVCache's clients stand where; None where
+            those are not answered.
     """
 
     number: int
@@ -76,6 +79,7 @@ class Worker:
     names: tuple[bytes, ...]
     secret: str
     heartbeat: Heartbeat
+    places: Places | None
 
     @property
     def server(self) -> str:
@@ -166,8 +170,9 @@ class _Workers:
 
     def start_all(self) -> None:
         """Starts all workers, and waits until they are ready."""
+        places = Places() if self._settings.tvcache else None
         pipes = [
-            self._start(Worker(number, 0, self._names, self._secret, Heartbeat()))
+            self._start(Worker(number, 0, self._names, self._secret, Heartbeat(), places))
             for number in range(len(self._between))
         ]
         until = time.monotonic() + START_PATIENCE

@@ -73,6 +73,7 @@ class SharedGraph(Graph):
         self._records: deque[int] = deque()
         self._released: deque[tuple[bytes, bytes]] = deque()
         self._awaited: dict[tuple[bytes, bytes], str] = {}  # calls that other hosts execute, and who has asked for them
+        self._unwritten: list[Edge] = []  # of the block of `together`
         self._work = threading.Event()
         self._ending = False
         self._told = 0  # how often changes from elsewhere began to be applied
@@ -264,7 +265,19 @@ class SharedGraph(Graph):
 
     # -- giving -----------------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """See `Graph.together`; other hosts are told of it at its end."""
+        with super().together():
+            self._unwritten = written = list[Edge]()
+            yield
+        for edge in written:
+            self._tell(edge)
+
     def _tell(self, edge: Edge) -> None:
+        if self._database.is_joined:
+            self._unwritten.append(edge)
+            return
         if len(self._records) >= WAITING:
             self._dropped += 1
             return

@@ -63,8 +63,8 @@ def additions(binary: Path) -> frozenset[str]:
 
     "terminals": restores the controlling terminals of processes that are no session leaders. "owners": maps a fork's
     users to other users of this machine than those of its origin. "queues": restores /dev/tty, packet mode, and data
-    queued at a terminal whose slave no process has open. "roots": restores Unix sockets of processes with their own
-    root directory. "watches": leaves inotify watches to the caller of a dump. "pages": writes only pages that an
+    queued at a terminal with a slave that no process has open. "roots": restores Unix sockets of processes with their
+    own root directory. "watches": leaves inotify watches to the caller of a dump. "pages": writes only pages that an
     earlier dump does not have. "locks": restores locks of fcntl on mapped files. "timers": restores the exact time of
     absolute timerfds. "held": restores large heaps from a process that holds them. The files in `native/criu` implement
     them, and mark the binary.

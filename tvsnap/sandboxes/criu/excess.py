@@ -127,7 +127,7 @@ def _refuse_more(amount: int, most: int, does: str, what: str, *, unit: int = 20
 
 @dataclass(slots=True)
 class _Mapped:
-    """What processes have mapped.
+    """The mappings of processes.
 
     Attributes:
         most: the kernel's limit of mappings per process.

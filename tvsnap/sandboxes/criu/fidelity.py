@@ -42,7 +42,7 @@ from tvsnap.sandboxes.kernel.borrowing import (
 )
 from tvsnap.sandboxes.kernel.procfs import DELETED, deleted_mappings, describe, head, lines, stat_fields, status
 from tvsnap.sandboxes.looks import timers
-from tvsnap.sandboxes.looks.unseen import pending_signals
+from tvsnap.sandboxes.looks.pending import pending_signals
 from tvsnap.sandboxes.repairs import socket_options
 
 _SIGCHLD = 17
@@ -84,11 +84,11 @@ def find_loss_of_running(pids: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
-    """What is restored that CRIU as published does not restore.
+    """Properties that are restored although published CRIU does not restore them.
 
     Attributes:
         terminals: the controlling terminal of a process that is not a session leader.
-        queues: data queued at a terminal whose slave no process has open, and packet mode.
+        queues: data queued at a terminal with a slave that no process has open, and packet mode.
         roots: Unix sockets of a process with its own root directory.
         locks: locks of fcntl on files that are mapped, too.
         timers: the exact time of a timerfd that was set with TFD_TIMER_ABSTIME.

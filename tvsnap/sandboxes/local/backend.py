@@ -31,23 +31,23 @@ from tvsnap.model.errors import (
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Captures, ReapReport, SnapshotInfo
-from tvsnap.sandboxes import fixed
+from tvsnap.sandboxes import fixed_clock
 from tvsnap.sandboxes.criu import refusals
 from tvsnap.sandboxes.criu.binary import OLDEST_CRIU, criu_version, find_criu
 from tvsnap.sandboxes.criu.client import Criu
-from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.fixed_clock import StoppedClock
 from tvsnap.sandboxes.kernel import inheritance
 from tvsnap.sandboxes.local import guest_layer, portability
 from tvsnap.sandboxes.local.cgroups import CgroupTree
+from tvsnap.sandboxes.local.checkpointing import Taker
 from tvsnap.sandboxes.local.holders import Holders
 from tvsnap.sandboxes.local.id_ranges import IdRanges
-from tvsnap.sandboxes.local.places import Places
+from tvsnap.sandboxes.local.inode_paths import Places
 from tvsnap.sandboxes.local.pool import Pool, Resources
 from tvsnap.sandboxes.local.sandbox import LocalSandbox
 from tvsnap.sandboxes.local.snapshot_store import NODES, Snapshots, size_of
 from tvsnap.sandboxes.local.staging import Gate, LocalStaged
 from tvsnap.sandboxes.local.storage.layers import open_storage
-from tvsnap.sandboxes.local.taking import Taker
 from tvsnap.sandboxes.looks import observing
 from tvsnap.sandboxes.looks.seen_files import SnapshotFiles
 from tvsnap.sandboxes.network.gateway import Gateway
@@ -202,8 +202,8 @@ class LocalBackend:
             command = [INIT, "serve", str(COLUMNS), str(ROWS), image.user, image.workdir]
             options = self._pool.options(resources)
             options += ["--hostname", image.hostname, *(["--no-new-privileges"] if image.no_new_privileges else [])]
-            clock = stopped.go_on() if stopped else fixed.Clock.begun(image)
-            fixed.write_page(resources.layer / "upper", self._guest_layer, image, clock)
+            clock = stopped.go_on() if stopped else fixed_clock.Clock.begun(image)
+            fixed_clock.write_page(resources.layer / "upper", self._guest_layer, image, clock)
             run = subprocess.run(
                 [native.LAUNCH, "start", *options, "--", *command],
                 env=environment,
@@ -223,7 +223,7 @@ class LocalBackend:
             raise NotRestorable(f"snapshot {snapshot} holds live processes and this machine has no CRIU")
         noted = self._snapshots.noted(snapshot)
         forks: list[Fork] = []
-        clocks: list[fixed.Clock] = []
+        clocks: list[fixed_clock.Clock] = []
 
         with (
             self._pool.set_aside(image, limits, self._snapshots.files(snapshot)) as resources,
@@ -240,7 +240,7 @@ class LocalBackend:
                     gate.stand(resources.cgroup)
                 if noted.clock:  # last, because time counts from here on; nothing runs yet
                     clocks.append(noted.clock.go_on())
-                    fixed.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
+                    fixed_clock.write_page(resources.layer / "upper", self._guest_layer, image, clocks[0])
 
             holder_options = [] if holder is None else ["--holder", str(holder)]
             init = self._criu.restore(
@@ -270,7 +270,7 @@ class LocalBackend:
         init: int,
         fork: Fork | None = None,
         *,
-        clock: fixed.Clock | None,
+        clock: fixed_clock.Clock | None,
     ) -> LocalSandbox:
         """Returns the sandbox of a PID 1 that has started; `fork` has its repairs, if there were any."""
         contents, look = self._files.of(resources.origin)

@@ -66,7 +66,7 @@ class CgroupTree:
 
     @classmethod
     def find(cls, home: Path) -> CgroupTree:
-        """Returns the tree for a data directory, whose groups may not exist yet.
+        """Returns the tree for a data directory; its groups may not exist yet.
 
         Raises MachineLacks if no hierarchy has memory and process limits, or if privileges are missing.
         """

@@ -27,11 +27,11 @@ from tvsnap.model.errors import InfrastructureError, SandboxDied
 from tvsnap.model.observations import NO_SERVICE, FileChange, Observation, Process, Service, SnapshotInfo
 from tvsnap.sandboxes import file_times, shell_report
 from tvsnap.sandboxes.criu.client import ProcessesDisturbed
-from tvsnap.sandboxes.fixed import Clock, is_fixed
+from tvsnap.sandboxes.fixed_clock import Clock, is_fixed
 from tvsnap.sandboxes.kernel import allowance, paths, procfs
 from tvsnap.sandboxes.kernel.process_report import ShellHold
 from tvsnap.sandboxes.local import syscalls
-from tvsnap.sandboxes.local.places import Places
+from tvsnap.sandboxes.local.inode_paths import Places
 from tvsnap.sandboxes.local.pool import Pool, Resources
 from tvsnap.sandboxes.looks import activity, observe, observing
 from tvsnap.sandboxes.looks import digest as digests

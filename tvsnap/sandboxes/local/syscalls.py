@@ -57,5 +57,5 @@ def show_owners(directory: int, process: int) -> int:
 
 
 def allocate(descriptor: int, start: int, length: int) -> None:
-    """Allocates disk space for a part of a file, whose size stays; raises OSError if that is impossible."""
+    """Allocates disk space for a part of a file without changing its size; raises OSError if that is impossible."""
     checked(libc.fallocate(descriptor, _KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(length)), "fallocate")

@@ -101,7 +101,7 @@ class _Offsets:
     Attributes:
         signal, pid, group: in a task.
         queued, expires, base: in the kernel's timer.
-        clock: in the timer's base, whose clock may differ from the one that was asked for.
+        clock: in the timer's base; it may differ from the clock that the program named.
         alarm, timers: in the structure at `signal`: the kernel's timer, and the list of POSIX timers.
         node, timer: in a POSIX timer: its list node, and the kernel's timer.
     """

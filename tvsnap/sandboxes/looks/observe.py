@@ -23,7 +23,7 @@ from tvsnap.sandboxes.kernel.procfs import (
     inner_pid,
     stat_fields,
 )
-from tvsnap.sandboxes.looks import native_look, observing, unseen
+from tvsnap.sandboxes.looks import native_look, observing, pending
 from tvsnap.sandboxes.looks.digest import Contents, Files, gone
 from tvsnap.sandboxes.looks.native_look import Holder
 
@@ -36,7 +36,7 @@ def files_fingerprints(
 ) -> tuple[str, str]:
     """Returns fingerprints of all files but a service's, and of the service's files; see `observing.files_fingerprint`.
 
-    Files whose stamps are `known` were changed by the host itself, and are left out.
+    Files with stamps in `known` were changed by the host itself, and are left out.
     """
     data: list[observing.Entry] = []
     print_of = partial(observing.files_fingerprint, image=image, accessed=accessed)
@@ -154,9 +154,9 @@ def _activity(pid: int, holds: str, locks: str) -> Activity:
 
 def _in_doubt(shell: ShellHold, others: list[Activity]) -> bool:
     """Whether there is data that waits to be read, so that calls could change something that is not visible."""
-    if unseen.data_waits(shell.pid, [file.number for file in shell.further_files]):
+    if pending.data_waits(shell.pid, [file.number for file in shell.further_files]):
         return True
-    return any(unseen.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
+    return any(pending.data_waits(one.pid, map(int, os.listdir(f"/proc/{one.pid}/fd"))) for one in others)
 
 
 def shell_hold(pid: int) -> ShellHold:

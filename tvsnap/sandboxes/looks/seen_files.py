@@ -87,7 +87,7 @@ class Look:
     """The result of a look, which the next look updates.
 
     Attributes:
-        apart: directories whose files have a separate fingerprint.
+        apart: directories of the files with a separate fingerprint.
         fingerprints: of all other files, and of those.
         entries: all except PID 1's own directory and its contents; the same list object while nothing changes.
     """

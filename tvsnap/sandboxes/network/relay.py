@@ -28,7 +28,7 @@ from tvsnap.model.errors import InfrastructureError
 from tvsnap.model.network import Network, is_host_name
 from tvsnap.sandboxes.network.addresses import Addresses, stands_for_a_name
 from tvsnap.sandboxes.network.attach import IP_RECVORIGDSTADDR, WayOut
-from tvsnap.sandboxes.network.questions import NoQuestion, Question
+from tvsnap.sandboxes.network.dns_questions import NoQuestion, Question
 from tvsnap.sandboxes.network.resolver import Resolver
 from tvsnap.sandboxes.network.rules import Verdict
 from tvsnap.sandboxes.network.settings import NetworkSettings

@@ -23,7 +23,7 @@ class NetworkSettings:
             connect directly.
         certificates: a file of certificates (PEM) that programs in sandboxes are to trust too; None for none.
         hosts: servers by the names that sandboxes use, as `host:port` on the host's side, whatever the port inside.
-                This is the only way to reach a server on this machine or in a private network.
+            This is the only way to reach a server on this machine or in a private network.
 
     Raises:
         UsageError: one of them is invalid.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tvsnap.sandboxes.fixed import StoppedClock
+from tvsnap.sandboxes.fixed_clock import StoppedClock
 from tvsnap.sandboxes.repairs.directory_times import Directories
 from tvsnap.sandboxes.repairs.processors import Affinities
 from tvsnap.sandboxes.repairs.repair import Fork, Frozen, Repair

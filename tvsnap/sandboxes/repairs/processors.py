@@ -22,7 +22,7 @@ class Bound:
 
 
 def note(pids: Iterable[int], init: int) -> list[Bound]:
-    """Returns the threads of a sandbox whose CPU affinity differs from its PID 1's; none of them runs meanwhile."""
+    """Returns the threads of a sandbox with another CPU affinity than its PID 1; none of them runs meanwhile."""
     usual = os.sched_getaffinity(init)
     by_processors: dict[tuple[int, ...], list[int]] = {}
     for pid in pids:

@@ -224,7 +224,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is noted of a socket: the options that were set.
+    """The notes of a socket: the options that were set.
 
     `holder` is a process that has the socket open, by its id in the sandbox, and the descriptor.
     """

@@ -28,9 +28,9 @@ class Sockets:
     @classmethod
     def note(cls, frozen: Frozen) -> Sockets | None:
         """See `Repair.note`; all connections are of one look."""
-        kept, others = tcp.note(frozen.time_waits.present, frozen.init, frozen.pids)
+        pairs, others = tcp.note(frozen.time_waits.present, frozen.init, frozen.pids)
         closed = tuple(frozen.time_waits.note(frozen.pids, others))
-        connections = tcp.FILE.write(kept, frozen.images)
+        connections = tcp.FILE.write(pairs, frozen.images)
         options = socket_options.FILE.write(frozen.options, frozen.images)
         return cls(closed, connections, options) if closed or connections or options else None
 

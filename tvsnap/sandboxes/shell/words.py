@@ -154,7 +154,7 @@ def _handlers(traps: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Look:
-    """What was found in a command.
+    """The findings in a command.
 
     Attributes:
         changes: it may change something itself.

@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tvsnap.plugins.server.places import Places
+
 MOST = 100_000
 """How many environments, and how many leases, there may be in all tasks together."""
 MOST_USES = 1000
@@ -61,13 +63,19 @@ class Lease:
 class Environments:
     """All environments. Thread-safe."""
 
-    def __init__(self, most: int, patience: float, children: Callable[[str], int]) -> None:
+    def __init__(
+        self, most: int, patience: float, children: Callable[[str], int], places: Places | None = None
+    ) -> None:
         """
         Args:
             most: how many environments a task may have.
             patience: seconds for which a use or a lease lasts that nobody gives back.
             children: returns how many calls follow from a state; an environment is kept the longer the more they are.
+            places: where other processes read at which states they stand; None where there are none.
         """
+        self._places = places
+        if places is not None:
+            places.clear()
         self._most = most
         self._patience = patience
         self._children = children
@@ -96,18 +104,21 @@ class Environments:
                 del self._leases[state]
             if known is not None and known is there:
                 known.leased = False
+                self._show(state)
             elif id in self._dropped or there is not None or (known is None and len(self._by_id) >= MOST):
                 self.give_up(task, id)
             elif known is not None and known.task == task:
                 self._leave_place(known)
                 known.state, known.since, known.extended, known.leased = state, time.monotonic(), True, False
                 self._by_state[state] = known
+                self._show(state)
             else:
                 if known is not None:
                     self._forget(known)
                 made = Environment(id, task, state, time.monotonic())
                 self._by_id[id] = self._by_state[state] = made
                 self._of_task.setdefault(task, {})[id] = made
+                self._show(state)
                 self._make_room(task)
 
     def give_up(self, task: str, id: str) -> None:
@@ -150,6 +161,12 @@ class Environments:
             del environment.holds[: max(0, len(environment.holds) - MOST_USES + 1)]
             environment.holds.append(time.monotonic() + self._patience)
             return True
+
+    def standing(self, state: str) -> str | None:
+        """Returns the environment that stands at a state, and in which nobody is executing calls; None if none does."""
+        with self._lock:
+            there = self._by_state.get(state)
+            return None if there is None or there.leased else there.id
 
     def at(self, state: str) -> Environment | None:
         """Returns the environment that stands at a state."""
@@ -202,6 +219,7 @@ class Environments:
                 return False
             if found is not None:
                 found.leased = True
+                self._show(found.state)
                 self._renew(found)
             self._leases[target] = Lease(found, time.monotonic() + self._patience)
             while (oldest := next(iter(self._leases))) != target and (
@@ -228,6 +246,11 @@ class Environments:
                 self.give_up(known.task, id)
                 return False
             return known is not None
+
+    def _show(self, state: str) -> None:
+        """Tells other processes what stands at a state."""
+        if self._places is not None:
+            self._places.show(state, self.standing(state))
 
     def _renew(self, environment: Environment) -> None:
         self._prune(environment)
@@ -266,6 +289,7 @@ class Environments:
         one at that state is given to anybody to go on in, as long as that client's use may last.
         """
         del self._by_state[environment.state]
+        self._show(environment.state)
         self._prune(environment)
         of_others = environment.holds[:-1] if environment.leased else environment.holds
         if of_others:

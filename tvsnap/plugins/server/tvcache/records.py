@@ -7,6 +7,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
@@ -94,10 +95,18 @@ class Records:
         """
         if not path.texts:
             return None
-        edge = self._graph.recorded(path.states[-2], _call(path.texts[-1]))
-        if edge is None or not edge.deterministic or not self._graph.is_answered(path.states[-2]):
-            return None
-        return edge
+
+        def read() -> Edge | None:
+            edge = self._graph.recorded(path.states[-2], _call(path.texts[-1]))
+            if edge is None or not edge.deterministic or not self._graph.is_answered(path.states[-2]):
+                return None
+            return edge
+
+        return self._graph.answered(path.end, read)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Returns a block in which all that is recorded is written at once; see `Graph.together`."""
+        return self._graph.together()
 
     def is_answered(self, state: str) -> bool:
         """Returns whether all calls that lead to a state are recorded and answered."""

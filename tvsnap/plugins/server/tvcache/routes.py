@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,19 +10,30 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.arguments import LONGEST
 from tvsnap.model.errors import NotFound, UsageError
 from tvsnap.plugins.server.http import Operation, number_of, read_body
+from tvsnap.plugins.server.places import NotKnown
 from tvsnap.plugins.server.service import Service
+from tvsnap.plugins.server.together import Together
 from tvsnap.plugins.server.tvcache.records import CallPath, check_name, value_of
 from tvsnap.plugins.server.tvcache.store import Found, Made, Store
+from tvsnap.plugins.server.workers import Worker
 
 T = TypeVar("T")
+ASK_FIRST = "tvsnap.ask_first"
+"""In a scope: has the first process of a server answer."""
+BY_ALL = ("/get", "/get_test_result", "/get_hot_nodes", "/runs", "/api/runs")
+"""What each process of a server answers: what is in the graph, and which environment stands where that leads."""
 AT_ONCE = 64
 """A history of at most so many calls is looked up on the event loop, a longer one by a thread."""
+_PATHS_KEPT = 4096
+_LONGEST_KEPT = 4096
 _INDEX_IN_FULL = "python-httpx/"
 """The client of the executor that takes the length of a prefix without reads for an index among all calls."""
 
@@ -74,13 +86,36 @@ class Unref(Struct):
     task_name: str | None = None
 
 
+class ElsewhereAnswered(Response):
+    """The answer of another process."""
+
+    def __init__(self, ask: ASGIApp) -> None:
+        """
+        Args:
+            ask: has that process answer.
+        """
+        super().__init__()
+        self._ask = ask
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Has it answer."""
+        await self._ask(scope, receive, send)
+
+
 class TVCacheRoutes:
     """What TVCache's clients ask for."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, worker: Worker | None = None) -> None:
+        """
+        Args:
+            service: what all operations share.
+            worker: which of several processes it is; the first knows the environments. None where there is one.
+        """
         self._service = service
-        settings = service.settings
-        self._store = Store(service.cache.cache.graph, settings.max_environments, settings.ttl)
+        settings, graph = service.settings, service.cache.cache.graph
+        shared = (None, False) if worker is None else (worker.places, worker.number != 0)
+        self._store = Store(graph, settings.max_environments, settings.ttl, shared[0], reads=shared[1])
+        self._puts: Together[Made, list[str]] = Together(self._store.put)
 
     @property
     def operations(self) -> list[Operation]:
@@ -131,7 +166,10 @@ class TVCacheRoutes:
     async def get(self, request: Request) -> Response:
         """Returns what the last of the calls returned."""
         path = _asked(request)
-        edge, environment = await self._do(path, lambda: self._store.get(path))
+        try:
+            edge, environment = await self._do(path, lambda: self._store.get(path))
+        except NotKnown:
+            return ElsewhereAnswered(request.scope[ASK_FIRST])
         return _json(
             {
                 "found": edge is not None,
@@ -143,8 +181,8 @@ class TVCacheRoutes:
 
     async def put(self, request: Request) -> Response:
         """Records calls."""
-        made = _made(await self._read(request, Put))
-        return _json({"success": True, "removed_env_ids": await self._service.in_thread(lambda: self._store.put(made))})
+        removed = await self._puts.do(_made(await self._read(request, Put)))
+        return _json({"success": True, "removed_env_ids": removed})
 
     async def prefix_match(self, request: Request) -> Response:
         """Finds the longest prefix that has an environment."""
@@ -246,7 +284,17 @@ class TVCacheRoutes:
 
 
 def _asked(request: Request) -> CallPath:
-    return CallPath(_parameter(request, "task_name"), request.query_params.getlist("tool_calls"))
+    """Returns the calls that a query names."""
+    query: bytes = request.scope["query_string"]
+    return _kept_path(query) if len(query) <= _LONGEST_KEPT else _path_of(query)
+
+
+def _path_of(query: bytes) -> CallPath:
+    told = QueryParams(query)
+    return CallPath(_named(told, "task_name"), told.getlist("tool_calls"))
+
+
+_kept_path = functools.lru_cache(_PATHS_KEPT)(_path_of)
 
 
 def _path(asked: History) -> CallPath:
@@ -254,7 +302,11 @@ def _path(asked: History) -> CallPath:
 
 
 def _parameter(request: Request, name: str) -> str:
-    value = request.query_params.get(name)
+    return _named(request.query_params, name)
+
+
+def _named(told: QueryParams, name: str) -> str:
+    value = told.get(name)
     if value is None:
         raise UsageError(f"the parameter {name} is missing")
     return check_name(value, name)

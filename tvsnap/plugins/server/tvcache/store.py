@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tvsnap.graph import Edge, Graph
-from tvsnap.model.errors import NotFound
+from tvsnap.model.errors import NotFound, TvsnapError
+from tvsnap.plugins.server.places import Places
 from tvsnap.plugins.server.tvcache.environments import Environment, Environments
 from tvsnap.plugins.server.tvcache.records import (
     MOST_CALLS,
@@ -69,39 +71,69 @@ class Found:
 class Store:
     """Answers and records for TVCache's clients. Thread-safe."""
 
-    def __init__(self, graph: Graph, most_environments: int, patience: float) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        most_environments: int,
+        patience: float,
+        places: Places | None = None,
+        *,
+        reads: bool = False,
+    ) -> None:
         """
         Args:
             graph: the graph that the calls are in.
             most_environments: how many environments of a task clients keep.
             patience: seconds after which a use of an environment ends that no client gives back.
+            places: which environments stand where, for all processes of a server; None where there is one.
+            reads: another process knows the environments, and this one reads there where they stand.
         """
         self._records = Records(graph)
-        self._environments = Environments(most_environments, patience, self._records.children)
+        shown = None if reads else places
+        self._environments = Environments(most_environments, patience, self._records.children, shown)
+        self._standing = places.standing if places is not None and reads else self._environments.standing
         self._recording = threading.Lock()
         self._waiting: dict[str, list[Made]] = {}
         self._waiting_size = 0
         self._stateless: dict[str, dict[str, str]] = defaultdict(dict)
 
     def get(self, path: CallPath) -> tuple[Edge | None, str | None]:
-        """Returns the record that answers the last call of a path, and the environment that stands where it leads."""
+        """Returns the record that answers the last call of a path, and the environment that stands where it leads.
+
+        Raises:
+            NotKnown: another process has to be asked for the environment.
+        """
         edge = self._records.answer(path)
         if edge is None:
             return None, None
+        standing = self._standing(path.end)
         self._records.count_hit(edge, path.task)
-        there = self._environments.at(path.end)
-        return edge, None if there is None or there.leased else there.id
+        return edge, standing
 
-    def put(self, made: Made) -> list[str]:
-        """Records calls, and notes where the environment stands in which they were made.
+    def put(self, several: Sequence[Made]) -> list[list[str] | TvsnapError]:
+        """Records calls in one transaction, and notes where the environments stand in which they were made.
 
         Calls before which others are missing wait until those are recorded: clients send records in the background.
 
+        Args:
+            several: calls of one client each, one after the other.
+
         Returns:
-            The environments that the task's clients may end.
+            Of each, the environments that the task's clients may end; or the error because of which it is not recorded.
+
+        Raises:
+            TvsnapError: none is recorded.
         """
-        self._put(made)
-        return self._environments.take_ended(made.path.task)
+        noted: list[Callable[[], None]] = []
+        with self._recording:
+            with self._records.together():
+                errors = [self._try_to_put(made, noted) for made in several]
+            for note in noted:
+                note()
+        return [
+            self._environments.take_ended(made.path.task) if error is None else error
+            for made, error in zip(several, errors, strict=True)
+        ]
 
     def prefix_match(self, path: CallPath) -> Found | None:
         """Returns the longest part of a path that has an environment, and begins a use of that; None if there is none.
@@ -187,14 +219,18 @@ class Store:
     def store_test_result(self, path: CallPath, result: str) -> bool:
         """Records what a test found where a path ends; returns whether it is recorded."""
         tested = CallPath(path.task, (*path.texts, TEST))
-        self._put(Made(tested, len(path.texts), [result], [0.0], None))
+        with self._recording, self._records.together():
+            self._put(Made(tested, len(path.texts), [result], [0.0], None), [])  # of no environment
         self._environments.end_lease(tested.end)
         return self._records.standing(tested) is Standing.ANSWERED
 
     def test_result(self, path: CallPath) -> str | None:
         """Returns what a test found where a path ends; None if there was none, or tests there differ."""
-        edge, _ = self.get(CallPath(path.task, (*path.texts, TEST)))
-        return None if edge is None else str(value_of(edge))
+        edge = self._records.answer(CallPath(path.task, (*path.texts, TEST)))
+        if edge is None:
+            return None
+        self._records.count_hit(edge, path.task)
+        return str(value_of(edge))
 
     def remove(self, path: CallPath) -> bool:
         """Deletes the calls of a path as far as nothing else follows from them; returns whether any were deleted."""
@@ -299,17 +335,25 @@ class Store:
                     reached.append((after, [*passed, further]))
         return None
 
-    def _put(self, made: Made) -> None:
-        path, start = made.path, made.start
-        with self._recording:
-            if not start or self._records.is_answered(path.states[start]):
-                self._record(made)
-            elif self._records.standing(path, start) is Standing.UNKNOWN:
-                self._wait(made)
-            elif made.environment is not None:
-                self._environments.give_up(path.task, made.environment)
+    def _try_to_put(self, made: Made, noted: list[Callable[[], None]]) -> TvsnapError | None:
+        """Does what `_put` does; returns its error."""
+        try:
+            self._put(made, noted)
+        except TvsnapError as error:
+            return error
+        return None
 
-    def _record(self, made: Made) -> None:
+    def _put(self, made: Made, noted: list[Callable[[], None]]) -> None:
+        """Records calls; what is known of environments then is added to `noted`."""
+        path, start = made.path, made.start
+        if not start or self._records.is_answered(path.states[start]):
+            self._record(made, noted)
+        elif self._records.standing(path, start) is Standing.UNKNOWN:
+            self._wait(made, noted)
+        elif made.environment is not None:
+            noted.append(partial(self._environments.give_up, path.task, made.environment))
+
+    def _record(self, made: Made, noted: list[Callable[[], None]]) -> None:
         """Records calls whose predecessors are recorded, and then those that have waited for them."""
         due = [made]
         while due:
@@ -321,23 +365,23 @@ class Store:
                 kept = made.start
             if made.environment is not None:
                 if kept == end == len(path.texts):
-                    self._environments.put(path.task, path.end, made.environment)
+                    noted.append(partial(self._environments.put, path.task, path.end, made.environment))
                 else:
-                    self._environments.give_up(path.task, made.environment)
+                    noted.append(partial(self._environments.give_up, path.task, made.environment))
             if self._waiting:
                 for state in path.states[made.start + 1 : kept + 1]:
                     for one in self._waiting.pop(state, ()):
                         self._waiting_size -= _size(one)
                         due.append(one)
 
-    def _wait(self, made: Made) -> None:
+    def _wait(self, made: Made, noted: list[Callable[[], None]]) -> None:
         self._waiting.setdefault(made.path.states[made.start], []).append(made)
         self._waiting_size += _size(made)
         while self._waiting_size > MOST_WAITING:
             for one in self._waiting.pop(next(iter(self._waiting))):
                 self._waiting_size -= _size(one)
                 if one.environment is not None:
-                    self._environments.give_up(one.path.task, one.environment)
+                    noted.append(partial(self._environments.give_up, one.path.task, one.environment))
 
 
 def _size(made: Made) -> int:

@@ -123,7 +123,7 @@ def renew_tree_regions(directory: Path) -> None:
 
 
 def deleted_subvolumes(directory: Path) -> set[int]:
-    """Returns the numbers of deleted subvolumes whose space is not free yet."""
+    """Returns the numbers of deleted subvolumes that still take space."""
     return {number for type, number, _ in items(directory, _ROOT_TREE) if type == _ORPHAN}
 
 

@@ -1,4 +1,4 @@
-"""Whether a server lives for which a request has waited for some time: it is asked on a connection of its own."""
+"""Detects dead servers: while a request waits for an answer, another connection asks whether the server lives."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from collections.abc import Callable
 from tvsnap.wire.errors import Unreachable
 
 LOOK_S = 5.0
-"""Seconds without an answer after which a request has the server asked whether it lives, and between two such looks."""
+"""Seconds without an answer before a check whether the server lives, and between two such checks."""
 CALL_S = 60.0
 """Seconds without a sign of life after which a call is given up: a machine may be overloaded for some time."""
 SHORT_S = 10.0
-"""The same for requests that execute nothing, such as those that look at something, or begin or end a rollout."""
+"""The same for requests that execute nothing, such as those that read, or begin or end a rollout."""
 ANSWER_S = 5.0
-"""Seconds for each step of such a look."""
+"""Seconds for each step of a check."""
 LOST_S = 2.0
-"""Seconds for a look at a server that was lost, before anything else is asked of it."""
+"""Seconds for a check of a server that was lost, before the next request."""
 
 
 class Silent(Unreachable):
-    """The server neither answers a request nor shows otherwise that it lives."""
+    """The server neither answers a request nor shows another sign of life."""
 
 
 class Life:
-    """What requests for one server know together of whether it lives. Thread-safe."""
+    """The signs of life of one server, for all requests to it. Thread-safe."""
 
     def __init__(self, place: str, look: Callable[[float], object]) -> None:
         """
         Args:
             place: the server's address, for people.
-            look: asks the server for anything, with so many seconds for each step; raises OSError or `Unreachable`.
+            look: makes a request, with a number of seconds for each step; raises OSError or `Unreachable`.
         """
         self._place, self._look = place, look
         self._lock = threading.Lock()
-        self._seen = self._looked = -CALL_S  # by time.monotonic()
+        self._alive_at = self._looked = -CALL_S  # by time.monotonic()
         self._looking = False
         self._lost: str | None = None
         self._checking = threading.Lock()
         self._checked = 0.0
 
     def check(self, since: float, limit: float) -> None:
-        """Has the server asked, by a thread, whether it lives; does not wait for that.
+        """Has a thread check whether the server lives; does not wait for that.
 
         Args:
-            since: since when nothing has come, by time.monotonic().
-            limit: seconds after which a server that shows no life is given up.
+            since: the time since which nothing has come, by time.monotonic().
+            limit: seconds without a sign of life after which a server is given up.
 
         Raises:
-            Silent: it has shown none for so long.
+            Silent: there was no sign of life for that time.
         """
         now = time.monotonic()
-        if now - max(since, self._seen) >= limit:
+        if now - max(since, self._alive_at) >= limit:
             raise Silent(
                 f"the server at {self._place} has shown no life for {limit:.0f} s: it takes connections, and answers "
                 "neither this request nor /healthz; see whether its processes are stopped or its machine is overloaded"
@@ -66,19 +66,19 @@ class Life:
     def _look_once(self) -> None:
         try:
             self._look(ANSWER_S)
-            self._seen = time.monotonic()
+            self._alive_at = time.monotonic()
         except (OSError, Unreachable):
             pass
         finally:
             self._looking = False
 
     def lose(self, error: Unreachable) -> None:
-        """Notes that a request was given up, so that others do not wait for the same."""
+        """Notes that a request was given up, so that others do not wait as long."""
         self._lost = str(error)
 
     @property
     def lost(self) -> bool:
-        """Whether a request was given up, and none of those after it has found that the server lives again."""
+        """Whether a request was given up, and no later one has found that the server lives again."""
         return self._lost is not None
 
     def check_lost(self) -> None:
@@ -86,7 +86,7 @@ class Life:
         if self._lost is None:
             return
         came = time.monotonic()
-        with self._checking:  # one looks for all that wait meanwhile
+        with self._checking:  # one checks for all that wait meanwhile
             lost = self._lost
             if lost is None:
                 return

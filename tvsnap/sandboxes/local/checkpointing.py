@@ -15,7 +15,7 @@ from tvsnap.host.libc import closing
 from tvsnap.model.errors import CheckpointFailed, NotCheckpointable
 from tvsnap.model.images import UID_BASE, UID_COUNT
 from tvsnap.model.observations import Captures, SnapshotInfo
-from tvsnap.sandboxes.criu import cut_short, fidelity, pages
+from tvsnap.sandboxes.criu import fidelity, interrupted_calls, pages
 from tvsnap.sandboxes.criu.client import Criu, Held
 from tvsnap.sandboxes.criu.excess import refuse_excess
 from tvsnap.sandboxes.kernel import allowance
@@ -111,7 +111,7 @@ class Taker:
         """Dumps the processes into the directory `images`; `copy` is called while they are frozen."""
 
         def cut_nothing_short() -> None:
-            if waits := cut_short.find(sandbox.cgroup.pids()):
+            if waits := interrupted_calls.find(sandbox.cgroup.pids()):
                 raise AttemptFailed(waits)
             timers.prepare_for_dump(sandbox.cgroup.pids())
 

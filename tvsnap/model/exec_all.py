@@ -31,9 +31,7 @@ def exec_all_arguments(commands: Sequence[Command | str], user: str | None) -> M
 def results_of(result: ToolResult) -> list[ToolResult]:
     """Returns the results of a call's commands, each as a call of `exec` would have returned it."""
     if result.parts[0].media_type != JSON:
-        raise UsageError(
-            f"what an environment's own tool exec_all returned is no list of results: {result.output[:60]!r}"
-        )
+        raise UsageError(f"the environment's own tool exec_all returned no list of results, but {result.output[:60]!r}")
     results = []
     for values in json.loads(result.output):
         parts: tuple[Part, ...] = (Part.text(values["output"]),)

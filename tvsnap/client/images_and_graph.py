@@ -1,4 +1,4 @@
-"""The images and the graph of a server, and what is uploaded there: none of it is awaited."""
+"""The images and the graph of a server, uploads and downloads, with blocking methods."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from tvsnap.images import BuildProgress
 
 LISTED = 500
-"""Calls that are asked for in one request."""
+"""Calls fetched in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool elsewhere; see `Tool`.
+    """A tool of a server's rollout; see `Tool`.
 
     Attributes:
         name: its name.
-        description: what it does, for models.
+        description: its description for models.
         parameters: the JSON schema of its arguments.
         read_only: whether it changes nothing itself.
     """
@@ -64,7 +64,7 @@ class RemoteImages:
         return from_data(Image, self._transport.get(target("images", name))["image"])
 
     def manifest(self, image: Image) -> Manifest:
-        """Returns what is recorded about an image besides `Image`; see `ImageStore.manifest`."""
+        """Returns the manifest of an image; see `ImageStore.manifest`."""
         return from_data(Manifest, self._transport.get(target("images", image.digest))["manifest"])
 
     def list(self) -> list[Image]:
@@ -105,9 +105,9 @@ class RemoteImages:
             folder = path.parent if of else path
             of |= {"folder": folder.resolve().name, "digest": upload(self._transport, folder)}
         how = {"keep_layers": keep_layers, "from_dockerfile": from_dockerfile, "task_user": task_user}
-        asked = {**of, **how, "name": name, "force": force, "docker_image": docker_image}
+        request = {**of, **how, "name": name, "force": force, "docker_image": docker_image}
         event = ""
-        with self._transport.stream("POST", target("images"), asked) as pieces:
+        with self._transport.stream("POST", target("images"), request) as pieces:
             for line in _lines(pieces):
                 if line.startswith("event: "):
                     event = line.removeprefix("event: ")
@@ -123,7 +123,7 @@ class RemoteImages:
 
 
 class RemoteGraph:
-    """The graph of a server, to be looked at; see `Graph`."""
+    """The graph of a server, for reading; see `Graph`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -151,11 +151,11 @@ class RemoteGraph:
 
     def listed(self, ids: Collection[int]) -> list[Edge]:
         """Returns calls without their outputs; see `Graph.listed`."""
-        wanted, found = [str(id) for id in ids], list[Edge]()
+        wanted, edges = [str(id) for id in ids], list[Edge]()
         for first in range(0, len(wanted), LISTED):
             path = target("calls", ids=",".join(wanted[first : first + LISTED]))
-            found += from_data(list[Edge], self._transport.get(path)["calls"])
-        return found
+            edges += from_data(list[Edge], self._transport.get(path)["calls"])
+        return edges
 
     def matching(self, *, task: str | None = None, tool: str | None = None, text: str | None = None) -> set[int]:
         """Returns the ids of the calls that fit; see `Graph.matching`."""
@@ -171,7 +171,7 @@ class RemoteGraph:
         return from_data(RootInfo, self._show(state)["root"])
 
     def tasks(self) -> list[str]:
-        """Returns the tasks of which there were rollouts; see `Graph.tasks`."""
+        """Returns the tasks that had rollouts; see `Graph.tasks`."""
         return from_data(list[str], self._transport.get(target("tasks"))["tasks"])
 
     def tree(
@@ -186,7 +186,7 @@ class RemoteGraph:
         return from_data(list[RootInfo], self._transport.get(target("roots"))["roots"])
 
     def rollouts(self, task: str | None = None) -> list[RolloutRecord]:
-        """Returns the rollouts there ever were; see `Graph.rollouts`."""
+        """Returns all rollouts; see `Graph.rollouts`."""
         return from_data(list[RolloutRecord], self._transport.get(target("history", task=task))["rollouts"])
 
     def summaries(
@@ -200,26 +200,26 @@ class RemoteGraph:
         limit: int | None = None,
         id: str | None = None,
     ) -> list[RolloutSummary]:
-        """Returns rollouts, newest first, with what their calls came to; see `Graph.summaries`."""
+        """Returns rollouts, newest first, with figures of their calls; see `Graph.summaries`."""
         query = {"task": task, "label": label, "image": image, "since": since, "limit": limit, "id": id}
         path = target("transcripts", failed="true" if failed else None, **query)
         return from_data(list[RolloutSummary], self._transport.get(path)["rollouts"])
 
     def tallies(self, by: str | None = None, *, task: str | None = None, label: str | None = None) -> list[Tally]:
-        """Returns what rollouts came to; see `Graph.tallies`."""
+        """Returns figures of groups of rollouts; see `Graph.tallies`."""
         return from_data(list[Tally], self._transport.get(target("tallies", by=by, task=task, label=label))["tallies"])
 
     def find_rollout(self, name: str) -> RolloutRecord | None:
         """Returns the rollout that a person names, or None; see `Graph.find_rollout`."""
-        found = self._transport.get(target("transcripts", name, steps="false"))["rollout"]
-        return None if found is None else from_data(RolloutRecord, found)
+        record = self._transport.get(target("transcripts", name, steps="false"))["rollout"]
+        return None if record is None else from_data(RolloutRecord, record)
 
     def steps(self, rollout: str) -> list[Step]:
         """Returns the calls of a rollout in order; see `Graph.steps`."""
         return from_data(list[Step], self._transport.get(target("transcripts", rollout))["steps"])
 
     def _pages(self, name: str, **query: Any) -> Iterator[Any]:
-        """Yields the answers of an operation that answers a part at a time."""
+        """Yields the answers of an operation that is answered in parts."""
         after: int | None = 0
         while after is not None:
             page = self._transport.get(target(name, after=after, **query))
@@ -240,7 +240,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
 def upload(transport: Transport, source: Upload, *, owners: bool = False, mode: int | None = None) -> str:
     """Uploads a file or a folder, unless the server has it; returns its digest."""
     if not isinstance(source, (str, Path, bytes)):
-        source = list(source)  # it is read twice, or more often where the connection breaks
+        source = list(source)  # it is read twice, or more often if the connection breaks
     size = 0
 
     def count(data: bytes) -> None:
@@ -259,6 +259,6 @@ def upload(transport: Transport, source: Upload, *, owners: bool = False, mode: 
 
 @contextlib.contextmanager
 def downloaded(transport: Transport, digest: str) -> Iterator[Iterator[TreeItem]]:
-    """A block with the items of a content of the server, which is there whole by then."""
+    """A block with the items of a content of the server, which was downloaded completely."""
     with transport.download(target("contents", digest)) as file:
         yield stored(file, digest)

@@ -22,7 +22,7 @@ def text(command: str) -> bytes:
     """Returns a command in the form for a shell, which cannot have a NUL in it.
 
     Raises:
-        UsageError: it is no string; a list of words, say.
+        UsageError: it is no string, but for example a list of words.
     """
     if not isinstance(command, str):
         raise UsageError(f"a command is one string for a shell, not {command!r}")
@@ -51,8 +51,8 @@ def room(commands: Sequence[Command], limit: int) -> int:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What the program printed about one command."""
+class _Report:
+    """The output of the program about one command."""
 
     streams: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     status: int | None = None
@@ -63,9 +63,9 @@ class _Seen:
 def outcomes(commands: Sequence[Command], whole: Outcome, limit: int) -> list[Outcome]:
     """Returns the outcomes of the commands from the outcome of the program that ran them.
 
-    A command may end that program. Then only what it printed until then counts.
+    A command may end that program. Then only its output until then counts.
     """
-    seen = [_Seen() for _ in commands]
+    reports = [_Report() for _ in commands]
     data, at = whole.output, 0
     while (end := data.find(b"\n", at)) >= 0:
         words = data[at:end].split()
@@ -73,9 +73,9 @@ def outcomes(commands: Sequence[Command], whole: Outcome, limit: int) -> list[Ou
             break
         numbers = [int(word) for word in words]
         at = end + 1
-        if numbers[0] >= len(seen):
+        if numbers[0] >= len(reports):
             break
-        one = seen[numbers[0]]
+        one = reports[numbers[0]]
         if len(numbers) == 6:
             one.status, one.duration, one.totals = min(numbers[2], 255), numbers[3] / 1e6, (numbers[4], numbers[5])
         elif numbers[1] in (1, 2) and at + numbers[2] <= len(data):
@@ -83,21 +83,21 @@ def outcomes(commands: Sequence[Command], whole: Outcome, limit: int) -> list[Ou
             at += numbers[2]
         else:
             break
-    return [_outcome(each, told, whole, limit) for each, told in zip(commands, seen, strict=True)]
+    return [_outcome(each, report, whole, limit) for each, report in zip(commands, reports, strict=True)]
 
 
-def _outcome(command: Command, seen: _Seen, whole: Outcome, limit: int) -> Outcome:
-    ended = seen.status is not None
-    output, errors = (_whole(bytes(stream[:limit]), limit, ended) for stream in seen.streams)
+def _outcome(command: Command, report: _Report, whole: Outcome, limit: int) -> Outcome:
+    ended = report.status is not None
+    output, errors = (_whole(bytes(stream[:limit]), limit, ended) for stream in report.streams)
     return Outcome(
         output,
-        seen.status if ended else whole.exit_code,
-        seen.duration if ended else whole.duration,
+        report.status if ended else whole.exit_code,
+        report.duration if ended else whole.duration,
         timed_out=whole.timed_out and not ended,
         blocked=whole.blocked and not ended,
-        truncated=seen.totals[0] > len(output),
+        truncated=report.totals[0] > len(output),
         errors=errors if command.separate else None,
-        errors_truncated=seen.totals[1] > len(errors),
+        errors_truncated=report.totals[1] > len(errors),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.backend import FakeBackend, fake_image
-from tvsnap.engine.live import LiveSandbox
+from tvsnap.engine.live_sandbox import LiveSandbox
 from tvsnap.model.limits import Limits
 from tvsnap.model.observations import Observation
 

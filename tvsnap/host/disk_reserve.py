@@ -1,7 +1,7 @@
-"""Room on the disk of a data directory that is kept for when the disk is full: deleting needs a little room itself.
+"""A reserve on the disk of a data directory for a full disk, because deleting needs a little room itself.
 
-The graph writes what it deletes into its log first, and the pool of snapshots writes its trees anew. On a disk on which
-others have left nothing, neither can. So a file holds some MiB, which is deleted before, and made again afterwards.
+The graph writes deletions into its log first, and the pool of snapshots writes its trees anew. Neither is possible on a
+full disk. So a file reserves some MiB; it is deleted before such work, and made again afterwards.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def keep(home: Path) -> None:
     with contextlib.suppress(OSError):
         if DiskSpace.on(home, home).free < 4 * SIZE or path.exists():
             return
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(made, 0, SIZE)
+            os.posix_fallocate(descriptor, 0, SIZE)
         except OSError:
             path.unlink()
         finally:
-            os.close(made)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
 def lent(home: Path) -> Iterator[None]:
-    """A block in which there is the room, to free more, if the disk is full."""
+    """A block in which the reserve is free if the disk is full, to free more."""
     with contextlib.suppress(OSError):
         if DiskSpace.on(home, home).free < SIZE:
             (home / FILE).unlink()
