@@ -102,8 +102,8 @@ demo: ## run a few rollouts without and with the cache, and show what that saved
 	@scripts/setup.sh plain
 	@.venv/bin/tvsnap demo
 
-train-demo: training ## train a small model with tvsnap, without a cache and with a stateless one; compare (build/training)
-	@.venv/bin/tvsnap image build terminal && HF_HUB_OFFLINE=1 .venv-train/bin/python -m tvsnap.training.experiment
+train-demo: training ## train a small policy from three seeds; tables and a plot of how it learns (build/training)
+	@.venv/bin/tvsnap image build terminal && .venv-train/bin/python -m tvsnap.training.experiment --seeds 0 1 2
 
 lint: setup ## ruff, mypy, and the floors that imports keep to
 	$(PY) -m ruff check .

@@ -214,6 +214,47 @@ python3 /tmp/s.py >/dev/null 2>&1 &"""
     yield 0.0, "one file for all addresses", serve(f"'{file}.txt'")
 
 
+def tune(task: Task) -> Attempts:
+    key, new = told(task, r"the constant (\w+). Set it to (\d+)")
+    define = f"cd /app && sed -i -E 's/{key} = [0-9]+/{key} = {new}/' *.h"
+    yield (
+        1.0,
+        "compiled by hand",
+        [
+            f"{define} && cc -o main main.c sum.c && cc -o check check.c sum.c && ./check > report.txt",
+            "./main > answer.txt",
+        ],
+    )
+    yield 0.25, "not built", [define, "./check > report.txt; ./main > answer.txt"]
+    yield 0.5, "built, not run", [f"{define} && make -s"]
+    yield 0.0, "a source changed", [f"{define} && echo >> main.c && make -s && ./main > answer.txt"]
+
+
+def report(task: Task) -> Attempts:
+    name, price = told(task, r"the price of (\w+) to (\d+)")
+    base = "sqlite3 /app/shop.db"
+    update = f"{base} \"UPDATE items SET price = {price} WHERE name = '{name}'\""
+    chosen = f"FROM orders WHERE item = (SELECT id FROM items WHERE name = '{name}')"
+    total = f'{base} "SELECT {price} * total(number) {chosen}" > /app/answer.txt'
+    most = f'{base} "SELECT count(*) {chosen} AND number > 90" > /app/most.txt'
+    yield 1.0, "a number with a decimal", [update, total, most]
+    yield 2 / 3, "the price stays", [total, most]
+    yield 0.0, "another price", [update, total, most, f"{base} \"UPDATE items SET price = 5 WHERE name != '{name}'\""]
+    yield 0.0, "an order deleted", [update, total, most, f'{base} "DELETE FROM orders WHERE id = 1"']
+    yield 0.0, "an index", [update, f'{base} "CREATE INDEX i ON orders (item)"', total, most]
+
+
+def repair(task: Task) -> Attempts:
+    word, number = told(task, r"return a (\w+) b.* given (\d+)")
+    sign = {"plus": "+", "minus": "-", "times": "*"}[word]
+    run = f"python3 check.py > report.txt; python3 main.py {number} > answer.txt"
+    write = f'cd /app && name=$(python3 check.py) && printf "def $name(x, y):\\n    return x {sign} y\\n" > $name.py'
+    yield 1.0, "written anew", [f"{write}; {run}"]
+    yield 1 / 3, "not run", [write]
+    yield 0.0, "another module changed", [f"{write}; {run}; for f in *.py; do echo >> $f; done"]
+    yield 0.0, "what was said before", [f"cd /app && python3 check.py > report.txt; echo {number} > answer.txt"]
+
+
 def question(task: Task) -> Attempts:
     id, price = told(task, r"all orders of \w+ \(id (\d+), price (\d+)\)")
     ask = f"sqlite3 /app/shop.db 'SELECT total(number) * {price} FROM orders WHERE item = {id}' > /app/answer.txt"
@@ -356,13 +397,16 @@ ATTEMPTS: Mapping[str, Callable[[Task], Attempts]] = {
     "make": make,
     "package": package,
     "service": service,
+    "tune": tune,
     "question": question,
     "change": change,
+    "report": report,
     "postgres-question": server_question,
     "postgres-change": server_change,
     "mariadb-question": server_question,
     "mariadb-change": server_change,
     "bill": bill,
+    "repair": repair,
     "frame": frame,
     "clean": clean,
     "apps-pay": apps,

@@ -183,5 +183,5 @@ def test_what_is_missing_is_named(data: Path, tmp_path: Path) -> None:
 
 def test_the_instruction_says_who_asks(data: Path) -> None:
     (its,) = tasks(data)
-    assert its.instruction.startswith("Pin my note on engines.\n")
+    assert its.instruction.endswith("\nTask: Pin my note on engines.")  # as in the prompt of LOOP, where it is the last
     assert "Ada Byron (ada@mail.com, phone 5550001111)" in its.instruction

@@ -42,8 +42,9 @@ def grade_of(cache: tvsnap.Cache, task: Task, commands: Sequence[str]) -> tvsnap
         for command in task.setup:
             made = rollout.call("bash", {"command": command}, 60.0)
             assert (made.exit_code, made.output) == (0, ""), made.output
-        for command in commands:
-            rollout.call(task.tool, task.arguments(command), 60.0)
+        outputs = [rollout.call(task.tool, task.arguments(command), 60.0).output for command in commands]
+        if task.outputs and commands == task.solutions[0]:
+            assert outputs == [*task.outputs]
         return rollout.grade(task.verifier)
 
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,31 @@ def play(agents: Agents, home: Path, images: Any, k: int = 4, **options: Any) ->
             return await agents.play(cache, tasks(n=2, kinds=["file", "count"]), k)
 
     return asyncio.run(go())
+
+
+class Counted(Scripted):
+    """Keeps which turn each text was written for."""
+
+    def __init__(self, tokenizer: Any, *scripts: tuple[str, ...]) -> None:
+        super().__init__(tokenizer, *scripts)
+        self.turns: list[int] = []
+
+    async def write(self, past: Sequence[int], seed: int) -> list[int]:
+        self.turns.append(self._tokenizer.decode(past).count("Output:"))
+        return await super().write(past, seed)
+
+
+def test_as_many_rollouts_are_played_at_a_time_as_asked(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    played = []
+    for at_once in (1, 3, 1000):
+        generator = Counted(tokenizer, ("pwd", "ls"))
+        agents = Agents(generator, tokenizer, at_once=at_once)
+        groups = play(agents, tmp_path / str(at_once), images, use_cache=False)
+        begun = accumulate({0: 1, 2: -1}.get(turn, 0) for turn in generator.turns)  # without those that write last
+        assert max(begun) <= at_once
+        assert len(generator.turns) == 8 * 3
+        played.append([[one.tokens for one in group] for group in groups])
+    assert played[0] == played[1] == played[2]
 
 
 def test_a_solution_is_rewarded_and_what_it_said_is_told_apart(

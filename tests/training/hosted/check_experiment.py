@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,52 @@ import pytest
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.plugins.training.experiment import StatelessCache, compare, main, options_of, seconds_to
+from tvsnap.plugins.training.agents import Call, Played
+from tvsnap.plugins.training.experiment import main, options_of
+from tvsnap.plugins.training.reports import differences
+from tvsnap.plugins.training.stateless import StatelessCache, errors
+from tvsnap.plugins.training.tasks import tasks
 
 
 def test_a_stateless_cache_is_wrong(tmp_path: Path) -> None:
     async def go() -> None:
         images = ImageStore(Path(os.environ["TVSNAP_HOME"]))
         async with tvsnap.AsyncCache(tmp_path, images=images, use_cache=False) as inner:
-            cache = StatelessCache(inner)
+            cache = StatelessCache(inner, ["echo more >> /app/f"])
             seen = []
             for rollout, word in zip(cache.group("terminal", "t", 2), ("one", "two"), strict=True):
                 async with rollout:
-                    await rollout.call("bash", {"command": f"echo {word} > /app/f"}, 20.0)
-                    seen.append((await rollout.call("bash", {"command": "cat /app/f"}, 20.0)).output)
-            assert seen == ["one\n", "one\n"]
+                    for command in ("echo more >> /app/f", f"echo {word} > /app/g", "cat /app/g", "wc -l < /app/f"):
+                        result = await rollout.call("bash", {"command": command}, 20.0)
+                        seen.append((result.output, result.source))
+            assert [seen[place][0] for place in (2, 6)] == ["one\n", "one\n"]
+            assert [seen[place][1] for place in (0, 2, 4, 6)] == ["executed", "executed", "executed", "hit"]
 
     asyncio.run(go())
 
 
-SHORT = ["--device", "cpu", "--epochs", "2", "--tokens", "4", "--seed", "1", "--warm", "2"]
+def test_what_a_stateless_cache_answered_wrongly_is_counted(tmp_path: Path) -> None:
+    """A rollout that was answered as an execution answers, one that was not, and one that was given another reward."""
+    (task,) = tasks("train", 1, 3, kinds=["file"])
+
+    def rollout(output: str, source: Any, reward: float) -> Played:
+        look = tvsnap.ToolResult.of_text(output, 0, 0.0).from_source(source)
+        calls = [("echo a > /tmp/a", tvsnap.ToolResult.of_text("", 0, 0.0)), ("cat /tmp/a", look)]
+        made = [Call(command, result, result.output, 0.0) for command, result in calls]
+        return Played(task, 0, [], calls=made, grade=tvsnap.Grade(reward), done=True)
+
+    played = [rollout("a\n", "hit", 0.0), rollout("b\n", "hit", 0.0), rollout("b\n", "executed", 1.0)]
+
+    async def go() -> None:
+        images = ImageStore(Path(os.environ["TVSNAP_HOME"]))
+        async with tvsnap.AsyncCache(tmp_path, images=images) as exact:
+            found = await errors(exact, played, 20.0)
+        assert (found.answered, found.wrong, found.rollouts, found.wrong_rewards) == (2, 1, 3, 1)
+
+    asyncio.run(go())
+
+
+SHORT = ["--device", "cpu", "--epochs", "2", "--tokens", "4", "--warm", "2", "--tests", "2", "--test-every", "1"]
 
 
 @pytest.fixture
@@ -38,68 +66,69 @@ def tiny(tmp_path: Path, model: Any, tokenizer: Any) -> list[str]:
     """Arguments that name images and a tiny model."""
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "model")
-    return ["--images", os.environ["TVSNAP_HOME"], "--model", str(tmp_path / "model"), *SHORT]
+    kinds = ["--kinds", "file", "count", "--tasks", "2", "--turns", "3"]
+    return ["--images", os.environ["TVSNAP_HOME"], "--model", str(tmp_path / "model"), *kinds, *SHORT]
 
 
-def results_of(out: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((out / "results.json").read_text())
-    return results
+def runs_in(out: Path) -> dict[tuple[int, str], dict[str, Any]]:
+    runs = [json.loads(path.read_text()) for path in out.glob("run-*.json")]
+    return {(run["seed"], run["mode"]): run for run in runs}
+
+
+def nothing_differs(run: dict[str, Any], base: dict[str, Any], rollouts: int) -> None:
+    found = differences(run, base)
+    assert (found["epochs"], found["rollouts"]) == (2, rollouts)
+    assert [found[name] for name in found if name.startswith(("other", "in_"))] == [0] * 5
 
 
 def test_the_experiment(tmp_path: Path, tiny: list[str]) -> None:
-    main([*tiny, "--k", "3", "2", "--stragglers", "1", "60", "--reward", "0", "--out", str(tmp_path / "out")])
-    results = results_of(tmp_path / "out")
-    assert set(results["groups"]) == {"3", "2"}
-    assert results["setting"]["turns"] == 3
-    for k, group in results["groups"].items():
-        assert (tmp_path / "out" / f"training-{k}.png").stat().st_size > 10_000
-        found = group["differences"]["tvsnap"]
-        assert (found["rollouts"], found["other_tokens"], found["other_reward"]) == (4 * int(k), 0, 0)
-        runs = group["runs"]
-        assert [len(runs[mode]) for mode in ("tvsnap", "no cache", "stateless")] == [2, 2, 2]
-        assert [epoch["update"] for epoch in runs["tvsnap"]] == [epoch["update"] for epoch in runs["no cache"]]
-        assert not any(epoch["hit_rate"] for epoch in runs["no cache"])
-        assert all(epoch["snapshot_bytes"] > 0 for epoch in runs["tvsnap"])
-        assert group["seconds_to_reward"]["tvsnap"] == runs["tvsnap"][0]["playing_s"]
+    out, modes = tmp_path / "out", ["tvsnap", "eager", "stateless"]
+    main([*tiny, "--k", "2", "--seeds", "1", "2", "--stragglers", "1", "60", "--out", str(out), "--modes", *modes])
+    # A later command adds a mode; it begins with the same weights.
+    main([*tiny, "--k", "2", "--seeds", "1", "--stragglers", "1", "60", "--out", str(out), "--modes", "no cache"])
+    runs = runs_in(out)
+    assert len(runs) == 7
+    for mode in ("tvsnap", "eager"):
+        nothing_differs(runs[1, mode], runs[1, "no cache"], 2 * 2 * 2 + 3 * 2 * 2)
+        assert all(epoch["snapshot_bytes"] > 0 for epoch in runs[1, mode]["epochs"])
+    assert not any(epoch["hit_rate"] for epoch in runs[1, "no cache"]["epochs"])
+    assert runs[1, "stateless"]["wrong"]["rollouts"] == 2 * 2 * 2 + 3 * 2 * 2
+    assert [run["wrong"] for run in runs.values() if run["mode"] != "stateless"] == [None] * 5
+    told = (out / "report.md").read_text()
+    for title in ("after 0 | after 1 | after 2", "Beside the mode `no cache`", "an execution of the same calls"):
+        assert title in told
+    assert "<svg" in (out / "training.svg").read_text()
 
 
 def test_rollouts_through_a_server_are_those_of_this_process(tmp_path: Path, tiny: list[str], url: str) -> None:
-    main([*tiny, "--k", "2", "--modes", "tvsnap", "no cache", "--url", url, "--out", str(tmp_path / "out")])
-    group = results_of(tmp_path / "out")["groups"]["2"]
-    found = group["differences"]["tvsnap"]
-    assert (found["rollouts"], found["other_tokens"], found["other_reward"]) == (8, 0, 0)
-    assert all(epoch["not_graded"] == 0 for epoch in group["runs"]["tvsnap"])
-
-
-def test_seconds_to_a_reward() -> None:
-    epochs = [{"playing_s": 1.0, "learning_s": 2.0, "reward": reward} for reward in (0.1, 0.5, 0.9)]
-    assert [seconds_to(epochs, reward) for reward in (0.0, 0.5, 0.8, 1.0)] == [1.0, 4.0, 7.0, None]
+    out = tmp_path / "out"
+    main([*tiny, "--k", "2", "--modes", "tvsnap", "no cache", "--url", url, "--out", str(out)])
+    runs = runs_in(out)
+    nothing_differs(runs[0, "tvsnap"], runs[0, "no cache"], 8 + 12)
+    assert all(epoch["not_graded"] == 0 for epoch in runs[0, "tvsnap"]["epochs"])
 
 
 def test_the_setting_goes_by_the_device() -> None:
     small, large = options_of(["--device", "cpu"]), options_of(["--device", "cuda", "--epochs", "7"])
-    assert (small.epochs, small.k) == (3, [4])
-    assert (large.epochs, large.k, large.turns) == (7, [6], 8)
+    assert (small.epochs, small.k, small.model) == (60, 6, "own")
+    assert (large.epochs, large.k, large.turns, large.model) == (7, 6, 8, "smollm2")
     assert options_of(["--device", "cpu", "--setting", "large"]).epochs == 300
 
 
-def test_what_differs_is_counted() -> None:
-    def rollout(number: int, tokens: list[int], output: str) -> dict[str, Any]:
-        calls = [{"command": "ls", "output": output, "source": "hit", "seconds": 0.0}]
-        return {
-            "task": "t",
-            "number": number,
-            "tokens": tokens,
-            "turns": [],
-            "calls": calls,
-            "reward": float(len(tokens)),
-        }
+def rollout(number: int, tokens: Sequence[int], output: str) -> dict[str, Any]:
+    calls = [{"command": "ls", "output": output, "source": "hit", "seconds": 0.0}]
+    return {"task": "t", "number": number, "tokens": tokens, "calls": calls, "reward": float(len(tokens))}
 
-    runs = {
-        "none": [{"rollouts": [rollout(0, [1], "a"), rollout(1, [2], "b"), rollout(2, [4], "d")]}],
-        "some": [{"rollouts": [rollout(0, [1], "a"), rollout(2, [3], "c")]}],  # one was late
-    }
-    found = compare(runs, "none")
-    assert [found[mode]["other_tokens"] for mode in runs] == [0, 1]
-    assert [(found[mode]["rollouts"], found[mode]["in_one_only"]) for mode in runs] == [(3, 0), (2, 1)]
-    assert found["some"]["first"][0]["call"][0]["output"] == "c"
+
+def test_what_differs_is_counted() -> None:
+    def run(*epochs: list[dict[str, Any]]) -> dict[str, Any]:
+        made = [{"update": len(rollouts), "rollouts": rollouts} for rollouts in epochs]
+        return {"epochs": made, "tests": [{"updates": n, **one} for n, one in enumerate(made)]}
+
+    base = run([rollout(0, [1], "a"), rollout(1, [2], "b"), rollout(2, [4], "d")])
+    assert not any(differences(base, base)[name] for name in ("other_tokens", "other_outputs", "in_one_only"))
+    # A rollout has other tokens, another one is late, and a third one was shown another output.
+    other = run([rollout(0, [3, 1], "a"), rollout(1, [2], "c")])
+    found = differences(other, base)
+    assert (found["rollouts"], found["other_tokens"], found["other_outputs"], found["other_rewards"]) == (4, 2, 2, 2)
+    assert (found["in_one_only"], found["updates"], found["other_updates"]) == (2, 1, 1)

@@ -164,11 +164,10 @@ def test_the_experiment_with_a_server_that_generates(peer: Peer, model: Any, tok
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "model")
     arguments = ["--images", os.environ["TVSNAP_HOME"], "--model", str(tmp_path / "model"), "--device", "cpu"]
-    arguments += ["--epochs", "2", "--tokens", "4", "--k", "2", "--warm", "1", "--modes", "tvsnap"]
+    arguments += ["--epochs", "2", "--tokens", "4", "--k", "2", "--warm", "1", "--kinds", "file", "--tests", "1"]
     main([*arguments, "--generator", peer.url, "--generator-model", "tiny", "--out", str(tmp_path / "out")])
-    (runs,) = json.loads((tmp_path / "out" / "results.json").read_text())["groups"].values()
-    assert len(runs["runs"]["tvsnap"]) == 2
-    assert len(peer.adapters) == 2
+    assert len(json.loads((tmp_path / "out" / "run-0-tvsnap.json").read_text())["epochs"]) == 2
+    assert len(peer.adapters) == 3  # after the last update, the held-out tasks are played
     used = {asked["model"] for target, asked in peer.asked if target == "/v1/completions"}
     assert used == peer.models - {"tiny"}
     assert all(asked["max_tokens"] == 4 for target, asked in peer.asked if target == "/v1/completions")

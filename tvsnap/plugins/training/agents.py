@@ -65,6 +65,7 @@ class Played:
         calls: the commands that were run for the model, the task's own (`Task.setup`) not among them.
         grade: what its last state was worth, and 0 if it has failed; None where the verifier failed.
         graded_s: seconds that it waited for that.
+        prepared_s: seconds that it waited for the task to be set up.
         done: whether it ended by itself.
         failed: whether it has used up its commands and not ended then. Its state is not graded.
         cancelled: whether it was cancelled as a straggler, see `Stragglers`.
@@ -81,6 +82,7 @@ class Played:
     calls: list[Call] = field(default_factory=list)
     grade: Grade | None = None
     graded_s: float = 0.0
+    prepared_s: float = 0.0
     done: bool = False
     failed: bool = False
     cancelled: bool = False
@@ -133,6 +135,7 @@ class Agents:
         turns: int = 8,
         shown: int = 400,
         timeout: float = 10.0,
+        at_once: int = 1000,
     ) -> None:
         """
         Args:
@@ -142,15 +145,18 @@ class Agents:
                 its reward is 0, whatever its state (arXiv 2502.01600).
             shown: the most characters of an output that the model is shown.
             timeout: seconds that a command may take.
+            at_once: how many rollouts are played at a time. Their calls share the processors, and where these are few,
+                calls of many rollouts would come to their timeouts.
 
         Raises:
-            UsageError: `turns` or `shown` is less than 1, or no whole number.
+            UsageError: `turns`, `shown` or `at_once` is less than 1, or no whole number.
         """
         check_least("turns", turns)
         check_least("shown", shown)
+        check_least("at_once", at_once)
         self.generator = generator
         self.tokenizer = tokenizer
-        self._turns, self._shown, self._timeout = turns, shown, timeout
+        self._turns, self._shown, self._timeout, self._at_once = turns, shown, timeout, at_once
         self._end = int(tokenizer.eos_token_id)
 
     async def play(
@@ -192,7 +198,8 @@ class Agents:
                 of_group = (seed, *told, listed[told])
                 listed[told] += 1
                 groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts, of_group))
-            played = await _all([self._play_group(*group, stragglers) for group in groups])
+            room = asyncio.Semaphore(self._at_once)
+            played = await _all([self._play_group(*group, stragglers, room) for group in groups])
         if credit == "state":
             for group in played:
                 await _give_credit(cache, group)
@@ -260,11 +267,16 @@ class Agents:
         return found
 
     async def _play_group(
-        self, ones: Sequence[Played], rollouts: Sequence[Any], seed: Sequence[object], stragglers: Stragglers | None
+        self,
+        ones: Sequence[Played],
+        rollouts: Sequence[Any],
+        seed: Sequence[object],
+        stragglers: Stragglers | None,
+        room: asyncio.Semaphore,
     ) -> list[Played]:
         """Plays the rollouts of one task; returns those that are not left out."""
         running = [
-            asyncio.ensure_future(self._play(one, rollout, (*seed, number)))
+            asyncio.ensure_future(self._play(one, rollout, (*seed, number), room))
             for number, (one, rollout) in enumerate(zip(ones, rollouts, strict=True))
         ]
         try:
@@ -283,13 +295,16 @@ class Agents:
             return [one for one in ones if one.turns]  # of one that wrote nothing, there is nothing to learn
         return [one for one in ones if not one.cancelled]
 
-    async def _play(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
-        """Plays one rollout from its beginning to its grade."""
-        for tool, arguments in one.task.preparation():
-            result = await rollout.call(tool, arguments, 60.0)
-            if result.timed_out or result.exit_code:
-                raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
-        await self._go_on(one, rollout, seed)
+    async def _play(self, one: Played, rollout: Any, seed: Sequence[object], room: asyncio.Semaphore) -> None:
+        """Plays one rollout from its beginning to its grade, as soon as there is room for it."""
+        async with room:
+            began = time.perf_counter()
+            for tool, arguments in one.task.preparation():
+                result = await rollout.call(tool, arguments, 60.0)
+                if result.timed_out or result.exit_code:
+                    raise InfrastructureError(f"task {one.task.name} could not be set up: {result.output[-400:]}")
+            one.prepared_s = time.perf_counter() - began
+            await self._go_on(one, rollout, seed)
 
     async def _go_on(self, one: Played, rollout: Any, seed: Sequence[object]) -> None:
         """Plays one rollout from where it stands to its grade."""

@@ -29,13 +29,14 @@ _PYTHON = "3.11"  # of the image `terminal`
 _TRUTH = "ground_truth"
 _RUN = "tvsnap"  # AppWorld calls it the name of an experiment
 _PROMPT = """
-{instruction}
-
 You work for {first_name} {last_name} ({email}, phone {phone_number}). Applications are called as apis.APP.API(...), and
 what is printed is shown to you. apis.api_docs.show_app_descriptions(), show_api_descriptions(app_name=...) and
 show_api_doc(app_name=..., api_name=...) tell what there is; apis.supervisor has accounts and passwords. When the task
 is done, call apis.supervisor.complete_task(), with answer=... if a question was asked.
+
+Task: {instruction}
 """
+"""The task comes last, as in LOOP's prompt for AppWorld."""
 _CHECK = """
 exec python3 -I - <<'END'
 import contextlib, json, os, sys

