@@ -284,7 +284,7 @@ class Database:
         with self._watching:
             cursor.execute("COMMIT")
             self._commit_seen = _data_version(self._watcher)
-            # That of the writer changes with the commits of others only, and is read last, so that it knows of them all.
+            # Only the commits of others change that of the writer. It is read last, so that it knows of all of them.
             others = _data_version(self._writer)
             if self._alterations or others != self._others_seen:
                 self._others_seen = others
