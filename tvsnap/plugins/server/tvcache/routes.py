@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tvsnap.model.arguments import LONGEST
 from tvsnap.model.errors import NotFound, UsageError
+from tvsnap.plugins.server.batching import Batches
 from tvsnap.plugins.server.http import Operation, number_of, read_body
 from tvsnap.plugins.server.places import NotKnown
 from tvsnap.plugins.server.service import Service
-from tvsnap.plugins.server.together import Together
 from tvsnap.plugins.server.tvcache.records import CallPath, check_name, value_of
 from tvsnap.plugins.server.tvcache.store import Found, Made, Store
 from tvsnap.plugins.server.workers import Worker
@@ -115,7 +115,7 @@ class TVCacheRoutes:
         settings, graph = service.settings, service.cache.cache.graph
         shared = (None, False) if worker is None else (worker.places, worker.number != 0)
         self._store = Store(graph, settings.max_environments, settings.ttl, shared[0], reads=shared[1])
-        self._puts: Together[Made, list[str]] = Together(self._store.put)
+        self._puts: Batches[Made, list[str]] = Batches(self._store.put)
 
     @property
     def operations(self) -> list[Operation]:
@@ -181,7 +181,7 @@ class TVCacheRoutes:
 
     async def put(self, request: Request) -> Response:
         """Records calls."""
-        removed = await self._puts.do(_made(await self._read(request, Put)))
+        removed = await self._puts.add(_made(await self._read(request, Put)))
         return _json({"success": True, "removed_env_ids": removed})
 
     async def prefix_match(self, request: Request) -> Response:
