@@ -98,8 +98,7 @@ class Database:
         self.readers: list[sqlite3.Connection] = []
         self._format = format
         self._lock = threading.Lock()
-        self._watching = threading.Lock()
-        self._version_seen = 0
+        self._content_version = 0
         self._joined_by: int | None = None
         self._alterations: list[None] = []  # of the transaction that is being written
         self._closed = ""
@@ -114,8 +113,7 @@ class Database:
             try:
                 self._prepare()
                 self._note_alterations()
-                self._watcher = self._open_reader()
-                self._commit_seen, self._others_seen = _data_version(self._watcher), _data_version(self._writer)
+                self._commits_of_others = _data_version(self._writer)
                 self.readers.append(self._open_reader())
             except BaseException:
                 self._writer.close()
@@ -143,17 +141,20 @@ class Database:
         Raises:
             TvsnapError: SQLite failed, or the file has been closed.
         """
-        if not self._watching.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return None
         try:
-            self._look_for_others()
-            return self._version_seen
-        except FAILURES as error:
             if self._closed:
-                raise InfrastructureError(f"{self.path}: {self._closed}") from None
+                raise InfrastructureError(f"{self.path}: {self._closed}")
+            commits = _data_version(self._writer)  # of others: its own do not change it
+            if commits != self._commits_of_others:
+                self._commits_of_others = commits
+                self._content_version += 1
+            return self._content_version
+        except FAILURES as error:
             raise self.explained(error) from error
         finally:
-            self._watching.release()
+            self._lock.release()
 
     def reader(self) -> sqlite3.Connection:
         """Returns a connection for reading, for this thread alone until it is appended to `readers` again."""
@@ -208,10 +209,12 @@ class Database:
                 cursor.execute("BEGIN IMMEDIATE")
                 self._alterations.clear()
                 yield cursor
-                self._commit(cursor)
+                cursor.execute("COMMIT")
             except FAILURES as error:
                 raise self.explained(error) from error
             finally:
+                if self._alterations or not self._format.alterations:
+                    self._content_version += 1
                 if self._writer.in_transaction:
                     self._writer.rollback()
                 cursor.close()
@@ -276,27 +279,6 @@ class Database:
                 f"CREATE TEMP TRIGGER alteration_{number} AFTER {event} BEGIN SELECT note_alteration(); END"
             )
 
-    def _commit(self, cursor: sqlite3.Cursor) -> None:
-        """Commits a transaction; what this process has read before holds on if the transaction only adds."""
-        if not self._format.alterations:
-            cursor.execute("COMMIT")
-            return
-        with self._watching:
-            cursor.execute("COMMIT")
-            self._commit_seen = _data_version(self._watcher)
-            # Only the commits of others change that of the writer. It is read last, so that it knows of all of them.
-            others = _data_version(self._writer)
-            if self._alterations or others != self._others_seen:
-                self._others_seen = others
-                self._version_seen += 1
-
-    def _look_for_others(self) -> None:
-        """Begins a new version if anybody has committed something since the last look."""
-        seen = _data_version(self._watcher)
-        if seen != self._commit_seen:
-            self._commit_seen = seen
-            self._version_seen += 1
-
     def close(self) -> None:
         """Closes the file; safe to repeat. A reader in use is closed when it is given back."""
         with self._lock:
@@ -305,16 +287,14 @@ class Database:
             self._closed = "it has been closed; open it again"
             while self.readers:
                 self.readers.pop().close()
-            with self._watching:
-                self._watcher.close()
             self._writer.close()
         _open.discard(self)
 
     def abandon(self) -> None:
         """Stops using the parent's connections, in the child of a fork; see `_abandon_all`."""
         self._closed = FORKED
-        self._lock, self._watching = threading.Lock(), threading.Lock()
-        _abandoned[self.path.resolve()] = [self._writer, self._watcher, *self.readers]
+        self._lock = threading.Lock()
+        _abandoned[self.path.resolve()] = [self._writer, *self.readers]
         self.readers = []
 
     def explained(self, error: Exception) -> TvsnapError:
