@@ -128,7 +128,8 @@ def test_a_grade_does_not_wait_for_what_its_rollout_has_waited(
 ) -> None:
     """It is given in a fork of the rollout's own sandbox, which has run as long, and not in one of the snapshot."""
     with begin(cache, request) as rollout:
-        ask(rollout, "(while :; do date > /tmp/now; sleep 0.1; done) > /dev/null 2>&1 & sleep 0.2")
+        ask(rollout, "(while :; do date > /tmp/next; mv /tmp/next /tmp/now; sleep 0.1; done) > /dev/null 2>&1 &")
+        ask(rollout, "until [ -e /tmp/now ]; do sleep 0.01; done")
         engine = rollout._engine
         monkeypatch.setattr(engine, "_hooks", replace(engine._hooks, materialise=None))  # type: ignore[arg-type]
         for _ in range(2):

@@ -16,8 +16,9 @@ from tvsnap.images import Image, ImageStore
 
 IMPORTS = """
 from pathlib import Path
-from tvsnap.images import store
+from tvsnap.images import directory
 from tvsnap.images.build import builder
+from tvsnap.images.directory import ImageDirectory
 from tvsnap.model.images import Manifest
 from tvsnap.images.store import ImageStore
 """
@@ -43,18 +44,18 @@ BUILDING = {
     "finished": "after(builder, 'finish_tree')",
     "without its manifest": "before(Manifest, 'write')",
     "with its manifest": "after(Manifest, 'write')",
-    "before it is put in place": "before(ImageStore, '_put_in_place')",
-    "put in place": "after(ImageStore, '_put_in_place')",
+    "before it is put in place": "before(ImageDirectory, 'take')",
+    "put in place": "after(ImageDirectory, 'take')",
     "with its recipe half noted": "before(Path, 'replace')",
-    "with its recipe noted": "after(ImageStore, '_write_reference')",
+    "with its recipe noted": "after(ImageDirectory, '_write_reference')",
     "half named": "before(Path, 'replace')",
-    "named": "after(ImageStore, '_write_reference')",
+    "named": "after(ImageDirectory, '_write_reference')",
 }
 REMOVING = {
     "without its name": "after(Path, 'unlink')",
-    "on its way out": "before(store, 'remove_tree')",
+    "on its way out": "before(directory, 'remove_tree')",
     "half removed": "after(os, 'unlink', 10)",
-    "removed": "after(ImageStore, 'remove')",
+    "removed": "after(ImageDirectory, 'remove')",
 }
 
 
