@@ -23,7 +23,10 @@ Credit = Literal["rollout", "state"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What LOOP is to do; the defaults are the paper's.
+    """The settings of LOOP.
+
+    The defaults of `clip`, `gradient_norm` and `minibatch` are ours: the code that the paper's authors have released
+    uses 0.1 (with a lower bound of 1 / (1 + clip)), 0.1 and 32, and divides by the population's standard deviation.
 
     Attributes:
         ratio: over what an importance ratio is taken: a token, all that the model wrote in a turn, or in the rollout.
