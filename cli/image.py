@@ -117,6 +117,7 @@ def _print(image: Image, manifest: Mapping[str, Any], contents: Iterable[str], l
         "no new privileges": "yes" if image.no_new_privileges else "no",
         "clock": clock,
         "random seed": "" if image.random_seed is None else str(image.random_seed),
+        "reseed": visible(image.reseed),
         "network": str(image.network),
         "workdir": image.workdir,
         "hostname": image.hostname,

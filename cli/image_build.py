@@ -80,6 +80,7 @@ def build(
       no_new_privileges: true       no set-user-id program (sudo, su) gives rights; by default so if the user is root
       clock: 2024-01-01T00:00:00Z   a sandbox's clock starts here and runs on (docs/chance.md: the exceptions)
       random_seed: 7                random data of the system is the same in each execution; no secret
+      reseed: /opt/reseed.sh        gives programs other random numbers, by $TVSNAP_SEED, in forks that are to differ
       limits: {memory: 4G, cpus: 2, processes: 99, disk: 20G}  of its sandboxes, if the caller gives none
       network: {allow: [example.org, .example.net]}       hosts outside; or public; by default none
       timeouts: {agent: 900, verifier: 300}               seconds; for the program that runs the task

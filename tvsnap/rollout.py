@@ -15,7 +15,7 @@ from tvsnap.model.calls import ToolResult
 from tvsnap.model.display import Displayed
 from tvsnap.model.exec_all import results_of
 from tvsnap.model.fetched import Fetched
-from tvsnap.model.forks import Forks
+from tvsnap.model.forks import Forks, reseeded
 from tvsnap.model.grades import Verifier
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import (
@@ -97,18 +97,22 @@ class Rollout(RolloutMethods, Displayed):
         """
         return self._engine.cancel()
 
-    def fork(self, n: int = 1) -> Forks[Rollout]:
+    def fork(self, n: int = 1, *, reseed: bool = False) -> Forks[Rollout]:
         """Begins several rollouts at this one's state, live processes included; this one goes on, too.
 
         Args:
             n: the number of rollouts.
+            reseed: give each its own seed of random numbers (`reseed`), which depends on the state and on its number
+                among the forks. They then stand at different states, and the same fork of the same state meets the same
+                ones again. Otherwise all continue with the same random numbers.
 
         Returns:
             The rollouts, of the same task, to be closed after their last calls: together (`Forks.close`, or a `with`
             block), or each by itself.
 
         Raises:
-            UsageError: `n` makes no sense, the rollout is closed, or nothing is recorded (`use_cache=False`).
+            UsageError: `n` makes no sense, the rollout is closed, nothing is recorded (`use_cache=False`), or a fork
+                cannot be reseeded.
             StateLost: no snapshot can be taken of the state, and nothing else leads to it.
             InfrastructureError: the snapshot failed.
         """
@@ -119,7 +123,8 @@ class Rollout(RolloutMethods, Displayed):
                 for rollout in rollouts:
                     ends.callback(rollout.close)
 
-        return Forks(rollouts, end)
+        forks = Forks(rollouts, end)
+        return reseeded(forks, rollouts[0].state) if reseed else forks
 
     def sandbox(self) -> Sandbox:
         """Returns the rollout's own sandbox in its present state, for programs that must look inside.

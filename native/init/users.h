@@ -18,7 +18,8 @@ struct user {
 bool find_user(const char *wanted, struct user *u);
 bool become(const struct user *u);
 
-/* Sets the variables that a runtime of containers adds to the image's, where the image does not set them. */
+/* Sets the variables that a runtime of containers adds to the image's, where the image does not set them; and
+ * TVSNAP_SEED if the sandbox is a fork that was reseeded. */
 void set_variables(const struct user *u);
 
 /* Prints who a user is: its number, its groups, and its home directory. Returns the exit status. */

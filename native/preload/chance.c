@@ -4,13 +4,14 @@
  * The generator is SplitMix64, counting from a start that depends on the seed, on the process's id and command line,
  * and on how often process ids have started over (`turn`, which the host writes); docs/forks.md explains why ids are
  * the same in each execution. Each process has its own count, and a child continues its parent's with a start of its
- * own. */
+ * own. A fork that is reseeded has a number in SEED, on which the start depends, too. */
 #include "preload.h"
 
 #include <fcntl.h>
 #include <sys/syscall.h>
 
 #define TURN "/run/tvsnap/turn"
+#define SEED "/run/tvsnap/seed"
 
 enum { LONGEST = 65536 };
 
@@ -32,17 +33,19 @@ static uint64_t file_number(const char *path) {
     return number;
 }
 
-static uint64_t program, start, count;
+static uint64_t program, start, count, mark;
 static long owner;
 
 void draw(void *buffer, size_t length) {
     unsigned char *at = buffer;
     size_t words = (length + 7) / 8;
     long process = kernel(SYS_getpid, 0, 0, 0, 0);
-    if (process != owner) {
+    uint64_t marked = seed_mark();
+    if (process != owner || marked != mark) {
         if (!program) program = mix(file_number("/proc/self/cmdline") ^ mix(file_number(TURN))) | 1;
-        start = mix(mix(mix(seed() + 1) + program) + (uint64_t)process);
+        start = mix(mix(mix(seed() + 1) + file_number(SEED) + program) + (uint64_t)process);
         owner = process;
+        mark = marked;
     }
     uint64_t first = __atomic_fetch_add(&count, words, __ATOMIC_RELAXED);
     for (size_t i = 0; i < words; i++) {

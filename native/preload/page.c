@@ -1,4 +1,5 @@
 /* The host's parameters: when the clock began, and the seed. One file, mapped by each process (fixed_clock.py writes it).
+ * `mark` is changed by a reseeding inside, and by the host for a fork: processes then look whether they were reseeded.
  *
  * The kernel's times are converted to the shown ones by a list of spans. Each begins when the sandbox, or the state
  * that it was forked from, began to run on some machine: `real` is the kernel's time then, and `shown` the time of
@@ -26,7 +27,7 @@ struct span {
 struct page {
     uint32_t version, flags;
     uint64_t seed, count;
-    uint64_t unused;
+    uint64_t mark;
     struct span spans[(SIZE - 32) / sizeof(struct span)];
 };
 
@@ -57,6 +58,7 @@ static const struct page *page(void) {
 bool clock_is_set(void) { return page()->flags & CLOCK; }
 bool seed_is_set(void) { return page()->flags & SEED; }
 uint64_t seed(void) { return page()->seed; }
+uint64_t seed_mark(void) { return __atomic_load_n(&page()->mark, __ATOMIC_ACQUIRE); }
 
 static size_t spans(void) { return __atomic_load_n(&page()->count, __ATOMIC_ACQUIRE); }
 

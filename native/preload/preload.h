@@ -43,6 +43,7 @@ bool equal_texts(const char *a, const char *b);
 bool clock_is_set(void);
 bool seed_is_set(void);
 uint64_t seed(void);
+uint64_t seed_mark(void);
 int64_t shown_time(int64_t real);
 int64_t real_time(int64_t shown);
 struct timespec shown_timespec(struct timespec real);

@@ -15,6 +15,7 @@ import pytest
 import tvsnap
 from tests.conformance.helpers import eventually, is_running
 from tvsnap.graph import PROOF_APART
+from tvsnap.model.calls import fork_seed
 from tvsnap.protocols import AnyCache, AnyRollout, AnySandbox
 
 SERVICE = """
@@ -194,6 +195,22 @@ def test_forks_go_on_by_themselves(cache: AnyCache) -> None:
             assert more[0].state == rollout.state
         with pytest.raises(tvsnap.UsageError, match="closed"):
             more[0].call("bash", {"command": "true"})
+
+
+def test_forks_with_random_numbers_of_their_own(cache: AnyCache) -> None:
+    with cache.rollout("terminal", salt=secrets.token_hex(4)) as rollout:
+        rollout.call("bash", {"command": "RANDOM=1"})
+        start, draw = rollout.state, {"command": "echo $RANDOM $TVSNAP_SEED"}
+        with rollout.fork(2, reseed=True) as forks:
+            states = [fork.state for fork in forks]
+            drawn = [fork.call("bash", draw).output for fork in forks]
+        assert [line.split()[1] for line in drawn] == [str(fork_seed(start, number)) for number in range(2)]
+        assert len({start, *states}) == 3
+        with cache.fork(start, 2, as_rollouts=True, reseed=True) as again:
+            assert [fork.state for fork in again] == states
+            assert [fork.call("bash", draw).output for fork in again] == drawn
+        assert rollout.reseed(5).exit_code == 0
+        assert rollout.call("bash", draw).output.split()[1] == "5"
 
 
 def test_a_sandbox_in_a_state(cache: AnyCache, tmp_path: Path) -> None:

@@ -39,9 +39,14 @@ class TestSpec:
     def test_random_seed(self, tmp_path: Path) -> None:
         assert load_source(write_spec(tmp_path / "img", "debian:\nrandom_seed: 0")).random_seed == 0
 
+    def test_reseed(self, tmp_path: Path) -> None:
+        assert load_source(write_spec(tmp_path / "img", "debian:\nreseed: ./reseed.sh")).reseed == "./reseed.sh"
+        with pytest.raises(ImageSpecError, match="reseed: must be a shell command"):
+            load_source(write_spec(tmp_path / "img", "debian:\nreseed: 3"))
+
     def test_neither(self, tmp_path: Path) -> None:
         spec = load_source(write_spec(tmp_path / "img", "debian:"))
-        assert (spec.clock, spec.random_seed) == (None, None)
+        assert (spec.clock, spec.random_seed, spec.reseed) == (None, None, "")
 
     @pytest.mark.parametrize(
         ("said", "complaint"),
@@ -96,14 +101,23 @@ class TestImage:
         assert store.get("img") == image
 
     def test_each_makes_another_image(self, store: ImageStore, system: Path, tmp_path: Path) -> None:
-        said = ("", "clock: 2024-01-01", "clock: 2024-01-02", "random_seed: 7", "random_seed: 8")
+        said = (
+            "",
+            "clock: 2024-01-01",
+            "clock: 2024-01-02",
+            "random_seed: 7",
+            "random_seed: 8",
+            "reseed: a",
+            "reseed: b",
+        )
         images = [store.build(write_spec(tmp_path / "img", f"directory: {system}\n{more}")) for more in said]
         assert len({image.digest for image in images}) == len(said)
 
     def test_an_image_that_starts_from_it_has_them_too(self, store: ImageStore, system: Path, tmp_path: Path) -> None:
-        store.build(write_spec(tmp_path / "base", f"directory: {system}\nclock: 2024-01-01\nrandom_seed: 7"))
+        store.build(write_spec(tmp_path / "base", f"directory: {system}\nclock: 2024-01-01\nrandom_seed: 7\nreseed: a"))
         image = store.build(write_spec(tmp_path / "img", "image: base\nrandom_seed: 8"))
-        assert (image.clock, image.random_seed) == (START, 8)
+        assert (image.clock, image.random_seed, image.reseed) == (START, 8, "a")
+        assert store.get("img") == image
         assert (image.rootfs / "etc/ld.so.preload").read_text() == f"{LIBRARY}\n"
 
     def test_what_else_is_loaded_stays(self, store: ImageStore, system: Path, tmp_path: Path) -> None:

@@ -123,11 +123,12 @@ class AsyncRollout(RolloutTwin[Rollout]):
             raise
 
     @awaited_or_entered
-    async def fork(self, n: int = 1) -> AsyncForks[AsyncRollout]:
+    async def fork(self, n: int = 1, *, reseed: bool = False) -> AsyncForks[AsyncRollout]:
         """Begins several rollouts at this one's state; see `Rollout.fork`.
 
         Args:
             n: the number of rollouts.
+            reseed: give each random numbers of its own.
 
         Returns:
             The rollouts, to be closed after their last calls: together, as with `AsyncCache.fork`, or each by itself.
@@ -138,7 +139,9 @@ class AsyncRollout(RolloutTwin[Rollout]):
             InfrastructureError: the snapshot failed.
         """
         async with self.in_order() as rollout:
-            return await forked(self._threads, lambda: rollout.fork(n), lambda one: AsyncRollout.of(one, self._threads))
+            return await forked(
+                self._threads, lambda: rollout.fork(n, reseed=reseed), lambda one: AsyncRollout.of(one, self._threads)
+            )
 
     async def sandbox(self) -> AsyncSandbox:
         """Returns the rollout's own sandbox in its present state; see `Rollout.sandbox`.

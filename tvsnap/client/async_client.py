@@ -29,7 +29,7 @@ from tvsnap.graph.model import Edge
 from tvsnap.graph.reexecution import Remade
 from tvsnap.model.arguments import check_outcome, outcome_of
 from tvsnap.model.display import Displayed
-from tvsnap.model.forks import AsyncForks, awaited_or_entered
+from tvsnap.model.forks import AsyncForks, awaited_or_entered, reseeded_later
 from tvsnap.model.network import NetworkLike
 from tvsnap.model.operations.caches import AwaitedCacheMethods, OpenRollout, Resume
 from tvsnap.model.operations.operation import Operation, awaited
@@ -201,10 +201,11 @@ class AsyncRemoteRollout(RolloutCore, RunsSideBySide, Displayed):
         return await self._do(lambda: self._performing(operation))
 
     @awaited_or_entered
-    async def fork(self, n: int = 1) -> AsyncForks[AsyncRemoteRollout]:
+    async def fork(self, n: int = 1, *, reseed: bool = False) -> AsyncForks[AsyncRemoteRollout]:
         """Begins rollouts at its state; see `Rollout.fork`."""
         rollouts = await self._do(lambda: self._forked(n))
-        return together([AsyncRemoteRollout(self._client, None, one) for one in rollouts])
+        forks = together([AsyncRemoteRollout(self._client, None, one) for one in rollouts])
+        return await reseeded_later(forks, forks[0].state) if reseed else forks
 
     async def sandbox(self) -> AsyncRemoteSandbox:
         """Returns its own sandbox in its present state; see `Rollout.sandbox`."""

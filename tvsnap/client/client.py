@@ -33,7 +33,7 @@ from tvsnap.model.arguments import check_outcome, outcome_of
 from tvsnap.model.blocking import finished
 from tvsnap.model.display import Displayed
 from tvsnap.model.errors import NotFound
-from tvsnap.model.forks import Forks
+from tvsnap.model.forks import Forks, reseeded
 from tvsnap.model.images import Image
 from tvsnap.model.limits import MIB, MOST_FETCHED, Limits
 from tvsnap.model.network import NetworkLike
@@ -299,9 +299,10 @@ class RemoteRollout(RolloutMethods, RolloutCore, Displayed):
         """Performs an operation; see `Performs.perform`. A call is executed once, also if a connection breaks."""
         return finished(self._performing(operation))
 
-    def fork(self, n: int = 1) -> Forks[RemoteRollout]:
+    def fork(self, n: int = 1, *, reseed: bool = False) -> Forks[RemoteRollout]:
         """Begins rollouts at its state; see `Rollout.fork`."""
-        return together([RemoteRollout(self._client, None, one) for one in finished(self._forked(n))])
+        forks = together([RemoteRollout(self._client, None, one) for one in finished(self._forked(n))])
+        return reseeded(forks, forks[0].state) if reseed else forks
 
     def sandbox(self) -> RemoteSandbox:
         """Returns its own sandbox in its present state; see `Rollout.sandbox`."""

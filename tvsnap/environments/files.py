@@ -1,4 +1,7 @@
-"""The tools `put` and `get` of every environment: files and folders, named by the digests of their contents."""
+"""The tools `put` and `get` of every environment: files and folders, named by the digests of their contents.
+
+The environment that adds them, and `reseed`, to another one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tvsnap.environments.base import Environment
+from tvsnap.environments.reseeding import reseeding
 from tvsnap.environments.tools import CallContext, Tool, ToolFailed, tool
 from tvsnap.environments.toolset import run_tool
 from tvsnap.graph import Graph
@@ -22,6 +26,7 @@ from tvsnap.model.errors import UsageError
 from tvsnap.model.fetched import Fetched
 from tvsnap.model.limits import MOST_FETCHED, Limits
 from tvsnap.model.observations import Observation
+from tvsnap.model.operations.rollouts import RESEED
 from tvsnap.sandboxes.protocol import Sandbox
 
 PUT, GET = "put", "get"
@@ -56,7 +61,7 @@ class StoredFetched(Fetched):
 
 
 class FilesEnvironment:
-    """An environment with the tools `put` and `get` besides its own; its own tools with these names take precedence.
+    """An environment with `put`, `get` and `reseed` besides its own tools, which take precedence if names are equal.
 
     They are not shown to agents: `tools` are those of the environment.
     """
@@ -64,7 +69,8 @@ class FilesEnvironment:
     def __init__(self, inner: Environment, contents: Contents) -> None:
         self._inner = inner
         self._contents = contents
-        self._tools = {each.name: each for each in self._make_tools() if each.name not in inner.tools}
+        tools = (*self._make_tools(), reseeding(inner))
+        self._tools = {each.name: each for each in tools if each.name not in inner.tools}
 
     @property
     def name(self) -> str:
@@ -113,7 +119,9 @@ class FilesEnvironment:
         return self._inner.observe(sandbox)
 
     def surely_changes(self, call: ToolCall, before: Observation | None) -> bool:
-        return call.name not in self._tools and self._inner.surely_changes(call, before)
+        if call.name in self._tools:
+            return call.name == RESEED
+        return self._inner.surely_changes(call, before)
 
     def unchanged(self, call: ToolCall, before: Observation, after: Observation) -> bool:
         return before == after if call.name in self._tools else self._inner.unchanged(call, before, after)

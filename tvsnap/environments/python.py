@@ -13,11 +13,20 @@ from tvsnap.environments.terminal import TerminalEnvironment
 from tvsnap.environments.tools import CallContext, tool
 from tvsnap.guest.protocol import INIT
 from tvsnap.guest.python_session import LOST
-from tvsnap.model.calls import ToolResult
+from tvsnap.model.calls import DEFAULT_TIMEOUT, ToolResult
+from tvsnap.sandboxes.protocol import Sandbox
 
 _GRACE = 30.0
 """Seconds beyond a call's timeout after which the interpreter counts as dead: it may first have to be restarted."""
 
+
+_RESEED = """exec('''
+import random, sys
+random.seed(%d)
+if "numpy" in sys.modules:
+    sys.modules["numpy"].random.seed(%d)
+''', {})"""
+"""An expression without a value, so that no variable of the agent's changes."""
 
 _INTERPRETER = InnerService(
     "python",
@@ -41,3 +50,15 @@ class PythonEnvironment(TerminalEnvironment):
 
     def __init__(self) -> None:
         super().__init__("python", "4", (python,), (_INTERPRETER,))
+
+    def reseed(self, sandbox: Sandbox, seed: int) -> str:
+        """Gives the interpreter's modules `random` and `numpy.random` a seed; see `Reseeds.reseed`.
+
+        Args:
+            sandbox: the sandbox.
+            seed: the seed.
+        """
+        request = {"code": _RESEED % (seed, seed % 2**32), "timeout": DEFAULT_TIMEOUT, "limit": 1000}
+        lost = ToolResult.of_text(LOST, 1, 0.0)
+        done = call_session(_INTERPRETER, sandbox, request, DEFAULT_TIMEOUT, grace=_GRACE, lost=lost)
+        return "" if done.exit_code == 0 else done.output or "the interpreter did not answer"

@@ -35,6 +35,8 @@ FIXED = "run/tvsnap/fixed"
 """Parameters for the preloaded library: the begin of the clock, and the seed (preload/page.c)."""
 TURN = "/run/tvsnap/turn"
 """The number of times that process ids have started over, for the same library (preload/chance.c)."""
+SEED = "/run/tvsnap/seed"
+"""The number with which a fork was reseeded; PID 1 sets `TVSNAP_SEED` to it (users.c), the library depends on it."""
 BARE = {"TVSNAP_BARE": "1"}
 """The last variable in PID 1's environment: the shell reads no startup file, because it becomes a copy of another."""
 GRACE = 20.0

@@ -476,6 +476,7 @@ def _manifest(spec: ImageSpec, name: str, recipe: str, tree: BuiltTree, below: B
         no_new_privileges=tree.no_new_privileges,
         clock=spec.clock,
         random_seed=spec.random_seed,
+        reseed=spec.reseed,
         network=str(spec.network or NO_NETWORK),
         task=spec.task.said(),
         layers=below.ids,

@@ -272,6 +272,16 @@ def root_state(
     return digest("root", image, environment, version, limits, network, platform, salt)
 
 
+def fork_seed(state: str, number: int) -> int:
+    """Returns the number with which a fork of a state is reseeded; the same for the same two, and below 2**52.
+
+    Args:
+        state: the state.
+        number: the fork's place among its siblings, from 0 on.
+    """
+    return int(digest("seed", state, str(number))[:13], 16)
+
+
 def stateless_root(environment: str, version: str, salt: str) -> str:
     """Returns the hash under which the results of an environment's stateless tools are stored; see `root_state`."""
     return digest("stateless", environment, version, salt)

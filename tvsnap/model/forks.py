@@ -1,4 +1,4 @@
-"""Several things of one kind, such as sandboxes, that are ended together."""
+"""Several things of one kind, such as sandboxes, that are ended together; forks that are reseeded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from tvsnap.model.calls import ToolResult, fork_seed
+from tvsnap.model.errors import UsageError
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -115,3 +118,39 @@ def awaited_or_entered(make: Callable[P, Coroutine[Any, Any, B]]) -> Callable[P,
         return Awaited(make(*args, **kwargs))
 
     return call
+
+
+def reseeded(forks: Forks[T], state: str) -> Forks[T]:
+    """Returns rollouts that stand at a state, each reseeded by its number; all are closed if that fails.
+
+    Raises:
+        UsageError: one cannot be reseeded, for a reason inside its sandbox.
+    """
+    rollouts: Sequence[Any] = forks
+    try:
+        for number, one in enumerate(rollouts):
+            _check(one.reseed(fork_seed(state, number)))
+    except BaseException:
+        forks.close()
+        raise
+    return forks
+
+
+async def reseeded_later(forks: AsyncForks[T], state: str) -> AsyncForks[T]:
+    """Returns rollouts that stand at a state, each reseeded by its number; see `reseeded`."""
+    rollouts: Sequence[Any] = forks
+    try:
+        for number, one in enumerate(rollouts):
+            _check(await one.reseed(fork_seed(state, number)))
+    except BaseException:
+        await forks.close()
+        raise
+    return forks
+
+
+def _check(done: ToolResult) -> None:
+    if done.exit_code != 0:
+        raise UsageError(
+            f"the fork cannot be reseeded: {done.output.strip() or 'its command ran out of time'}; correct `reseed` in "
+            "the image's description, or fork without reseed"
+        )

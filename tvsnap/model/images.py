@@ -96,6 +96,7 @@ class Image:
         no_new_privileges: whether programs never give more rights than their caller has, despite set-user-id bits.
         clock: the time at which the clock of its sandboxes begins, in seconds since 1970; None for the machine's clock.
         random_seed: the seed of its sandboxes' randomness; None for the machine's randomness.
+        reseed: the command that gives its programs other random numbers in a fork that is reseeded; "" for none.
         network: the network policy of its sandboxes, if the caller of the cache gives none.
         task: settings of agent, verifier and solution of its task, for the program that runs these.
         below: directories with files that it shares, topmost first; see `layers`.
@@ -117,6 +118,7 @@ class Image:
     no_new_privileges: bool = True
     clock: int | None = None
     random_seed: int | None = None
+    reseed: str = ""
     network: Network = NO_NETWORK
     task: Task = field(default_factory=Task)
     below: tuple[Path, ...] = ()
@@ -142,7 +144,7 @@ class Manifest:
         format: see `FORMAT`.
         name: the name that it was built with.
         digest, environment, env, workdir, user, hostname, size, created, limits, timeouts, no_new_privileges, clock,
-            random_seed, services: see `Image`.
+            random_seed, reseed, services: see `Image`.
         network: likewise, as text.
         task: see `Image`; only the specified settings.
         recipe: hash of the build's instructions, by which an unchanged image is found without building it.
@@ -172,6 +174,7 @@ class Manifest:
     no_new_privileges: bool = True
     clock: int | None = None
     random_seed: int | None = None
+    reseed: str = ""
     notes: tuple[str, ...] = ()
     contents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     network: str = "none"
@@ -201,7 +204,7 @@ class Manifest:
                 # Manifests of earlier versions lack newer fields.
             missing: dict[str, Any] = {"limits": {}, "timeouts": {}, "notes": ()}
             missing["contents"] = {"databases": values["databases"]} if values.get("databases") else {}
-            missing |= {"clock": None, "random_seed": None, "network": "none", "task": {}, "layers": ()}
+            missing |= {"clock": None, "random_seed": None, "reseed": "", "network": "none", "task": {}, "layers": ()}
             missing |= {"services": Services().to_json(), "program": asdict(Program())}
             missing["no_new_privileges"] = False  # as their sandboxes were recorded
             attributes = {field.name: (missing | values)[field.name] for field in fields(cls)}
@@ -239,6 +242,7 @@ class Manifest:
             no_new_privileges=self.no_new_privileges,
             clock=self.clock,
             random_seed=self.random_seed,
+            reseed=self.reseed,
             network=Network.parse(self.network),
             task=Task.of(self.task),
             below=tuple(shared_tree(directory.parent, id) for id in self.layers),

@@ -22,6 +22,8 @@ from tvsnap.host.libc import closing
 from tvsnap.model.images import UID_BASE, Image
 from tvsnap.sandboxes.kernel import paths
 
+MARK = 24
+"""Place in the file of the 8 bytes that a reseeding changes, for processes that have drawn numbers already (page.c)."""
 SIZE = 65536  # bytes of the file, whatever its content: processes in a snapshot have it mapped (page.c)
 _HEAD, _SPAN = struct.Struct("<IIQQQ"), struct.Struct("<qq")
 _VERSION, _CLOCK, _SEED = 1, 1, 2

@@ -130,6 +130,7 @@ def _asked_for(spec: ImageSpec) -> dict[str, object]:
     settings = {
         "clock": spec.clock,
         "random_seed": spec.random_seed,
+        "reseed": spec.reseed or None,
         "limits": spec.limits.said() or None,
         "timeouts": spec.timeouts.said() or None,
         "network": str(spec.network) if spec.network is not None and spec.network.attached else None,

@@ -64,5 +64,6 @@ class BuiltBase:
             no_new_privileges=inherited if spec.no_new_privileges is None else spec.no_new_privileges,
             clock=self.image.clock if spec.clock is None else spec.clock,
             random_seed=self.image.random_seed if spec.random_seed is None else spec.random_seed,
+            reseed=spec.reseed or self.image.reseed,
             network=self.image.network if spec.network is None else spec.network,
         )

@@ -211,6 +211,7 @@ class _Spec(Part):
     random_seed: Annotated[
         int, Field(strict=True, ge=0, lt=1 << 64), must_be(f"a whole number from 0 to {(1 << 64) - 1}")
     ] = UNSAID
+    reseed: Annotated[Text, must_be("a shell command"), AfterValidator(_not_empty)] = UNSAID
     network: Annotated[Any, AfterValidator(_network)] = UNSAID
     services: Annotated[dict[str, Any], PlainValidator(_services)] = UNSAID
 

@@ -135,8 +135,8 @@ class FileCopy:
 class ImageSpec:
     """The contents of an image.yaml, or of a task's folder.
 
-    If the base is an image of tvsnap, the defaults of environment, hostname, no_new_privileges, clock, random_seed and
-    network are the base's.
+    If the base is an image of tvsnap, the defaults of environment, hostname, no_new_privileges, clock, random_seed,
+    reseed and network are the base's.
 
     Attributes:
         folder: the description's folder; relative paths start there.
@@ -154,6 +154,7 @@ class ImageSpec:
         limits, timeouts: see `Image`.
         no_new_privileges: None for the base's setting, or else the one that the user implies.
         clock, random_seed: see `Image`; None for the base's.
+        reseed: see `Image`; "" for the base's.
         network: see `Image`; None for the base's, or else none.
         data: the data for the environment's loader, loaded after the commands; see `tvsnap.images.loaders`.
         task: see `Image`.
@@ -183,6 +184,7 @@ class ImageSpec:
     no_new_privileges: bool | None = None
     clock: int | None = None
     random_seed: int | None = None
+    reseed: str = ""
     network: Network | None = None
     data: Data = field(default_factory=dict)
     task: Task = field(default_factory=Task)

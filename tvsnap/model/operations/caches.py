@@ -9,7 +9,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, overload
 
 from tvsnap.model.arguments import check_whole
 from tvsnap.model.credit import TaskValues
-from tvsnap.model.forks import AsyncForks, Forks, awaited_or_entered
+from tvsnap.model.errors import UsageError
+from tvsnap.model.forks import AsyncForks, Forks, awaited_or_entered, reseeded, reseeded_later
 from tvsnap.model.images import Image
 from tvsnap.model.limits import Limits
 from tvsnap.model.network import NetworkLike
@@ -295,11 +296,27 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
 
     @overload
     def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+        self,
+        state: str,
+        n: int = 1,
+        *,
+        as_rollouts: Literal[True],
+        task: str = "",
+        label: str | None = None,
+        epoch: int | None = None,
+        reseed: bool = False,
     ) -> Forks[R]: ...
 
     def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+        self,
+        state: str,
+        n: int = 1,
+        *,
+        as_rollouts: bool = False,
+        task: str = "",
+        label: str | None = None,
+        epoch: int | None = None,
+        reseed: bool = False,
     ) -> Forks[S] | Forks[R]:
         """Returns several sandboxes, or rollouts, that stand at any state of the graph, live processes included.
 
@@ -312,6 +329,8 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
             as_rollouts: begin rollouts, which make sandboxes once they need them, as `resume` does.
             task: groups the rollouts for people.
             label: a name of the rollouts for people.
+            epoch: their epoch, as in `rollout`.
+            reseed: give each rollout random numbers of its own, as `Rollout.fork` does.
 
         Returns:
             The sandboxes or rollouts, to be closed together (`Forks.close`, or a `with` block).
@@ -322,7 +341,11 @@ class CacheMethods(Performs, BeginsRollouts[R], Generic[R, S]):
             StateLost: the state is no longer kept, and nothing else leads to it.
             InfrastructureError: a sandbox could not be made. None is left then.
         """
-        return self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n)
+        if not as_rollouts:
+            _check_unseeded(reseed)
+            return self._made(state, n)
+        forks = self._forked(Resume(state, task, label, epoch=epoch), n)
+        return reseeded(forks, state) if reseed else forks
 
     def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractContextManager[S]:
         raise NotImplementedError
@@ -371,12 +394,28 @@ class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
     @overload
     @awaited_or_entered
     async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: Literal[True], task: str = "", label: str | None = None
+        self,
+        state: str,
+        n: int = 1,
+        *,
+        as_rollouts: Literal[True],
+        task: str = "",
+        label: str | None = None,
+        epoch: int | None = None,
+        reseed: bool = False,
     ) -> AsyncForks[R]: ...
 
     @awaited_or_entered
     async def fork(
-        self, state: str, n: int = 1, *, as_rollouts: bool = False, task: str = "", label: str | None = None
+        self,
+        state: str,
+        n: int = 1,
+        *,
+        as_rollouts: bool = False,
+        task: str = "",
+        label: str | None = None,
+        epoch: int | None = None,
+        reseed: bool = False,
     ) -> AsyncForks[S] | AsyncForks[R]:
         """Returns several sandboxes, or rollouts, that stand at any state of the graph; see `Cache.fork`.
 
@@ -388,6 +427,8 @@ class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
             as_rollouts: begin rollouts, which make sandboxes once they need them.
             task: groups the rollouts for people.
             label: a name of the rollouts for people.
+            epoch: their epoch, as in `rollout`.
+            reseed: give each rollout random numbers of its own, as `Rollout.fork` does.
 
         Returns:
             The sandboxes or rollouts, to be closed together.
@@ -395,7 +436,11 @@ class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
         Raises:
             UsageError, NotFound, StateLost, InfrastructureError: see `Cache.fork`.
         """
-        return await (self._forked(Resume(state, task, label), n) if as_rollouts else self._made(state, n))
+        if not as_rollouts:
+            _check_unseeded(reseed)
+            return await self._made(state, n)
+        forks = await self._forked(Resume(state, task, label, epoch=epoch), n)
+        return await reseeded_later(forks, state) if reseed else forks
 
     def _materialised(self, state: str, after: float, network: NetworkLike) -> AbstractAsyncContextManager[S]:
         raise NotImplementedError
@@ -407,3 +452,8 @@ class AwaitedCacheMethods(PerformsAwaited, BeginsRollouts[R], Generic[R, S]):
     async def _made(self, state: str, n: int) -> AsyncForks[S]:
         """Returns several sandboxes in a state."""
         raise NotImplementedError
+
+
+def _check_unseeded(reseed: bool) -> None:
+    if reseed:
+        raise UsageError("only rollouts are reseeded, as their states have names: fork with as_rollouts=True")

@@ -25,6 +25,9 @@ from tvsnap.model.operations.operation import (
     awaited,
 )
 
+RESEED = "reseed"
+"""The name of the tool by which forks are reseeded."""
+
 # The docstrings of `RolloutMethods` describe the fields.
 
 
@@ -256,6 +259,25 @@ class RolloutMethods(Performs):
         """
         return self.perform(Get(path, destination, owners, limit, timeout))
 
+    def reseed(self, seed: int, timeout: float | None = DEFAULT_TIMEOUT) -> ToolResult:
+        """Gives the random number generators of the sandbox a seed, as a call like any other, of the tool `reseed`.
+
+        The seed is part of the name of the state that follows: with different seeds, no state is shared. The page about
+        a fixed clock and fixed randomness says which generators are reached. `fork(reseed=True)` reseeds all forks.
+
+        Args:
+            seed: the seed, from 0 to 2**52 - 1.
+            timeout: seconds that the image's own command (`reseed` in its description) may take; None for no limit.
+
+        Returns:
+            The result of the call: the output and the exit status of the image's own command, if it has one. The exit
+            status is not 0 if the shell or a session could not be reseeded; the output has the reason.
+
+        Raises:
+            UsageError, StateLost, InfrastructureError, CallCancelled: see `call`.
+        """
+        return self.call(RESEED, {"seed": seed}, timeout)
+
     def grade(self, verifier: Verifier | str) -> Grade:
         """Grades the state at which it stands, in a fork; changes nothing for the rollout.
 
@@ -333,6 +355,8 @@ class AwaitedRolloutMethods(PerformsAwaited):
     """`Rollout.put`, to be awaited."""
     get = awaited(RolloutMethods.get)
     """`Rollout.get`, to be awaited."""
+    reseed = awaited(RolloutMethods.reseed)
+    """`Rollout.reseed`, to be awaited."""
     grade = awaited(RolloutMethods.grade)
     """`Rollout.grade`, to be awaited."""
     keep = awaited(RolloutMethods.keep)

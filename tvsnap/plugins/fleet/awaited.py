@@ -177,15 +177,18 @@ class AsyncFleetRollout(RolloutTwin[FleetRollout]):
         return AsyncFleetSandbox(cast("Sandbox", await self._made(lambda rollout: rollout.sandbox())), self._threads)
 
     @awaited_or_entered
-    async def fork(self, n: int = 1) -> AsyncForks[AsyncFleetRollout]:
+    async def fork(self, n: int = 1, *, reseed: bool = False) -> AsyncForks[AsyncFleetRollout]:
         """Begins rollouts where it stands, at the same server; see `FleetRollout.fork`.
 
         Args:
             n: how many.
+            reseed: give each random numbers of its own.
         """
         async with self.in_order() as rollout:
             return await forked(
-                self._threads, lambda: rollout.fork(n), lambda one: AsyncFleetRollout.of(one, self._threads)
+                self._threads,
+                lambda: rollout.fork(n, reseed=reseed),
+                lambda one: AsyncFleetRollout.of(one, self._threads),
             )
 
     async def settled(self) -> None:

@@ -12,7 +12,7 @@ from tvsnap import Client, Grade, InfrastructureError, NotFound, StateLost, Tool
 from tvsnap.client.client import RemoteRollout, RemoteSandbox, is_open, known_state
 from tvsnap.model.arguments import outcome_of
 from tvsnap.model.fetched import Fetched
-from tvsnap.model.forks import Forks
+from tvsnap.model.forks import Forks, reseeded
 from tvsnap.model.operations.operation import Operation
 from tvsnap.model.operations.rollouts import Call, ExecAll, Get, GradeState, Put, Record, RolloutMethods
 from tvsnap.plugins.fleet.nodes import LOST, Node, Nodes
@@ -155,13 +155,14 @@ class FleetRollout(RolloutMethods):
             self._reward = operation.reward
         return done
 
-    def fork(self, n: int = 1) -> Forks[FleetRollout]:
+    def fork(self, n: int = 1, *, reseed: bool = False) -> Forks[FleetRollout]:
         """Begins rollouts where it stands, at the same server; see `Rollout.fork`.
 
         Each goes on elsewhere by itself if that server is lost.
 
         Args:
             n: how many.
+            reseed: give each random numbers of its own.
 
         Raises:
             StateLost, InfrastructureError: as `call`.
@@ -181,7 +182,7 @@ class FleetRollout(RolloutMethods):
             fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
             fork._first = self._first
             forks.append(fork)
-        return together(forks)
+        return reseeded(together(forks), begun[0].state) if reseed else together(forks)
 
     def cancel(self) -> bool:
         """Ends the call that another thread is making; see `Rollout.cancel`."""
