@@ -7,10 +7,11 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ import torch
 
 import tvsnap
 from tvsnap.images import ImageStore
-from tvsnap.plugins.training.agents import Agents, Played, Stragglers, command_in
+from tvsnap.plugins.training.agents import Agents, Branches, Played, Stragglers, command_in
 from tvsnap.plugins.training.generation import ModelGenerator
-from tvsnap.plugins.training.loop import Learner, variant
+from tvsnap.plugins.training.loop import Learner, tree_advantages, variant
 from tvsnap.plugins.training.tasks import tasks
 
 
@@ -158,21 +159,35 @@ def test_turns_have_the_credit_of_their_states(tmp_path: Path, images: ImageStor
         asyncio.run(without_records())
 
 
-def test_branches_go_on_with_what_was_said(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
-    """From where the rollouts of a group came to different ends; what led there is neither said nor executed again."""
-    (task,) = tasks(n=1, kinds=["count"])
-    first, solution = "touch /tmp/begun", " && ".join(task.solutions[0])
-    agents = Agents(Scripted(tokenizer, (first, solution), (first, "pwd")), tokenizer, turns=2)
+def branched(
+    home: Path, images: Any, agents: Agents, k: int = 6, then: Callable[[], object] = lambda: None, **options: Any
+) -> tuple[list[Played], Branches, int]:
+    """Plays a group, and lets branches go on from it; returns both, and how many calls the branches executed.
 
-    async def go(**options: Any) -> tuple[list[Played], list[list[Played]], int]:
-        async with tvsnap.AsyncCache(tmp_path, images=images, policy="eager") as cache:
-            (group,) = await agents.play(cache, [task], 6, credit="state")
+    `then` is called in between.
+    """
+    (task,) = tasks(n=1, kinds=["count"])
+
+    async def go() -> tuple[list[Played], Branches, int]:
+        async with tvsnap.AsyncCache(home, images=images, policy="eager") as cache:
+            (group,) = await agents.play(cache, [task], k, credit=options.get("credit", "rollout"))
+            then()
             before = cache.stats().executed
             found = await agents.branch(cache, group, **options)
             return group, found, cache.stats().executed - before
 
-    group, branches, executed = asyncio.run(go(states=3, n=4, credit="state"))
-    (of_state,) = branches
+    return asyncio.run(go())
+
+
+def test_branches_go_on_with_what_was_said(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """From where the rollouts of a group came to different ends; what led there is neither said nor executed again."""
+    (task,) = tasks(n=1, kinds=["count"])
+    first, solution = "touch /tmp/begun", " && ".join(task.solutions[0])
+    generator = Counted(tokenizer, (first, solution), (first, "pwd"))
+    agents = Agents(generator, tokenizer, turns=2)
+    options: dict[str, Any] = {"states": 3, "n": 4, "credit": "state"}
+    group, found, executed = branched(tmp_path, images, agents, then=generator.turns.clear, **options)
+    (of_state,) = found.groups
     assert len({one.trajectory.reward for one in group}) == 2
     for one in of_state:
         assert one.before == 1
@@ -183,9 +198,91 @@ def test_branches_go_on_with_what_was_said(tmp_path: Path, images: ImageStore, t
         assert one.advantages is not None
         assert len(one.advantages) == len(one.turns)
     assert executed <= len(of_state)
-    _, at_depth, _ = asyncio.run(go(depths=[1], n=2))
-    assert [len(each) for each in at_depth] == [2]
-    assert asyncio.run(go(depths=[7]))[1] == []
+    assert min(generator.turns) == 1
+    assert len(generator.turns) == sum(len(one.turns) for one in of_state)
+    assert (found.tokens, found.ended, found.stopped) == (sum(one.written for one in of_state), "states", 0)
+    at_depth = branched(tmp_path, images, agents, depths=[1], n=2)[1]
+    assert [len(each) for each in at_depth.groups] == [2]
+    assert branched(tmp_path, images, agents, depths=[7])[1].groups == []
+
+
+def test_branches_end_with_their_budget_of_tokens(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """Those that were begun are played to their end; the same seed gives the same ones."""
+    first = "touch /tmp/begun"
+    agents = Agents(Scripted(tokenizer, (first, "touch /tmp/a", "ls"), (first, "touch /tmp/b", "pwd")), tokenizer)
+    options: dict[str, Any] = {"depths": [1, 2], "states": 1, "n": 2}
+    few, again, all_of = (
+        branched(tmp_path, images, agents, tokens=tokens, seconds=600, **options)[1] for tokens in (1, 1, 10_000)
+    )
+    assert (few.ended, len(few.groups), few.stopped) == ("tokens", 1, 0)
+    assert few.tokens > 1
+    assert all(one.done and one.grade is not None for branches in few.groups for one in branches)
+    assert [one.tokens for one in few.groups[0]] == [one.tokens for one in again.groups[0]]
+    assert (all_of.ended, len(all_of.groups)) == ("states", 3)  # after one command, and after each second one
+    assert [one.tokens for one in all_of.groups[0]] == [one.tokens for one in few.groups[0]]
+    assert 1 < few.tokens < all_of.tokens < 10_000
+    assert all_of.tokens == sum(one.written for branches in all_of.groups for one in branches)
+
+
+def test_branches_end_with_their_budget_of_seconds(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """Those under way are stopped, their commands included, and what is left of the group is as before."""
+    slow = Event()
+
+    class Slow(Scripted):
+        async def write(self, past: Sequence[int], seed: int) -> list[int]:
+            written = await super().write(past, seed)
+            text = "touch /tmp/begun; sleep 1000"
+            return self._tokenizer.encode(text, add_special_tokens=False) + written[-1:] if slow.is_set() else written
+
+    agents = Agents(Slow(tokenizer, ("touch /tmp/begun", "ls")), tokenizer, timeout=2000)
+    options: dict[str, Any] = {"depths": [1], "n": 2, "seconds": 2.0, "tokens": 100_000}
+    group, found, _ = branched(tmp_path, images, agents, then=slow.set, **options)
+    assert (found.ended, found.groups, found.stopped) == ("seconds", [], 2)
+    assert found.tokens > 0
+    assert all(one.grade is not None for one in group)
+
+
+def test_branches_that_are_reseeded(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    """Siblings that make the same calls see different numbers; in the next epoch they see the same ones again."""
+    draws = ("touch /tmp/begun", "echo $RANDOM > /tmp/r; cat /tmp/r")
+    agents = Agents(Scripted(tokenizer, draws), tokenizer)
+    options: dict[str, Any] = {"depths": [1], "states": 1, "n": 3, "credit": "state"}
+    alike, one, other = (branched(tmp_path, images, agents, reseed=reseed, **options) for reseed in (False, True, True))
+
+    def seen(found: Branches) -> list[str]:
+        return [branch.calls[0].result.output for branch in found.groups[0]]
+
+    assert len(set(seen(alike[1]))) == 1
+    assert len({*seen(alike[1]), *seen(one[1])}) == 4
+    assert seen(other[1]) == seen(one[1])
+    assert other[2] == 0, "all of it was answered"
+    assert all(len(branch.advantages or ()) == len(branch.turns) for branch in one[1].groups[0])
+
+
+def test_branches_have_the_advantages_of_their_trees(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:
+    (task,) = tasks(n=1, kinds=["count"])
+    first, solution = "touch /tmp/begun", " && ".join(task.solutions[0])
+    agents = Agents(Scripted(tokenizer, (first, solution), (first, "pwd")), tokenizer, turns=2)
+    group, found, _ = branched(tmp_path, images, agents, k=2, states=1, n=4, credit="tree", depths=[1])
+    everything = [*group, *found.groups[0]]
+    assert [one.tree for one in everything] == [0, 1, 0, 0, 0, 0]
+    wanted = tree_advantages([(one.tree, one.trajectory.reward) for one in everything])
+    assert [set(one.advantages or ()) for one in everything] == [{advantage} for advantage in wanted]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"states": 0}, "states must be"),
+        ({"n": 0}, "n must be"),
+        ({"tokens": 0}, "tokens must be"),
+        ({"seconds": 0.0}, "seconds must be"),
+        ({"seconds": math.inf}, "seconds must be"),
+    ],
+)
+def test_branches_that_make_no_sense(tokenizer: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(tvsnap.UsageError, match=message):
+        asyncio.run(Agents(Scripted(tokenizer, ("ls",)), tokenizer).branch(None, [], **options))
 
 
 def test_rollouts_are_the_same_with_the_cache_and_without(tmp_path: Path, images: ImageStore, tokenizer: Any) -> None:

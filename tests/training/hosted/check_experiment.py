@@ -100,6 +100,27 @@ def test_the_experiment(tmp_path: Path, tiny: list[str]) -> None:
     assert "<svg" in (out / "training.svg").read_text()
 
 
+def test_algorithms_are_compared_at_equal_tokens_and_seconds(tmp_path: Path, tiny: list[str]) -> None:
+    """The budget of tokens is used up by the first update, and that of seconds, a fraction of it, with it."""
+    out, methods = tmp_path / "out", ["loop", "loop-state", "tree-grpo"]
+    main([*tiny, "--k", "4", "--out", str(out), "--methods", *methods, "--budget", "1", "0.01", "--branch", "1", "2"])
+    runs = {path.stem: json.loads(path.read_text()) for path in out.glob("compare-*.json")}
+    assert sorted(runs) == [f"compare-0-{method}" for method in methods]
+    for method in methods:
+        run = runs[f"compare-0-{method}"]
+        assert [each["at"] for each in run["tests"]] == ["start", "tokens", "seconds"]
+        (epoch,) = run["epochs"]
+        assert epoch["tokens"] >= 1
+        assert epoch["seconds"] > 0.01
+        assert 0 <= epoch["shared"] <= 1
+        assert epoch["noise"]["variance"] >= 0
+        assert epoch["rollouts"] >= 2 * 2
+    assert runs["compare-0-loop"]["epochs"][0]["tokens"] == runs["compare-0-loop-state"]["epochs"][0]["tokens"]
+    told = (out / "comparison.md").read_text()
+    for title in (*methods, "at equal tokens", "at equal seconds", "variance of the gradient"):
+        assert title in told
+
+
 def test_rollouts_through_a_server_are_those_of_this_process(tmp_path: Path, tiny: list[str], url: str) -> None:
     out = tmp_path / "out"
     main([*tiny, "--k", "2", "--modes", "tvsnap", "no cache", "--url", url, "--out", str(out)])

@@ -19,6 +19,7 @@ from tvsnap.plugins.training.loop import (
     Trajectory,
     advantages,
     rollout_loss,
+    tree_advantages,
     variant,
     with_adapter,
 )
@@ -171,6 +172,52 @@ def test_one_step_follows_the_gradient_that_finite_differences_give(name: str, m
         assert float(kept[number].view(-1)[place]) == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-9)
 
 
+def test_advantages_of_trees_by_hand() -> None:
+    """Beside all rollouts of the task, and beside those of the tree; the third tree has one rollout, and no more."""
+    rewards = [(0, 1.0), (1, 0.0), (0, 0.0), (1, 0.5), (0, 0.0), (7, 1.0)]
+
+    def normalised(values: list[float]) -> dict[int, float]:
+        spread = np.std(values, ddof=1)
+        return dict(enumerate((np.array(values) - np.mean(values)) / spread))
+
+    all_of, first, second = (
+        normalised([1.0, 0.0, 0.0, 0.5, 0.0, 1.0]),
+        normalised([1.0, 0.0, 0.0]),
+        normalised([0.0, 0.5]),
+    )
+    trees = [first[0], second[0], first[1], second[1], first[2], 0.0]
+    assert tree_advantages(rewards) == pytest.approx([all_of[n] + tree for n, tree in enumerate(trees)])
+    assert tree_advantages([(0, 1.0)]) == [0.0]
+    assert tree_advantages([]) == []
+
+
+@pytest.mark.parametrize("name", ["loop", "loop-state", "tree-grpo", "rloo"])
+def test_the_noise_of_a_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the gradients with which the learner would learn from each task alone, and from all."""
+    settings = variant(name, epochs=1, minibatch=0, gradient_norm=1e9)
+    model = tiny()
+    learner = Learner(model, settings, rows=2)
+    told = groups(((1.0, 0.0, 0.0), (0.5, 0.5, 1.0), (1.0, 1.0, 1.0), (0.0, 0.3)))
+    kept: list[Any] = []
+
+    def keep(_: Callable[[], float] | None = None) -> None:
+        kept.append(torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None]).numpy())
+
+    monkeypatch.setattr(learner._optimiser, "step", keep)
+    counts = [learner.learn([group]).kept for group in told]
+    learner.learn(told)
+    *each, whole = kept
+    alone = iter(each)
+    parts = [(next(alone) * count if count else 0 * whole) * len(told) / sum(counts) for count in counts]
+    noise = learner.noise(told)
+    assert noise.square == pytest.approx(float(whole @ whole), rel=1e-6)
+    variance = sum(float((part - whole) @ (part - whole)) for part in parts) / (len(told) * (len(told) - 1))
+    assert noise.variance == pytest.approx(variance, rel=1e-6)
+    assert all(each.grad is None for each in model.parameters())
+    with pytest.raises(UsageError, match="two tasks"):
+        learner.noise(told[:1])
+
+
 def test_only_what_the_model_wrote_counts() -> None:
     model = tiny()
     (one,) = groups(((1.0, 0.0),))[0][:1]
@@ -257,8 +304,9 @@ def test_settings_that_make_no_sense(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", [{"ratio": "trajectory"}, {"normalised": True}, {"leave_one_out": False}], ids=str)
 def test_credit_by_state_is_of_turns_and_beside_others(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="credit by state"):
-        variant("loop-state", **change)
+    for name, credit in (("loop-state", "state"), ("tree-grpo", "tree")):
+        with pytest.raises(UsageError, match=f"credit by {credit}"):
+            variant(name, **change)
 
 
 def test_credit_by_state_takes_the_advantages_of_turns() -> None:

@@ -16,11 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tvsnap import Grade, GradingFailed, InfrastructureError, StateLost, TaskValues, ToolResult, UsageError
 from tvsnap.plugins.training.generation import Generator, check_least
-from tvsnap.plugins.training.loop import Credit, Trajectory
+from tvsnap.plugins.training.loop import Credit, Trajectory, tree_advantages
 from tvsnap.plugins.training.tasks import Task
 
 DONE = "DONE"
@@ -73,6 +73,8 @@ class Played:
         advantages: of its turns, where credit is by state.
         before: how many commands led to the state in which it began: 0, but for branches (`Agents.branch`). Their turns
             are not among `turns`, as another rollout took them.
+        setup: how many of its calls set the sandbox up before its first turn.
+        tree: the number of the rollout of the group to which it goes back, by branches: that rollout's own number.
     """
 
     task: Task
@@ -89,6 +91,13 @@ class Played:
     rollout: str | None = None
     advantages: tuple[float, ...] | None = None
     before: int = 0
+    setup: int = 0
+    tree: int = 0
+
+    @property
+    def written(self) -> int:
+        """The number of tokens that the model wrote in it."""
+        return sum(end - first for first, end in self.turns)
 
     @property
     def trajectory(self) -> Trajectory:
@@ -117,6 +126,26 @@ class Stragglers:
             raise UsageError(f"share must be larger than 0 and at most 1, not {self.share!r}")
         if not 0 <= self.seconds < math.inf:
             raise UsageError(f"seconds must be a finite number from 0 on, not {self.seconds!r}")
+
+
+@dataclass
+class Branches:
+    """The branches of a group's rollouts, and what they have cost.
+
+    Attributes:
+        groups: the branches, those of one state together. Those that were stopped are left out.
+        tokens: that the model wrote in all of them, those included that were stopped.
+        seconds: that they took.
+        stopped: how many were stopped, as the time was up.
+        ended: why no more branches were begun: the budget of tokens or seconds was used up; or there were no more
+            `states` to begin in, or none were wanted.
+    """
+
+    groups: list[list[Played]] = field(default_factory=list)
+    tokens: int = 0
+    seconds: float = 0.0
+    stopped: int = 0
+    ended: Literal["tokens", "seconds", "states"] = "states"
 
 
 class Agents:
@@ -197,12 +226,13 @@ class Agents:
                 told = (task.name, task.instruction)
                 of_group = (seed, *told, listed[told])
                 listed[told] += 1
-                groups.append(([Played(task, number, self.prompt(task)) for number in range(k)], rollouts, of_group))
+                setup = len(task.preparation())
+                ones = [Played(task, n, self.prompt(task), setup=setup, tree=n) for n in range(k)]
+                groups.append((ones, rollouts, of_group))
             room = asyncio.Semaphore(self._at_once)
             played = await _all([self._play_group(*group, stragglers, room) for group in groups])
-        if credit == "state":
-            for group in played:
-                await _give_credit(cache, group)
+        for group in played:
+            await _give(credit, cache, group)
         return played
 
     async def branch(
@@ -214,57 +244,108 @@ class Agents:
         states: int = 2,
         n: int = 2,
         depths: Collection[int] = (),
+        tokens: int | None = None,
+        seconds: float | None = None,
+        reseed: bool = False,
         epoch: int | None = None,
         credit: Credit = "rollout",
-    ) -> list[list[Played]]:
+    ) -> Branches:
         """Goes on from states in which rollouts of a group stood, several times from each, with what was said there.
 
         What led to a state is neither executed nor said again. Each branch is a rollout of its own, and is graded.
+
+        With a budget, states of branches follow those of the group, until the budget is used up or no state is left.
+        Branches that were begun are then played to their end if it was a budget of tokens, so that a bit more may be
+        spent, and the same seed gives the same branches; if it was one of seconds, they are stopped and left out.
 
         Args:
             cache: the one in which the group was played.
             group: the rollouts, of one task.
             seed: another text has the model draw other tokens.
-            states: from how many states branches begin, at most.
+            states: from how many states branches begin, at most: in all, and with a budget at a time.
             n: how many begin in each.
             depths: only in states after so many commands; by default in those in which several rollouts stood whose
                 rewards differ, the most different ones first.
+            tokens: that the model may write; None for any number.
+            seconds: that may pass; None for any number.
+            reseed: give the branches of a state different random numbers, see `tvsnap.Rollout.fork`.
             epoch: of the training run, for people.
-            credit: as in `play`. By state, the rollouts of the group have other advantages afterwards, as there is more
-                to compare them with.
+            credit: as in `play`. By state or tree, the rollouts of the group have other advantages afterwards, as there
+                is more to compare them with.
 
         Returns:
-            The branches, those of one state together; states that nothing leads to any more are left out.
+            The branches; states that nothing leads to any more are left out.
 
         Raises:
-            UsageError: `states` or `n` is less than 1, or nothing is recorded of the rollouts.
+            UsageError: `states`, `n` or `tokens` is less than 1, `seconds` is not larger than 0, nothing is recorded of
+                the rollouts, or a branch cannot be reseeded.
         """
         check_least("states", states)
         check_least("n", n)
-        graded = [one for one in group if one.grade is not None]
-        if not graded:
-            return []
-        task, values = graded[0].task, await _values(cache, graded)
-        async with contextlib.AsyncExitStack() as stack:
-            found, running = list[list[Played]](), list[Coroutine[Any, Any, None]]()
-            for state, one, turn in _places(graded, values, depths):
-                if len(found) == states:
-                    break
-                said = one.tokens[: one.turns[turn][0]]
-                with contextlib.suppress(StateLost):
-                    begun = [cache.resume(state, task.name, epoch=epoch) for _ in range(n)]
-                    rollouts = [await stack.enter_async_context(rollout) for rollout in begun]
-                    branches = [
-                        Played(task, number, list(said), rollout=rollout.id, before=one.before + turn)
-                        for number, rollout in enumerate(rollouts)
-                    ]
-                    seeds = [(seed, task.name, task.instruction, "branch", len(found), number) for number in range(n)]
-                    running += map(self._go_on, branches, rollouts, seeds)
-                    found.append(branches)
-            await _all(running)
-        if credit == "state":
-            await _give_credit(cache, [*group, *(one for branches in found for one in branches)])
-        return found
+        if tokens is not None:
+            check_least("tokens", tokens)
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(f"seconds must be a finite number larger than 0, not {seconds!r}")
+        began, made, tried = time.monotonic(), Branches(), set[str]()
+        everything = [one for one in group if one.grade is not None]
+        until = math.inf if seconds is None else began + seconds
+
+        def used_up() -> Literal["tokens", "seconds"] | None:
+            if time.monotonic() >= until:
+                return "seconds"
+            return "tokens" if tokens is not None and made.tokens >= tokens else None
+
+        while everything:
+            values, found = await _values(cache, everything), list[list[Played]]()
+            places = [place for place in _places(everything, values, depths) if place[0] not in tried]
+            async with contextlib.AsyncExitStack() as stack:
+                running = list[Coroutine[Any, Any, None]]()
+                for state, one, turn in places:
+                    if len(found) == states or used_up() == "seconds":
+                        break
+                    tried.add(state)
+                    numbers = range(len(tried) * n - n, len(tried) * n)
+                    seeds = [(seed, one.task.name, one.task.instruction, "branch", number) for number in numbers]
+                    with contextlib.suppress(StateLost):
+                        branches, parts = await self._begin_branches(
+                            cache, stack, (state, one, turn), seeds, reseed, epoch
+                        )
+                        found.append(branches)
+                        running += parts
+                in_time = await _until(running, until)
+            of_round = [one for branches in found for one in branches]
+            made.tokens += sum(one.written for one in of_round)
+            for one, ended in zip(of_round, in_time, strict=True):
+                one.cancelled = not ended
+            made.stopped += sum(one.cancelled for one in of_round)
+            kept = [[one for one in branches if not one.cancelled] for branches in found]
+            made.groups += [branches for branches in kept if branches]
+            everything += [one for branches in kept for one in branches if one.grade is not None]
+            made.ended = used_up() or "states"
+            if used_up() or not found or (tokens is None and seconds is None):
+                break
+        made.seconds = time.monotonic() - began
+        await _give(credit, cache, [*group, *(one for branches in made.groups for one in branches)])
+        return made
+
+    async def _begin_branches(
+        self,
+        cache: Any,
+        stack: contextlib.AsyncExitStack,
+        place: tuple[str, Played, int],
+        seeds: Sequence[Sequence[object]],
+        reseed: bool,
+        epoch: int | None,
+    ) -> tuple[list[Played], list[Coroutine[Any, Any, None]]]:
+        """Begins branches in a state, one for each seed; returns them, and what plays them."""
+        state, one, turn = place
+        said, options = one.tokens[: one.turns[turn][0]], {"task": one.task.name, "epoch": epoch, "reseed": reseed}
+        rollouts = await stack.enter_async_context(cache.fork(state, len(seeds), as_rollouts=True, **options))
+        branches = [
+            Played(one.task, n, list(said), rollout=each.id, before=one.before + turn, setup=int(reseed), tree=one.tree)
+            for n, each in enumerate(rollouts)
+        ]
+        return branches, list(map(self._go_on, branches, rollouts, seeds))
 
     async def _play_group(
         self,
@@ -409,14 +490,17 @@ def command_in(text: str) -> str | None:
     return None if not text or _SAYS_DONE.match(text) or "\0" in text else text
 
 
-async def _give_credit(cache: Any, group: Sequence[Played]) -> None:
-    """Gives the turns of a group's rollouts their advantages by the states in which they were taken."""
+async def _give(credit: Credit, cache: Any, group: Sequence[Played]) -> None:
+    """Gives the turns of a group's rollouts, branches included, their advantages, if these are not the rollouts'."""
     graded = [one for one in group if one.grade is not None]
-    if not graded:
-        return
-    values = await _values(cache, graded)
-    for one in graded:
-        one.advantages = values.of(one.rollout or "").by_turn(len(one.turns), setup=_setup(one), ended=one.done)
+    if credit == "state" and graded:
+        values = await _values(cache, graded)
+        for one in graded:
+            one.advantages = values.of(one.rollout or "").by_turn(len(one.turns), setup=one.setup, ended=one.done)
+    elif credit == "tree":
+        rewards = [(one.tree, one.trajectory.reward) for one in graded]
+        for one, advantage in zip(graded, tree_advantages(rewards), strict=True):
+            one.advantages = (advantage,) * len(one.turns)
 
 
 async def _values(cache: Any, graded: Sequence[Played]) -> TaskValues:
@@ -427,11 +511,6 @@ async def _values(cache: Any, graded: Sequence[Played]) -> TaskValues:
     return values
 
 
-def _setup(one: Played) -> int:
-    """Returns how many calls a rollout made to set its task up."""
-    return 0 if one.before else len(one.task.preparation())
-
-
 def _places(graded: Sequence[Played], values: TaskValues, depths: Collection[int]) -> list[tuple[str, Played, int]]:
     """Returns states to branch from, the best first, each with a rollout that stood there, and its turn there.
 
@@ -439,9 +518,9 @@ def _places(graded: Sequence[Played], values: TaskValues, depths: Collection[int
     """
     places: dict[str, tuple[str, Played, int]] = {}
     for one in graded:
-        credit, setup = values.of(one.rollout or ""), _setup(one)
+        credit = values.of(one.rollout or "")
         for place, state in zip(credit.places, credit.states, strict=True):
-            turn = place - setup - 1
+            turn = place - one.setup - 1
             if 0 < turn < len(one.turns) and (not depths or one.before + turn in depths):
                 places.setdefault(state, (state, one, turn))
     spread = {value.state: value.variance or 0.0 for value in values.states}
@@ -454,6 +533,24 @@ async def _all(parts: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     running = [asyncio.ensure_future(part) for part in parts]
     try:
         return list(await asyncio.gather(*running))
+    finally:
+        await _end(running)
+
+
+async def _until(parts: Sequence[Coroutine[Any, Any, None]], until: float) -> list[bool]:
+    """Waits for all, but not beyond a moment, by time.monotonic(): then the others are cancelled and waited for.
+
+    Returns whether each was in time; raises what one of them raised.
+    """
+    running = [asyncio.ensure_future(part) for part in parts]
+    if not running:
+        return []
+    left = None if until == math.inf else max(0.0, until - time.monotonic())
+    try:
+        over, _ = await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
+        for each in over:
+            each.result()
+        return [each in over for each in running]
     finally:
         await _end(running)
 

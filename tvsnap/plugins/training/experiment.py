@@ -1,9 +1,10 @@
 """The same training with tvsnap, without a cache and with a cache that is keyed by the call alone, and what differs.
 
     python -m tvsnap.training.experiment --seeds 0 1 2 --modes tvsnap --out build/training
+    python -m tvsnap.training.experiment --seeds 0 1 2 --methods loop loop-state tree-grpo --out build/training
 
 Each run, of a seed in a mode, writes a file with its rollouts. Then all runs in the folder are compared: report.md and
-plots.
+plots. With `--methods`, algorithms are compared in place of modes, at equal tokens and equal seconds: comparison.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tvsnap
 import tvsnap.aio
-from tvsnap.plugins.training import reports
+from tvsnap.plugins.training import comparison, reports
 from tvsnap.plugins.training.agents import Agents, Played, Stragglers
 from tvsnap.plugins.training.generation import Generator, ModelGenerator, ServerGenerator
 from tvsnap.plugins.training.loop import Learner, Settings, variant, with_adapter
@@ -54,6 +55,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "at_once": 8,
         "warm": 600,
         "rate": 1e-4,
+        "budget": (20_000, 300.0),
     },
     "large": {
         "model": "smollm2",
@@ -69,6 +71,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "at_once": 64,
         "warm": 40,
         "rate": 3e-4,
+        "budget": (1_000_000, 3600.0),
     },
 }
 """What is done on a machine without an accelerator, and with one."""
@@ -166,9 +169,14 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
     credit = learner.settings.credit
 
     def keep(wrong: Mapping[str, int] | None = None) -> None:
-        hidden = {**vars(options), "token": None}
-        setting = {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
-        done = {"seed": seed, "mode": mode, "setting": setting, "epochs": epochs, "tests": tests, "wrong": wrong}
+        done = {
+            "seed": seed,
+            "mode": mode,
+            "setting": setting_of(options),
+            "epochs": epochs,
+            "tests": tests,
+            "wrong": wrong,
+        }
         (options.out / f"run-{seed}-{mode.replace(' ', '-')}.json").write_text(json.dumps(done))
 
     async def tested(cache: Any, updates: int) -> None:
@@ -190,7 +198,8 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
             if options.branch:
                 states, n = options.branch
                 for group in list(groups):
-                    groups += await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
+                    more = await agents.branch(cache, group, chance, states=states, n=n, epoch=epoch, credit=credit)
+                    groups += more.groups
             played, after = time.perf_counter(), counted.stats()
             graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
             update = await asyncio.to_thread(learner.learn, [group for group in graded if len(group) > 1])
@@ -214,10 +223,43 @@ async def run(mode: str, seed: int, agents: Agents, learner: Learner, home: Path
     keep(await checked(everything, home / "exact", images) if mode == "stateless" else None)
 
 
+async def compared(
+    method: str, seed: int, agents: Agents, learner: Learner, home: Path, images: Any, options: Any
+) -> None:
+    """Trains by one algorithm for the comparison; writes what happened after each update."""
+    of = tasks("train", options.tasks, seed, kinds=options.kinds)
+    test = tasks("test", options.tests, seed, kinds=options.kinds)
+
+    def keep(found: Mapping[str, Any]) -> None:
+        done = {"seed": seed, "method": method, "setting": setting_of(options), **found}
+        (options.out / f"compare-{seed}-{method}.json").write_text(json.dumps(done))
+        last = found["epochs"][-1]
+        print(f"seed {seed}, {method}: {len(found['epochs'])} updates, {found['tests'][-1]}, {last}", flush=True)
+
+    tokens, seconds = options.budget
+    async with cache_of("tvsnap", home, images, [*of, *test], options) as (cache, _):
+        await comparison.compare(
+            *(cache, agents, learner, of, test),
+            seed=seed,
+            k=options.k,
+            branch=tuple(options.branch or (2, 2)),
+            depths=range(1, options.turns),
+            budget=(int(tokens), seconds),
+            renew=lambda updates: renew(agents.generator, learner, home / f"adapter-{updates}"),
+            keep=keep,
+        )
+
+
 async def checked(played: Sequence[Played], home: Path, images: Any) -> dict[str, int]:
     """Returns what was wrong in rollouts with a stateless cache."""
     async with tvsnap.AsyncCache(home, policy="default", images=images) as exact:
         return asdict(await errors(exact, played, TIMEOUT))
+
+
+def setting_of(options: Any) -> dict[str, Any]:
+    """Returns the options as JSON, without what lets in at a server."""
+    hidden = {**vars(options), "token": None}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in hidden.items()}
 
 
 def renew(generator: Generator, learner: Learner, folder: Path) -> None:
@@ -274,6 +316,9 @@ def options_of(arguments: Sequence[str] | None) -> Any:
     parser.add_argument("--variant", default="loop")
     parser.add_argument("--kinds", nargs="*", help="of tasks, see the guide")
     parser.add_argument("--modes", nargs="*", default=["tvsnap"], choices=MODES)
+    parser.add_argument("--methods", nargs="*", default=[], choices=comparison.METHODS, help="compare these algorithms")
+    budget = "what each may use for rollouts and learning"
+    parser.add_argument("--budget", type=float, nargs=2, metavar=("TOKENS", "SECONDS"), help=budget)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--k", type=int, help="rollouts of a task")
     for name in ("epochs", "tasks", "tests", "turns", "tokens", "rows", "at-once"):
@@ -293,7 +338,7 @@ def options_of(arguments: Sequence[str] | None) -> Any:
         if getattr(options, name) is None:
             setattr(options, name, value)
     by_state = "--branch" if options.branch else f"--variant {options.variant}"
-    if (options.branch or variant(options.variant).credit == "state") and not {*options.modes} <= {"tvsnap", "eager"}:
+    if (options.branch or variant(options.variant).credit != "rollout") and not {*options.modes} <= {"tvsnap", "eager"}:
         parser.error(f"{by_state} needs --modes tvsnap or eager: without its graph, states are not known")
     return options
 
@@ -316,13 +361,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     begin = begun(model, agents, options)
     for seed in options.seeds:
-        for mode in options.modes:
+        for name in options.methods or options.modes:
             model.load_state_dict(begin, strict=False)
-            settings = variant(options.variant, learning_rate=options.rate)
+            settings = variant(name if options.methods else options.variant, learning_rate=options.rate)
             learner = Learner(model, settings, seed=seed, rows=ROWS.get(options.model, 4))
+            mode, train = ("tvsnap", compared) if options.methods else (name, run)
             with tempfile.TemporaryDirectory(prefix="tvsnap-training-") as home, images_of(mode, options) as images:
-                asyncio.run(run(mode, seed, agents, learner, Path(home), images, options))
-    print(reports.write(options.out))
+                asyncio.run(train(name, seed, agents, learner, Path(home), images, options))
+    print(comparison.write(options.out, reports.command()) if options.methods else reports.write(options.out))
 
 
 if __name__ == "__main__":

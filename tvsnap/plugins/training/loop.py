@@ -18,7 +18,7 @@ from tvsnap import UsageError
 from tvsnap.plugins.training import arithmetic
 
 Ratio = Literal["token", "turn", "trajectory"]
-Credit = Literal["rollout", "state"]
+Credit = Literal["rollout", "state", "tree"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ class Settings:
     Attributes:
         ratio: over what an importance ratio is taken: a token, all that the model wrote in a turn, or in the rollout.
             The loss of a rollout is the mean over these.
-        credit: to what an advantage belongs: to a rollout, as in the paper, or to each of its turns, by the states in
-            which they were taken (`Trajectory.advantages`; arXiv 2604.11037).
+        credit: to what an advantage belongs: to a rollout, as in the paper; to each of its turns, by the states in
+            which they were taken (arXiv 2604.11037); or to a rollout beside those of its tree and all of its task
+            (`tree_advantages`). The latter two are `Trajectory.advantages`.
         normalised: advantages are divided by the standard deviation of the group's rewards.
         leave_one_out: a rollout's baseline is the mean of the others' rewards, and not that of all.
         clip: ratios are clipped to the range from 1 - clip to 1 + clip, as by PPO; None for no clipping.
@@ -65,9 +66,9 @@ class Settings:
             raise UsageError(f"ratio must be one of {', '.join(get_args(Ratio))}, not {self.ratio!r}")
         if self.credit not in get_args(Credit):
             raise UsageError(f"credit must be one of {', '.join(get_args(Credit))}, not {self.credit!r}")
-        if self.credit == "state" and (self.ratio == "trajectory" or self.normalised or not self.leave_one_out):
+        if self.credit != "rollout" and (self.ratio == "trajectory" or self.normalised or not self.leave_one_out):
             raise UsageError(
-                "credit by state has advantages of turns, against the mean of others: it needs the ratio of tokens or "
+                f"credit by {self.credit} has advantages of turns, which are given: it needs the ratio of tokens or "
                 "turns, leave_one_out and no normalised advantages"
             )
         if self.clip is not None and not 0 < self.clip <= 1:
@@ -88,11 +89,13 @@ VARIANTS = {
     "loop-trajectory": Settings(ratio="trajectory"),
     "loop-normalised": Settings(normalised=True),
     "loop-state": Settings(credit="state"),
+    "tree-grpo": Settings(credit="tree", epochs=1, minibatch=0),
     "rloo": Settings(ratio="trajectory", clip=None, epochs=1, minibatch=0),
     "grpo": Settings(normalised=True, leave_one_out=False, epochs=1, minibatch=0),
 }
 """By the name of the algorithm.
 
+Tree-GRPO is for rollouts with branches (`Agents.branch`), all those of a task in one group.
 RLOO and GRPO are on-policy: one step for each collection, so that no ratio differs from 1. The gradient of RLOO is that
 of REINFORCE: a rollout counts as a whole, and its length does not divide it.
 """
@@ -151,11 +154,11 @@ class Trajectory:
             credit: see `Settings.credit`.
 
         Raises:
-            UsageError: the credit is by state, and the rollout has no advantages of turns.
+            UsageError: the credit is by state or tree, and the rollout has no advantages of turns.
         """
-        if credit == "state" and self.advantages is None:
-            raise UsageError("credit by state needs Trajectory.advantages (Cache.values, Credit.by_turn)")
-        of_turns = self.advantages if credit == "state" and self.advantages else [advantage] * len(self.turns)
+        if credit != "rollout" and self.advantages is None:
+            raise UsageError(f"credit by {credit} needs Trajectory.advantages (Cache.values, Credit.by_turn)")
+        of_turns = self.advantages if credit != "rollout" and self.advantages else [advantage] * len(self.turns)
         return [weight for weight, (first, end) in zip(of_turns, self.turns, strict=True) if end > first]
 
 
@@ -185,6 +188,19 @@ class Update:
     stopped: bool
 
 
+@dataclass(frozen=True)
+class Noise:
+    """How much of a gradient is chance, estimated from the gradients of its tasks.
+
+    Attributes:
+        variance: of the gradient, summed over the parameters. Differences between tasks count.
+        square: the squared norm of the gradient. Its expectation is that of the true gradient plus the variance.
+    """
+
+    variance: float
+    square: float
+
+
 def advantages(rewards: Sequence[float], settings: Settings) -> list[float]:
     """Returns the advantages of the rollouts of one task.
 
@@ -204,6 +220,27 @@ def advantages(rewards: Sequence[float], settings: Settings) -> list[float]:
         deviation = (sum((reward - mean) ** 2 for reward in rewards) / (count - 1)) ** 0.5
         factor = factor / deviation if deviation > _ROUNDING else 0.0
     return [factor * (reward - mean) for reward in rewards]
+
+
+def tree_advantages(rewards: Sequence[tuple[int, float]]) -> list[float]:
+    """Returns the advantages of the rollouts of a task by Tree-GRPO (arXiv 2509.21240).
+
+    Each is the sum of two advantages of GRPO: beside the rollouts of its tree, and beside all of the task. A rollout
+    that is alone has none.
+
+    Args:
+        rewards: the tree and the reward of each rollout.
+    """
+
+    def beside(values: Sequence[float]) -> list[float]:
+        return advantages(values, VARIANTS["grpo"]) if len(values) > 1 else [0.0] * len(values)
+
+    found = beside([reward for _, reward in rewards])
+    for tree in dict.fromkeys(tree for tree, _ in rewards):
+        places = [place for place, (other, _) in enumerate(rewards) if other == tree]
+        for place, advantage in zip(places, beside([rewards[place][1] for place in places]), strict=True):
+            found[place] += advantage
+    return found
 
 
 def rollout_loss(
@@ -306,16 +343,7 @@ class Learner:
             UsageError: a group has fewer than two rollouts.
         """
         settings = self.settings
-        compared = [
-            (one, one.weights(advantage, settings.credit))
-            for group in groups
-            for one, advantage in zip(group, advantages([each.reward for each in group], settings), strict=True)
-        ]
-        weighed = [
-            (one, weights)
-            for one, weights in compared
-            if max(map(abs, weights), default=-1.0) >= settings.least_advantage
-        ]
+        weighed = [each for group in groups for each in self._weighed(group)]
         with torch.no_grad():
             parts = _slices([one for one, _ in weighed], self._rows)
             old = [log_probs for part in parts for log_probs in self.log_probs(part)]
@@ -330,10 +358,7 @@ class Learner:
                     found = self.log_probs([weighed[row][0] for row in rows])
                     total = torch.zeros((), device=found[0].device)
                     for row, log_probs in zip(rows, found, strict=True):
-                        one, weights = weighed[row]
-                        turns = torch.tensor(one.turn_numbers, device=log_probs.device)
-                        gains = torch.tensor(weights, dtype=log_probs.dtype, device=log_probs.device)
-                        total = total + rollout_loss(log_probs, old[row], turns, gains, settings) / len(batch)
+                        total = total + self._loss(log_probs, old[row], *weighed[row]) / len(batch)
                         moved += float((log_probs.detach() - old[row]).sum())
                         tokens += len(log_probs)
                     total.backward()
@@ -349,6 +374,48 @@ class Learner:
                 self._optimiser.step()
                 steps, losses = steps + 1, losses + loss
         return Update(len(weighed), steps, losses / max(1, steps), furthest, steepest, False)
+
+    def noise(self, tasks: Sequence[Sequence[Trajectory]]) -> Noise:
+        """Returns how much of the gradient with which `learn` would begin is chance; nothing is learned.
+
+        Args:
+            tasks: the rollouts, those of one task together.
+
+        Raises:
+            UsageError: there are fewer than two tasks, or fewer than two rollouts of one.
+        """
+        if len(tasks) < 2:
+            raise UsageError("the variance of a gradient needs two tasks at least")
+        weighed = [self._weighed(group) for group in tasks]
+        count, found = max(1, sum(map(len, weighed))), []
+        for group in weighed:
+            self._optimiser.zero_grad()
+            for rows in _slices(group, self._rows):
+                log_probs = self.log_probs([one for one, _ in rows])
+                parts = [
+                    self._loss(each, each.detach(), one, weights)
+                    for each, (one, weights) in zip(log_probs, rows, strict=True)
+                ]
+                (torch.stack(parts).sum() * len(tasks) / count).backward()
+            gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._trained]
+            found.append(torch.cat([each.flatten() for each in gradients]).double())
+        self._optimiser.zero_grad()
+        all_of = torch.stack(found)
+        mean = all_of.mean(0)
+        variance = ((all_of - mean) ** 2).sum() / (len(tasks) * (len(tasks) - 1))
+        return Noise(float(variance), float((mean**2).sum()))
+
+    def _weighed(self, group: Sequence[Trajectory]) -> list[tuple[Trajectory, list[float]]]:
+        """Returns the rollouts of a group that have an advantage, each with those of its turns."""
+        settings = self.settings
+        compared = advantages([one.reward for one in group], settings)
+        all_of = [(one, one.weights(each, settings.credit)) for one, each in zip(group, compared, strict=True)]
+        return [each for each in all_of if max(map(abs, each[1]), default=-1.0) >= settings.least_advantage]
+
+    def _loss(self, log_probs: torch.Tensor, old: torch.Tensor, one: Trajectory, weights: list[float]) -> torch.Tensor:
+        turns = torch.tensor(one.turn_numbers, device=log_probs.device)
+        gains = torch.tensor(weights, dtype=log_probs.dtype, device=log_probs.device)
+        return rollout_loss(log_probs, old, turns, gains, self.settings)
 
     def imitate(self, trajectories: Sequence[Trajectory]) -> float:
         """Does one step that makes what was written in rollouts more probable; returns the loss before it.

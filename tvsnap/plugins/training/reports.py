@@ -47,17 +47,16 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
     Args:
         runs: as the experiment writes them.
     """
-    command = shlex.join(["python", "-m", "tvsnap.training.experiment", *sys.argv[1:]])
-    lines = [f"`{command}`, {time.strftime('%-d %B %Y')}", ""]
+    lines = [command(), ""]
     updates = sorted({each["updates"] for run in runs for each in run["tests"]})
     titles = ["seed", "mode", *(f"after {n}" for n in updates)]
     rows = [[run["seed"], run["mode"], *_rewards(run, updates)] for run in runs]
-    lines += ["Reward on held-out tasks, after so many updates:", "", *_table(titles, rows)]
+    lines += ["Reward on held-out tasks, after so many updates:", "", *markdown(titles, rows)]
     titles = ["seed", "mode", "epochs", "hit rate", "median call", "mean call"]
     titles += [f"{name} s" for name in ("calls", "set-up", "grades", "generation", "learning")]
     for title, first, end in (("the first epoch", 0, 1), ("the second epoch", 1, 2), ("all later epochs", 2, None)):
         rows = [_figures(run, run["epochs"][first:end]) for run in runs if run["epochs"][first:end]]
-        lines += ["", f"Seconds in {title}, summed over rollouts:", "", *_table(titles, rows)]
+        lines += ["", f"Seconds in {title}, summed over rollouts:", "", *markdown(titles, rows)]
     rows = [
         [run["seed"], run["mode"], *found.values()]
         for run in runs
@@ -68,12 +67,18 @@ def report(runs: Sequence[Mapping[str, Any]]) -> str:
     if rows:
         titles = ["seed", "mode", "epochs", "rollouts", "other tokens", "other outputs", "other rewards"]
         titles += ["in one only", "updates", "other updates"]
-        lines += ["", f"Beside the mode `{BASE}`:", "", *_table(titles, rows)]
+        lines += ["", f"Beside the mode `{BASE}`:", "", *markdown(titles, rows)]
     rows = [[run["seed"], run["mode"], *run["wrong"].values()] for run in runs if run["wrong"]]
     if rows:
         titles = ["seed", "mode", "calls answered", "wrongly", "rollouts", "wrong rewards"]
-        lines += ["", "Beside an execution of the same calls:", "", *_table(titles, rows)]
+        lines += ["", "Beside an execution of the same calls:", "", *markdown(titles, rows)]
     return "\n".join([*lines, ""])
+
+
+def command() -> str:
+    """Returns the command of this process, and the date, as Markdown."""
+    words = shlex.join(["python", "-m", "tvsnap.training.experiment", *sys.argv[1:]])
+    return f"`{words}`, {time.strftime('%-d %B %Y')}"
 
 
 def differences(run: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, int]:
@@ -136,7 +141,13 @@ def _figures(run: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> lis
     return [run["seed"], run["mode"], len(epochs), f"{mean(hits):.3f}", *times, *(f"{each:.1f}" for each in sums)]
 
 
-def _table(titles: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:
+def markdown(titles: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Returns the lines of a table.
+
+    Args:
+        titles: of its columns.
+        rows: its cells.
+    """
     lines = [titles, ["---"] * len(titles), *rows]
     return [f"| {' | '.join(map(str, each))} |" for each in lines]
 

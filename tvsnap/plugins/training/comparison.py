@@ -1,0 +1,165 @@
+"""Algorithms compared at equal tokens and at equal seconds: LOOP, LOOP with credit by state, and Tree-GRPO."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tvsnap.plugins.training.agents import Agents, Played
+from tvsnap.plugins.training.loop import Learner, Settings
+from tvsnap.plugins.training.reports import markdown, mean
+from tvsnap.plugins.training.tasks import Task
+
+METHODS = ("loop", "loop-state", "tree-grpo")
+"""Names of variants of `tvsnap.training.loop`."""
+_TITLES = (
+    *("seed", "method", "updates", "rollouts", "tokens", "seconds", "reward before", "at equal tokens"),
+    *("at equal seconds", "variance of the gradient", "noise in it", "steps in shared states"),
+)
+
+
+async def compare(
+    cache: Any,
+    agents: Agents,
+    learner: Learner,
+    of: Sequence[Task],
+    test: Sequence[Task],
+    *,
+    seed: int,
+    k: int,
+    branch: tuple[int, int],
+    depths: Sequence[int],
+    budget: tuple[int, float],
+    renew: Callable[[int], object],
+    keep: Callable[[Mapping[str, Any]], object],
+) -> None:
+    """Trains until a budget of tokens and one of seconds are both used up, and tests when each of them is.
+
+    Tokens are those that the model writes; seconds are those of rollouts and learning, without tests.
+
+    Args:
+        cache: a cache that records.
+        agents: plays the rollouts.
+        learner: learns from them; its variant is the algorithm.
+        of: the tasks to train on.
+        test: other tasks, each of which is played twice in a test.
+        seed: of chance.
+        k: rollouts of a task for an update. Tree-GRPO plays fewer, and lets as many branches go on from these.
+        branch: of Tree-GRPO: from how many states branches begin, and how many in each.
+        depths: of these states, see `Agents.branch`.
+        budget: tokens and seconds.
+        renew: is called before rollouts, with the number of updates, so that the generator has the learned policy.
+        keep: is given what happened so far, after each update.
+    """
+    epochs, tests = list[dict[str, Any]](), list[dict[str, Any]]()
+    spent = {"tokens": 0.0, "seconds": 0.0}
+    limits = dict(zip(spent, budget, strict=True))
+
+    async def tested(at: str) -> None:
+        groups = await agents.play(cache, test, 2, f"{seed} test {len(epochs)}")
+        rewards = [one.grade.reward for group in groups for one in group if one.grade is not None]
+        tests.append({"at": at, "updates": len(epochs), **spent, "reward": mean(rewards)})
+
+    renew(0)
+    await tested("start")
+    while left := [name for name in spent if spent[name] < limits[name]]:
+        began = time.monotonic()
+        tree = learner.settings.credit == "tree"
+        groups = await _played(cache, agents, of, f"{seed} train {len(epochs)}", k, learner.settings, branch, depths)
+        played = time.monotonic()
+        graded = [[one.trajectory for one in group if one.grade is not None] for group in groups]
+        compared = [group for group in graded if len(group) > 1]
+        noise = await asyncio.to_thread(learner.noise, compared) if len(compared) > 1 else None
+        known = time.monotonic()
+        update = await asyncio.to_thread(learner.learn, compared)
+        all_of = [one for group in groups for one in group]
+        spent["tokens"] += sum(one.written for one in all_of)
+        spent["seconds"] += played - began + time.monotonic() - known
+        rewards = [one.grade.reward for one in all_of if one.grade is not None and not (tree and one.before)]
+        epochs.append(
+            {
+                **spent,
+                "rollouts": len(all_of),
+                "reward": mean(rewards),
+                "shared": await _shared(cache, groups),
+                "noise": None if noise is None else asdict(noise),
+                "update": asdict(update),
+            }
+        )
+        renew(len(epochs))
+        for name in left:
+            if spent[name] >= limits[name]:
+                await tested(name)
+        keep({"epochs": epochs, "tests": tests})
+
+
+async def _played(
+    cache: Any,
+    agents: Agents,
+    of: Sequence[Task],
+    chance: str,
+    k: int,
+    settings: Settings,
+    branch: tuple[int, int],
+    depths: Sequence[int],
+) -> list[list[Played]]:
+    """Returns the rollouts of each task for an update, with branches if the algorithm has trees."""
+    if settings.credit != "tree":
+        return await agents.play(cache, of, k, chance, credit=settings.credit)
+    states, n = branch
+    groups = await agents.play(cache, of, max(2, k - states * n), chance)
+    found = []
+    for group in groups:
+        more = await agents.branch(cache, group, chance, states=states, n=n, depths=depths, credit="tree")
+        found.append([*group, *(one for branches in more.groups for one in branches)])
+    return found
+
+
+async def _shared(cache: Any, groups: Sequence[Sequence[Played]]) -> float:
+    """Returns the share of the model's calls that were made in a state in which another rollout stood, too."""
+    found = []
+    for group in groups:
+        graded = [one for one in group if one.grade is not None]
+        if not graded:
+            continue
+        values = await cache.values(graded[0].task.name, rollouts=[one.rollout for one in graded])
+        for one in graded:
+            credit = values.of(one.rollout or "")
+            steps = zip(credit.places, credit.stood, strict=True)
+            found += [stood > 1 for place, stood in steps if place > one.setup]
+    return mean(found)
+
+
+def write(folder: Path, command: str) -> str:
+    """Writes comparison.md of all compared runs in a folder; returns its text.
+
+    Args:
+        folder: where they are.
+        command: the command that made them, with its date.
+    """
+    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("compare-*.json"))]
+    rows = [_row(run) for run in runs]
+    text = "\n".join([command, "", *markdown(_TITLES, rows), ""])
+    (folder / "comparison.md").write_text(text)
+    return text
+
+
+def _row(run: Mapping[str, Any]) -> list[object]:
+    """Returns the figures of a run. Its noise is the variance beside the squared norm of the gradient."""
+    rewards = {each["at"]: f"{each['reward']:.3f}" for each in run["tests"]}
+    noise = [epoch["noise"] for epoch in run["epochs"] if epoch["noise"]]
+    variance, square = (mean([each[name] for each in noise]) for name in ("variance", "square"))
+    last = run["epochs"][-1]
+    return [
+        *(run["seed"], run["method"], len(run["epochs"]), sum(epoch["rollouts"] for epoch in run["epochs"])),
+        *(f"{last['tokens']:.0f}", f"{last['seconds']:.0f}"),
+        *(rewards.get(name, "") for name in ("start", "tokens", "seconds")),
+        *(f"{variance:.3g}", f"{variance / square:.2f}" if square else ""),
+        f"{statistics.mean(epoch['shared'] for epoch in run['epochs']):.2f}",
+    ]
