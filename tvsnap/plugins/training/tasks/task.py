@@ -62,7 +62,7 @@ class Task:
 
 
 _NO_INPUT = "exec </dev/null"
-"""Ends the shell's input, as harnesses without a terminal do: a program that asks for some would wait until a timeout."""
+"""Ends the shell's input, as harnesses without a terminal do: programs that ask for some would wait until a timeout."""
 
 
 @dataclass(frozen=True)
