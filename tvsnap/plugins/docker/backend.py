@@ -206,12 +206,12 @@ class DockerBackend:
 
     def _files(self, sandbox: DockerSandbox) -> Files:
         """Returns the way to access a sandbox's files."""
-        its = weakref.WeakMethod(sandbox.guest)  # the sandbox has what this returns, and would be freed late
+        guest_of = weakref.WeakMethod(sandbox.guest)  # the sandbox has what this returns, and would be freed late
 
         def guest() -> Guest:
-            found = its()
-            assert found is not None  # its caller has the sandbox
-            return found()
+            method = guest_of()
+            assert method is not None  # its caller has the sandbox
+            return method()
 
         layers = self.containers.layers(sandbox.container)
         if layers:

@@ -147,15 +147,15 @@ class EngineImages:
     def _add_guest(self, image: Image, base: str, reference: str) -> None:
         doing = "adding PID 1 to an image"
         labels = self._whose.labels("image", image.digest)
-        made = self._engine.do(
+        container = self._engine.do(
             doing, self._api.create_container, base, command=["/bin/true"], labels=labels, network_disabled=True
         )
         try:
-            self._engine.do(doing, self._api.put_archive, made["Id"], "/", self._guest)
+            self._engine.do(doing, self._api.put_archive, container["Id"], "/", self._guest)
             tag, changes = _tag(reference), self._whose.changes("image", image.digest)
-            self._engine.do(doing, self._api.commit, made["Id"], STARTABLE, tag, changes=changes)
+            self._engine.do(doing, self._api.commit, container["Id"], STARTABLE, tag, changes=changes)
         finally:
-            self._engine.do("removing a container", self._api.remove_container, made["Id"], v=True, force=True)
+            self._engine.do("removing a container", self._api.remove_container, container["Id"], v=True, force=True)
 
 
 def _build_of(image: Image) -> str:

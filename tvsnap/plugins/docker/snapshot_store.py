@@ -197,11 +197,11 @@ class SnapshotStore:
 
     def _graves(self) -> list[tuple[float, Path]]:
         """Returns the records of images that are still to be removed, and since when (s), the youngest first."""
-        found = []
+        graves = []
         for grave in self._doomed.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another thread or process has just removed it
-                found.append((grave.stat().st_mtime, grave))
-        return sorted(found, reverse=True)
+                graves.append((grave.stat().st_mtime, grave))
+        return sorted(graves, reverse=True)
 
     def sweep(self, is_alive: Callable[[str], bool]) -> tuple[int, int]:
         """Removes what dead owners left; returns the numbers of half-deleted and of unfinished snapshots."""

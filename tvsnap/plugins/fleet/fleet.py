@@ -218,12 +218,12 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
         Raises:
             NotFound: no server knows it.
         """
-        found, freed = Forgotten(0, 0, 0, 0, ()), 0
+        forgotten, freed = Forgotten(0, 0, 0, 0, ()), 0
         self._nodes.first(lambda client: client.forget(**{**which, "dry_run": True}))  # raises where none knows it
         for _, answer in self._nodes.each(partial(_forgotten, which=which)):
             if answer is not None:
-                found, freed = found + answer[0], freed + answer[1]
-        return found, freed
+                forgotten, freed = forgotten + answer[0], freed + answer[1]
+        return forgotten, freed
 
     # -- figures, and its end ---------------------------------------------------------------------------------------
 
@@ -248,9 +248,9 @@ class Fleet(CacheMethods[FleetRollout, RemoteSandbox]):
 
     def _all_or_none(self, rollouts: Iterable[FleetRollout]) -> list[FleetRollout]:
         with contextlib.ExitStack() as undo:
-            begun = [undo.enter_context(one) for one in rollouts]
+            entered = [undo.enter_context(one) for one in rollouts]
             undo.pop_all()
-            return begun
+            return entered
 
     def _knowing(self, state: str) -> Client:
         """Returns the connection to a server that knows a state, into which somebody is about to look."""

@@ -47,8 +47,8 @@ class _Server:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self._folder.cleanup()  # as nobody could once this process is killed
-        if found := _SERVING.search(line):
-            return found[1]
+        if serving := _SERVING.search(line):
+            return serving[1]
         self._log.seek(0)
         reason = self._log.read().decode(errors="replace").strip()[-500:]
         raise RuntimeError(f"the server of {socket.gethostname()} does not start: {reason or line!r}")
@@ -109,8 +109,8 @@ class Fleet(_Fleet):
             raise UsageError("Ray is not connected: call ray.init(address=...) first")
         self._ray = ray
         self.token = secrets.token_urlsafe(24)
-        kept = [] if store is None else ["--store", store]
-        self._home, self._host, self._options, self._starting = home, host, [*options, *kept], starting
+        store_options = [] if store is None else ["--store", store]
+        self._home, self._host, self._options, self._starting = home, host, [*options, *store_options], starting
         self._resources = dict(resources or {})
         self._actors: dict[str, tuple[Any, str]] = {}  # by node: what runs its server, and the address
         self._stopped = threading.Event()

@@ -45,13 +45,13 @@ class _Step:
 
     Attributes:
         again: the operation that does it once more; the reason where it cannot be repeated.
-        seen: what was seen of it.
+        result: what the rollout saw of it, in a form that can be compared.
         after: seconds that had passed since the step before.
         state: where it has led, as far as that is known.
     """
 
     again: Operation[Any] | str
-    seen: object = None
+    result: object = None
     after: float = 0.0
     state: str | None = None
 
@@ -65,8 +65,8 @@ class FleetRollout(RolloutMethods):
         moves: how many times it has gone on at another server.
     """
 
-    def __init__(self, nodes: Nodes, opening: Opening, begun: tuple[Node, RemoteRollout] | None = None) -> None:
-        """Begins it, unless it has `begun` at a node, where it is counted."""
+    def __init__(self, nodes: Nodes, opening: Opening, place: tuple[Node, RemoteRollout] | None = None) -> None:
+        """Begins it, unless it has `place` at a node, where it is counted."""
         self.moves = 0
         self._nodes, self._opening = nodes, opening
         self._steps: list[_Step] = []
@@ -79,11 +79,11 @@ class FleetRollout(RolloutMethods):
         self._rollout: RemoteRollout | None = None
         self._ended = False
         self._lost: StateLost | None = None  # why it cannot go on anywhere
-        if begun is None:
+        if place is None:
             self._begin()
         else:
-            self._node, self._rollout = begun
-            self._first = known_state(begun[1])
+            self._node, self._rollout = place
+            self._first = known_state(place[1])
 
     # -- where it is ------------------------------------------------------------------------------------------------
 
@@ -101,14 +101,14 @@ class FleetRollout(RolloutMethods):
     @property
     def state(self) -> str:
         """The state at which it stands; see `Rollout.state`."""
-        found = self._do(lambda rollout: rollout.state)
+        state = self._do(lambda rollout: rollout.state)
         if self._steps:
-            self._steps[-1].state = found
+            self._steps[-1].state = state
         else:
-            self._first = found
+            self._first = state
         if self._node is not None:
-            self._nodes.seen(found, self._node)
-        return found
+            self._nodes.seen(state, self._node)
+        return state
 
     @property
     def root(self) -> str:
@@ -148,12 +148,12 @@ class FleetRollout(RolloutMethods):
             InfrastructureError: no server can be reached; or as `Performs.perform`.
         """
         if isinstance(operation, STEPS):
-            taken: T = self._take(operation)
-            return taken
-        done = self._do(lambda rollout: rollout.perform(operation))
+            result: T = self._take(operation)
+            return result
+        outcome = self._do(lambda rollout: rollout.perform(operation))
         if isinstance(operation, Record):
             self._reward = operation.reward
-        return done
+        return outcome
 
     def fork(self, n: int = 1) -> Forks[FleetRollout]:
         """Begins rollouts where it stands, at the same server; see `Rollout.fork`.
@@ -171,11 +171,11 @@ class FleetRollout(RolloutMethods):
             time.sleep(passed)
             return rollout.fork(n)
 
-        begun = self._do_in_time(run)
+        rollouts = self._do_in_time(run)
         node = self._node
         assert node is not None
         forks = []
-        for one in begun:
+        for one in rollouts:
             self._nodes.count(self._opening.key, node, 1)
             fork = FleetRollout(self._nodes, self._opening, (node, one))
             fork._steps, fork._rested_since = [replace(step) for step in self._steps], self._rested_since
@@ -199,9 +199,9 @@ class FleetRollout(RolloutMethods):
             time.sleep(passed)
             return rollout.sandbox()
 
-        found = self._do_in_time(run)
+        sandbox = self._do_in_time(run)
         self._steps.append(_Step("nobody knows what was done in its sandbox"))
-        return found
+        return sandbox
 
     def close(self, outcome: str | None = None) -> None:
         """Ends it; safe to repeat. See `Rollout.close`.
@@ -266,7 +266,7 @@ class FleetRollout(RolloutMethods):
                     f"the rollout's server is lost, and its step {place} cannot be made again at {url}, as "
                     f"{step.again}: begin a new one"
                 )
-            if _seen(_made(rollout, step.again, step.after)) != step.seen:
+            if _seen(_made(rollout, step.again, step.after)) != step.result:
                 raise StateLost(
                     f"the rollout's server is lost, and its step {place}, made again at {url}, came to something else: "
                     "begin a new one"
@@ -296,9 +296,9 @@ class FleetRollout(RolloutMethods):
         if self._lost is not None:
             raise self._lost
         for _ in range(_TRIES):
-            found = self._tried_once(function)
-            if found is not None:
-                return found[0]
+            result = self._tried_once(function)
+            if result is not None:
+                return result[0]
         return function(self._at_server)
 
     def _tried_once(self, function: Callable[[RemoteRollout], T]) -> tuple[T] | None:

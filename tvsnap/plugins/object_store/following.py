@@ -89,14 +89,14 @@ class StoredTasks:
             return _NOTHING_TO_WAIT_FOR
         now = time.monotonic()
         with self._lock:
-            known = self._tasks.get(task)
-            looks = known is None or now - known.looked > PULL_EVERY_S
-            if known is None:
-                known = self._tasks[task] = _Task(now)
+            record = self._tasks.get(task)
+            looks = record is None or now - record.looked > PULL_EVERY_S
+            if record is None:
+                record = self._tasks[task] = _Task(now)
             if looks:
-                known.looked = now
-                self._pulls.submit(self._pull, task, known)
-        return known.called
+                record.looked = now
+                self._pulls.submit(self._pull, task, record)
+        return record.called
 
     def patience(self, image: str) -> float:
         """Returns for how many seconds a rollout should wait for that: long where its image is yet to come.
@@ -126,7 +126,7 @@ class StoredTasks:
         self._pulls.shutdown(cancel_futures=True)
         self._pusher.join()
 
-    def _pull(self, task: str, known: _Task) -> None:
+    def _pull(self, task: str, record: _Task) -> None:
         """Brings a task's image and calls, and then its snapshots."""
         cache = self._cache
 
@@ -145,7 +145,7 @@ class StoredTasks:
         try:
             there = self._try("taken from", task, partial(some, snapshots=False))
         finally:
-            known.called.set()
+            record.called.set()
         if there:
             self._try("taken from", task, partial(some, snapshots=True))
 
@@ -157,12 +157,12 @@ class StoredTasks:
     def _push_all(self) -> None:
         with self._lock:
             tasks = dict(self._tasks)
-        for task, known in tasks.items():
+        for task, record in tasks.items():
             if self._breaking_off.is_set():
                 return
             newest = self._newest(task)
-            if newest > known.pushed and self._try("pushed to", task, partial(self._push, task)):
-                known.pushed = newest
+            if newest > record.pushed and self._try("pushed to", task, partial(self._push, task)):
+                record.pushed = newest
 
     def _push(self, task: str) -> None:
         cache = self._cache
@@ -180,7 +180,7 @@ class StoredTasks:
         except TvsnapError:
             return 0
 
-    def _try(self, done: str, task: str, work: Callable[[], object]) -> bool:
+    def _try(self, action: str, task: str, work: Callable[[], object]) -> bool:
         """Does something with the store; returns whether it could be done."""
         try:
             work()
@@ -188,6 +188,6 @@ class StoredTasks:
             return False  # nobody has pushed anything of it
         except TvsnapError as error:
             if not self._breaking_off.is_set():
-                _LOG.warning("task %r could not be %s the store at %s: %s", task, done, self._url, error)
+                _LOG.warning("task %r could not be %s the store at %s: %s", task, action, self._url, error)
             return False
         return True

@@ -90,9 +90,9 @@ def pull(
             counts["images"] += _Images(store, images, progress).pull(one["image"])
             adopted = graph.adopt(root_from_json(one["root"]), _rows(store, one["calls"]), task=one["task"])
             counts.update(calls=adopted.added, known=adopted.known, conflicting=adopted.conflicting)
-            for number, kept in enumerate(one["snapshots"] if snapshots else ()):
+            for number, snapshot in enumerate(one["snapshots"] if snapshots else ()):
                 progress("snapshots", number, len(one["snapshots"]))
-                if reason := _keep(store, graph, backend, kept):
+                if reason := _keep(store, graph, backend, snapshot):
                     left_out[reason] += 1
                 else:
                     counts["snapshots"] += 1
@@ -113,69 +113,69 @@ class _Images:
     def __init__(self, store: ObjectStore, images: ImageStore, progress: Progress) -> None:
         self._store, self._images, self._progress = store, images, progress
 
-    def pull(self, said: Mapping[str, Any], depth: int = 0) -> int:
+    def pull(self, description: Mapping[str, Any], depth: int = 0) -> int:
         """Makes an image unless it is here; returns how many were made."""
         try:
-            self._images.get(said["digest"])
+            self._images.get(description["digest"])
         except ImageNotFound:
             pass
         else:
             return 0
         if depth > _DEEPEST:
             raise InfrastructureError("an image in the store starts from itself")
-        made = sum(self.pull(tree["image"], depth + 1) for tree in said["trees"] if "image" in tree)
-        trees = {tree["id"]: tree for tree in said["trees"] if "tree" in tree}
-        what, done, whole = f"image {said['name'] or said['digest'][:12]}", 0, int(said["image.json"]["size"])
+        images_below = sum(self.pull(tree["image"], depth + 1) for tree in description["trees"] if "image" in tree)
+        trees = {tree["id"]: tree for tree in description["trees"] if "tree" in tree}
+        what, size_so_far, whole = f"image {description['name'] or description['digest'][:12]}", 0, int(description["image.json"]["size"])
 
         def count(more: int) -> None:
-            nonlocal done
-            done += more
-            self._progress(what, min(done, whole), whole)
+            nonlocal size_so_far
+            size_so_far += more
+            self._progress(what, min(size_so_far, whole), whole)
 
         def fill(id: str, root: Path) -> str:
             unpack_tree(self._store, trees[id]["tree"], root, count)
             return str(trees[id]["digest"])
 
-        self._images.adopt(said["digest"], said["image.json"], fill, said["name"])
-        return made + 1
+        self._images.adopt(description["digest"], description["image.json"], fill, description["name"])
+        return images_below + 1
 
 
-def _keep(store: ObjectStore, graph: Graph, backend: Backend, said: Mapping[str, Any]) -> str | None:
+def _keep(store: ObjectStore, graph: Graph, backend: Backend, description: Mapping[str, Any]) -> str | None:
     """Makes a snapshot of a state, unless it has one; returns why it is not used, None if it is."""
-    state = said["state"]
+    state = description["state"]
     if graph.snapshot(state, backend.name) is not None:
         return "the state has a snapshot here"
     try:
         graph.state(state)
     except TvsnapError:
         return "calls led elsewhere here"
-    if said["backend"] != backend.name or not isinstance(backend, Exchanging):
-        return f"it is of the backend {said['backend']}"
-    if reason := backend.unfit(said["needs"]):
+    if description["backend"] != backend.name or not isinstance(backend, Exchanging):
+        return f"it is of the backend {description['backend']}"
+    if reason := backend.unfit(description["needs"]):
         return reason
 
     def fill(name: str, root: Path) -> None:
-        unpack_tree(store, said["trees"][name], root)
+        unpack_tree(store, description["trees"][name], root)
 
-    info = backend.adopt(said["said"], fill)
-    if graph.add_snapshot(_row(said, info, backend.name)):
+    info = backend.adopt(description["said"], fill)
+    if graph.add_snapshot(_row(description, info, backend.name)):
         return None
     backend.delete_snapshot(info.id)
     return "the state has a snapshot here"
 
 
-def _row(said: Mapping[str, Any], info: SnapshotInfo, backend: str) -> Snapshot:
+def _row(description: Mapping[str, Any], info: SnapshotInfo, backend: str) -> Snapshot:
     now = time.time()
     return Snapshot(
-        said["state"],
+        description["state"],
         info.id,
         backend,
         info.size,
         info.captures,
-        float(said["checkpoint_s"]),
-        None if said["fork_s"] is None else float(said["fork_s"]),
-        tuple(map(str, said["processes"])),
+        float(description["checkpoint_s"]),
+        None if description["fork_s"] is None else float(description["fork_s"]),
+        tuple(map(str, description["processes"])),
         now,
         now,
-        age_s=float(said["age_s"]),
+        age_s=float(description["age_s"]),
     )

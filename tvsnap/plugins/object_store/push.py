@@ -95,8 +95,8 @@ def push(
     below = graph.portable(task=task, state=state)
     if not below and state is not None:
         below = {graph.state(state).root: []}
-    kept = _Kept(store, graph, backend, progress) if snapshots else None
-    sent: dict[str, dict[str, Any]] = {}
+    sender = _Kept(store, graph, backend, progress) if snapshots else None
+    descriptions: dict[str, dict[str, Any]] = {}
     calls = 0
     for root, rows in below.items():
         info = graph.root_of(root)
@@ -104,8 +104,8 @@ def push(
             "root": root_to_json(info),
             "task": task or "",
             "calls": store.put_all(_pieces(rows)),
-            "image": _image(store, images, info.image_digest, sent, progress),
-            "snapshots": [] if kept is None else kept.send({root, *states_of(rows)}),
+            "image": _image(store, images, info.image_digest, descriptions, progress),
+            "snapshots": [] if sender is None else sender.send({root, *states_of(rows)}),
         }
         calls += len(rows)
         kind, name = (TASK, task) if task is not None else (STATE, state)
@@ -113,9 +113,9 @@ def push(
     return Pushed(
         len(below),
         calls,
-        len(sent),
-        0 if kept is None else kept.count,
-        {} if kept is None else kept.left_out,
+        len(descriptions),
+        0 if sender is None else sender.count,
+        {} if sender is None else sender.left_out,
         store.sent_bytes,
     )
 
@@ -130,8 +130,8 @@ def _name(home: Path) -> str:
     file = home / NAME_FILE
     with contextlib.suppress(FileNotFoundError):
         return file.read_text(encoding="ascii").strip()
-    with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as made:
-        made.write(secrets.token_hex(8) + "\n")
+    with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as writer:
+        writer.write(secrets.token_hex(8) + "\n")
     return file.read_text(encoding="ascii").strip()
 
 
@@ -153,38 +153,38 @@ def _pieces(rows: list[list[Any]]) -> list[bytes]:
 
 
 def _image(
-    store: ObjectStore, images: ImageStore, digest: str, sent: dict[str, dict[str, Any]], progress: Progress
+    store: ObjectStore, images: ImageStore, digest: str, descriptions: dict[str, dict[str, Any]], progress: Progress
 ) -> dict[str, Any]:
     """Sends an image, those that it starts from, and those of its other services; returns what describes them."""
-    if digest not in sent:
+    if digest not in descriptions:
         try:
             image = images.get(digest)
         except ImageNotFound as error:
             raise InfrastructureError(f"its image is gone ({error}); build it again before it is pushed") from None
-        sent[digest] = {}
-        sent[digest] = _sent(store, images, image, sent, progress)
-    return sent[digest]
+        descriptions[digest] = {}
+        descriptions[digest] = _sent(store, images, image, descriptions, progress)
+    return descriptions[digest]
 
 
 def _sent(
-    store: ObjectStore, images: ImageStore, image: Image, sent: dict[str, dict[str, Any]], progress: Progress
+    store: ObjectStore, images: ImageStore, image: Image, descriptions: dict[str, dict[str, Any]], progress: Progress
 ) -> dict[str, Any]:
     trees = []
     for id, (root, digest) in images.trees(image).items():
         if id != image.digest and not digest:  # an image that this one starts from
-            trees.append({"id": id, "image": _image(store, images, id, sent, progress)})
+            trees.append({"id": id, "image": _image(store, images, id, descriptions, progress)})
             continue
-        what, all_of_it, done = f"image {image.name or image.digest[:12]}", size_of(root), 0
+        what, all_of_it, size_so_far = f"image {image.name or image.digest[:12]}", size_of(root), 0
 
         def count(more: int, what: str = what, all_of_it: int = all_of_it) -> None:
-            nonlocal done
-            done += more
-            progress(what, done, all_of_it)
+            nonlocal size_so_far
+            size_so_far += more
+            progress(what, size_so_far, all_of_it)
 
         trees.append({"id": id, "digest": digest, "tree": pack_tree(store, root, count)})
-    said = json.loads((image.rootfs.parent / MANIFEST).read_text(encoding="utf-8"))
-    said["source"] = ""  # a path of this machine
-    return {"digest": image.digest, "name": image.name, "image.json": said, "trees": trees}
+    manifest = json.loads((image.rootfs.parent / MANIFEST).read_text(encoding="utf-8"))
+    manifest["source"] = ""  # a path of this machine
+    return {"digest": image.digest, "name": image.name, "image.json": manifest, "trees": trees}
 
 
 class _Kept:
@@ -204,24 +204,24 @@ class _Kept:
     def send(self, states: set[str]) -> list[dict[str, Any]]:
         """Sends the snapshots of some states; returns what describes them."""
         chosen = [self._snapshots[state] for state in sorted(states & self._snapshots.keys())]
-        found = []
+        descriptions = []
         for number, snapshot in enumerate(chosen):
             self._progress("snapshots", number, len(chosen))
             if not isinstance(self._backend, Exchanging):
                 self.left_out[snapshot.state] = f"the backend {self._backend.name} cannot give them away"
                 continue
             try:
-                found.append(self._sent(self._backend, snapshot))
+                descriptions.append(self._sent(self._backend, snapshot))
             except StoreFailed:
                 raise
             except TvsnapError as error:
                 self.left_out[snapshot.state] = str(error)  # deleted meanwhile, or damaged
         self._progress("snapshots", len(chosen), len(chosen))
-        return found
+        return descriptions
 
     def _sent(self, backend: Exchanging, snapshot: Snapshot) -> dict[str, Any]:
         needs = backend.requirements(snapshot.id)
-        said, trees = backend.trees(snapshot.id)
+        facts, trees = backend.trees(snapshot.id)
         packed = {name: pack_tree(self._store, root) for name, root in trees.items()}
         backend.requirements(snapshot.id)  # it is still as it was
         self.count += 1
@@ -229,7 +229,7 @@ class _Kept:
             "state": snapshot.state,
             "backend": snapshot.backend,
             "needs": dict(needs),
-            "said": dict(said),
+            "said": dict(facts),
             "trees": packed,
             "checkpoint_s": snapshot.checkpoint_s,
             "fork_s": snapshot.fork_s,

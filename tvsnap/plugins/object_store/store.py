@@ -265,12 +265,12 @@ def _seal(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(values).encode()).hexdigest()
 
 
-def _side_by_side(function: Callable[[Any], T], given: Iterable[Any]) -> Iterator[T]:
+def _side_by_side(function: Callable[[Any], T], arguments: Iterable[Any]) -> Iterator[T]:
     """Yields the results of a function in order, of which some are computed ahead."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tvsnap-store") as pool:
         waiting: list[Future[T]] = []
         try:
-            for one in given:
+            for one in arguments:
                 waiting.append(pool.submit(function, one))
                 if len(waiting) >= 2 * AT_ONCE:
                     yield waiting.pop(0).result()

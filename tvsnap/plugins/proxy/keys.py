@@ -111,10 +111,10 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a name is there twice.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name is there twice")
-    return found
+    return members
 
 
 def _no_number(text: str) -> float:

@@ -100,15 +100,15 @@ class Upstream:
             trust_env=not is_loopback(parsed.host),  # a proxy of the environment does not reach this machine's servers
         )
 
-    def headers(self, given: Iterable[tuple[str, str]], *, ours: bool) -> dict[str, str]:
+    def headers(self, of_client: Iterable[tuple[str, str]], *, ours: bool) -> dict[str, str]:
         """Returns the headers that are passed on.
 
         Args:
-            given: those of the client's request, names in small letters.
+            of_client: those of the client's request, names in small letters.
             ours: whether what the client shows is a token of the proxy, which is not for the server.
         """
         passed: dict[str, str] = {}
-        for name, value in given:
+        for name, value in of_client:
             if name in OF_REQUEST or name.startswith("x-tvsnap-"):
                 continue
             if name == "authorization" and (ours or self._authorization is not None):
@@ -139,10 +139,10 @@ class Upstream:
             async with self._client.stream(
                 method, f"{self._origin}{base}{target}", headers=dict(headers), content=body
             ) as answer:
-                kept = [(name.lower(), value) for name, value in answer.headers.multi_items()]
+                pairs = [(name.lower(), value) for name, value in answer.headers.multi_items()]
                 head = Head(
                     answer.status_code,
-                    tuple((name, value) for name, value in kept if name not in OF_CONNECTION),
+                    tuple((name, value) for name, value in pairs if name not in OF_CONNECTION),
                 )
                 yield head, answer.aiter_raw()
         except httpx2.TimeoutException as error:

@@ -22,9 +22,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     The kernel of such a host still acknowledges what it is sent, so that nothing else ends the wait.
     """
 
-    def wait(self, gen: Generator[Any, Any, T], *given: Any, **options: Any) -> T:
+    def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
         """See `psycopg.Connection.wait`."""
-        result: T = super().wait(self._limited(gen), *given, **options)
+        result: T = super().wait(self._limited(gen), *arguments, **options)
         return result
 
     def _limited(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:

@@ -21,7 +21,7 @@ from tvsnap.graph.rows import EdgeRow
 from tvsnap.graph.store import Graph
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
-from tvsnap.plugins.shared_graph.postgres import RETRY_S, Change, Exchanged, Found, Held, Postgres, Refused, Unreachable
+from tvsnap.plugins.shared_graph.postgres import RETRY_S, Answer, Change, Exchanged, Held, Postgres, Refused, Unreachable
 
 _LOG = logging.getLogger("tvsnap.graph")
 WAITING = 100_000
@@ -96,31 +96,31 @@ class SharedGraph(Graph):
         return Exchanged(self._asked, self._taken, self._given, waiting, self._dropped, self._postgres.lost)
 
     def claim(
-        self, state: str, call: ToolCall, timeout: float, backend: str = "", *, owner: str, **asked: Any
+        self, state: str, call: ToolCall, timeout: float, backend: str = "", *, owner: str, **options: Any
     ) -> Edge | Lease | None:
         """See `Graph.claim`; another host may have recorded the call, or execute it."""
-        ask = partial(super().claim, state, call, timeout, backend, owner=owner, **asked)
-        task = asked.get("task", "")
-        found = ask()
-        if not isinstance(found, Lease) or found.owner != owner:
-            return found
+        ask = partial(super().claim, state, call, timeout, backend, owner=owner, **options)
+        task = options.get("task", "")
+        claimed = ask()
+        if not isinstance(claimed, Lease) or claimed.owner != owner:
+            return claimed
         key = (bytes.fromhex(state), bytes.fromhex(call.key))
         self._asked += 1
         try:
-            held = self._adopt(lambda: self._postgres.claim(*key), key, task)
+            holder = self._adopt(lambda: self._postgres.claim(*key), key, task)
         except Unreachable:
-            return found
-        found = ask()
-        if not isinstance(found, Lease):
+            return claimed
+        claimed = ask()
+        if not isinstance(claimed, Lease):
             self.release(state, call.key, owner)
-            return found
-        if held is None or found.owner != owner:
-            return found
+            return claimed
+        if holder is None or claimed.owner != owner:
+            return claimed
         super().release(state, call.key, owner)
         while len(self._awaited) >= WAITING:  # whoever asked for the oldest did not come back for it
             self._awaited.pop(next(iter(self._awaited)), None)
         self._awaited[key] = task
-        session, since = held
+        session, since = holder
         return Lease(state, call.key, session, time.time() - since, elsewhere=True)
 
     def release(self, state: str, call_key: str, owner: str) -> bool:
@@ -141,9 +141,9 @@ class SharedGraph(Graph):
             return lease
         key = (bytes.fromhex(state), bytes.fromhex(call_key))
         try:
-            held = self._postgres.holder(*key)
-            if held is not None:
-                return Lease(state, call_key, held.session, time.time() - held.since, elsewhere=True)
+            holder = self._postgres.holder(*key)
+            if holder is not None:
+                return Lease(state, call_key, holder.session, time.time() - holder.since, elsewhere=True)
             task = self._awaited.pop(key, None)
             if task is not None:
                 self._adopt(lambda: self._postgres.records(*key), key, task)
@@ -182,22 +182,22 @@ class SharedGraph(Graph):
 
     # -- taking -----------------------------------------------------------------------------------------------------
 
-    def _adopt(self, look: Callable[[], Found], key: tuple[bytes, bytes], task: str) -> Held | None:
+    def _adopt(self, look: Callable[[], Answer], key: tuple[bytes, bytes], task: str) -> Held | None:
         """Takes over what `look` finds of a call; returns who executes it, as `look` says.
 
         Raises:
             Unreachable: the database does not answer.
         """
-        told = self._told
-        found = look()
-        rows = found.records
+        changes_before = self._told
+        answer = look()
+        rows = answer.records
         while rows:
             self._add(rows, task)
-            if told == self._told:
+            if changes_before == self._told:
                 break
-            told = self._told  # something became known, perhaps of this call, while it was not here yet
+            changes_before = self._told  # something became known, perhaps of this call, while it was not here yet
             rows = self._postgres.records(*key).records
-        return found.held
+        return answer.holder
 
     def _add(self, rows: Sequence[EdgeRow], task: str) -> None:
         with contextlib.suppress(ValueError), self._database.write() as cursor:
@@ -224,10 +224,10 @@ class SharedGraph(Graph):
 
     def _warn(self, message: str, error: Exception) -> None:
         """Logs an error, once for as long as it stays the same."""
-        said = message % error
-        if str(error) and said != self._warned:
-            _LOG.warning("%s", said)
-            self._warned = said
+        warning = message % error
+        if str(error) and warning != self._warned:
+            _LOG.warning("%s", warning)
+            self._warned = warning
 
     def _pause(self) -> None:
         until = time.monotonic() + RETRY_S
@@ -313,8 +313,8 @@ class SharedGraph(Graph):
         if len(ids) < len(self._records):  # what was recorded before a release goes first
             released = []
         with self._database.read() as reader:
-            found = [reader.execute(_PUBLIC, (id,)).fetchone() for id in dict.fromkeys(ids)]
-        rows = [EdgeRow(*row) for row in found if row is not None]
+            records = [reader.execute(_PUBLIC, (id,)).fetchone() for id in dict.fromkeys(ids)]
+        rows = [EdgeRow(*row) for row in records if row is not None]
         self._postgres.publish(rows, released)
         self._given += len(rows)
         for _ in ids:

@@ -124,21 +124,21 @@ class Held(NamedTuple):
     since: float
 
 
-class Found(NamedTuple):
-    """What the database has of a call.
+class Answer(NamedTuple):
+    """A call in the database.
 
     Attributes:
         records: of it, oldest first.
-        held: which other session executes it; None if none does, as far as that was asked.
+        holder: the other session that executes it; None if none does, or if that was not asked.
     """
 
     records: list[EdgeRow]
-    held: Held | None = None
+    holder: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What one process has exchanged with other hosts since it began.
+    """Counts of calls that one process has exchanged with other hosts since it began.
 
     Attributes:
         asked: calls that were looked for in the database.
@@ -224,7 +224,7 @@ class Postgres:
         self._failure = psycopg.Error
         self._pool.open()
 
-    def claim(self, state: bytes, call_key: bytes) -> Found:
+    def claim(self, state: bytes, call_key: bytes) -> Answer:
         """Takes the right to execute a call for this session, unless another one that is alive has it.
 
         Raises:
@@ -233,18 +233,18 @@ class Postgres:
         with self._connected() as connection:
             while True:
                 with connection.pipeline():
-                    taken = connection.execute(_LEASE, (state, call_key, self.session), binary=True)
-                    found = connection.execute(_FIND, (state, call_key), binary=True)  # after it: who had it has told
-                if taken.fetchone() is not None:
-                    return Found(_rows(found.fetchall()))
-                held = self._holder(connection, state, call_key)
-                if held is not None:  # else it was given back since
-                    return Found(_rows(found.fetchall()), held)
+                    lease = connection.execute(_LEASE, (state, call_key, self.session), binary=True)
+                    records = connection.execute(_FIND, (state, call_key), binary=True)  # after it: who had it has told
+                if lease.fetchone() is not None:
+                    return Answer(_rows(records.fetchall()))
+                holder = self._holder(connection, state, call_key)
+                if holder is not None:  # else it was given back since
+                    return Answer(_rows(records.fetchall()), holder)
 
-    def records(self, state: bytes, call_key: bytes) -> Found:
+    def records(self, state: bytes, call_key: bytes) -> Answer:
         """Returns the records of a call; raises `Unreachable`."""
         with self._connected() as connection:
-            return Found(_rows(connection.execute(_FIND, (state, call_key), binary=True).fetchall()))
+            return Answer(_rows(connection.execute(_FIND, (state, call_key), binary=True).fetchall()))
 
     def holder(self, state: bytes, call_key: bytes) -> Held | None:
         """Returns which other session executes a call; None if none does. Raises `Unreachable`."""
@@ -385,9 +385,9 @@ def _prepared(connection: Connected, place: str) -> str:
             connection.execute("INSERT INTO tvsnap.about VALUES (%s, %s)", (secrets.token_hex(8), VERSION))
         row = connection.execute("SELECT id, version FROM tvsnap.about").fetchone()
     if row is None or row[1] != VERSION:
-        found = "no format at all" if row is None else f"format {row[1]}"
+        format_there = "no format at all" if row is None else f"format {row[1]}"
         raise InfrastructureError(
-            f"{place}: has {found}, and this tvsnap knows {VERSION}; use that version of tvsnap, or another database"
+            f"{place}: has {format_there}, and this tvsnap knows {VERSION}; use that version of tvsnap, or another database"
         )
     id: str = row[0]
     return id
@@ -411,10 +411,10 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\\0")
 
 
-def _rows(found: Sequence[Sequence[Any]]) -> list[EdgeRow]:
+def _rows(records: Sequence[Sequence[Any]]) -> list[EdgeRow]:
     """Returns the records that `_FIND` found, with what became known of them since; damaged ones are left out."""
     rows = []
-    for deterministic, proven, reason, record in found:
+    for deterministic, proven, reason, record in records:
         with contextlib.suppress(ValueError, TypeError, zlib.error, TvsnapError):
             row = edge_row(json.loads(zlib.decompress(record)))
             if not deterministic:
