@@ -62,40 +62,40 @@ class Assignment:
         Raises:
             UsageError: there is no such column, or no `image` in it, or something else makes no sense.
         """
-        its = row.get(COLUMN)
-        if isinstance(its, str):
+        value = row.get(COLUMN)
+        if isinstance(value, str):
             try:
-                its = json.loads(its)
+                value = json.loads(value)
             except ValueError as error:
                 raise UsageError(f"the column {COLUMN} is no JSON: {error}") from None
-        if not isinstance(its, Mapping):
+        if not isinstance(value, Mapping):
             raise UsageError(f"a row needs the column {COLUMN}, which says the task; it has {', '.join(sorted(row))}")
-        unknown = its.keys() - cls.__dataclass_fields__.keys()
+        unknown = value.keys() - cls.__dataclass_fields__.keys()
         if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise UsageError(f"unknown in the column {COLUMN}: {', '.join(sorted(unknown))}; there are {known}")
-        image = its.get("image")
+            names = ", ".join(cls.__dataclass_fields__)
+            raise UsageError(f"unknown in the column {COLUMN}: {', '.join(sorted(unknown))}; there are {names}")
+        image = value.get("image")
         if not image or not isinstance(image, str):
             raise UsageError(f"the column {COLUMN} needs image, the name of an image (tvsnap image ls), not {image!r}")
-        setup = its.get("setup") or ()
+        setup = value.get("setup") or ()
         if isinstance(setup, str) or not isinstance(setup, Sequence) or not all(isinstance(one, str) for one in setup):
             raise UsageError(f"setup must be a list of commands, not {setup!r}")
-        task, salt = check_text(its.get("task") or "", "task"), its.get("salt")
+        task, salt = check_text(value.get("task") or "", "task"), value.get("salt")
         salt = None if salt is None else check_text(salt, "salt")
-        return cls(image, task, tuple(setup), _verifier(its.get("verifier")), salt)
+        return cls(image, task, tuple(setup), _verifier(value.get("verifier")), salt)
 
 
-def _verifier(said: object) -> Verifier | None:
-    if said is None or said == "":
+def _verifier(description: object) -> Verifier | None:
+    if description is None or description == "":
         return None
-    if isinstance(said, Mapping):
+    if isinstance(description, Mapping):
         # Tables of a fixed shape fill what a row lacks with None.
-        arguments = {name: value for name, value in said.items() if value is not None}
+        arguments = {name: value for name, value in description.items() if value is not None}
         try:
             return Verifier(**arguments)
         except TypeError as error:
             raise UsageError(f"verifier has unknown or missing arguments: {error} (see tvsnap.Verifier)") from None
-    return Verifier.of(said)
+    return Verifier.of(description)
 
 
 def plain(value: Any) -> Any:
@@ -121,9 +121,9 @@ def as_row(task: Any) -> dict[str, str]:
             f"task {task.name} is done with the tool {task.tool}, and trainers are given bash; choose another kind"
         )
     verifier: Verifier = task.verifier
-    said = {"check": verifier.check, "files": dict(verifier.files), "timeout": verifier.timeout, "user": verifier.user}
-    its = {"image": task.image, "task": task.name, "setup": list(task.setup), "verifier": said}
-    return {COLUMN: json.dumps(its), "instruction": task.instruction}
+    arguments = {"check": verifier.check, "files": dict(verifier.files), "timeout": verifier.timeout, "user": verifier.user}
+    value = {"image": task.image, "task": task.name, "setup": list(task.setup), "verifier": arguments}
+    return {COLUMN: json.dumps(value), "instruction": task.instruction}
 
 
 def as_text(result: ToolResult, most: int) -> str:
@@ -167,16 +167,16 @@ class Setting:
         Raises:
             UsageError: one is unknown, or makes no sense.
         """
-        said = {name: plain(value) for name, value in config.items()}
-        known = {*CacheOptions.__dataclass_fields__, "timeout", "shown"}
-        unknown = said.keys() - known
+        settings = {name: plain(value) for name, value in config.items()}
+        names = {*CacheOptions.__dataclass_fields__, "timeout", "shown"}
+        unknown = settings.keys() - names
         if unknown:
-            raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
-        timeout = check_seconds(said.pop("timeout", TIMEOUT), "timeout")
-        shown = said.pop("shown", SHOWN)
+            raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
+        timeout = check_seconds(settings.pop("timeout", TIMEOUT), "timeout")
+        shown = settings.pop("shown", SHOWN)
         check_whole(shown, "shown", 1)
-        place = [said.pop(name, None) for name in ("home", "url", "token")]
-        return cls(CacheOptions.chosen(*place, **said), timeout, shown)
+        place = [settings.pop(name, None) for name in ("home", "url", "token")]
+        return cls(CacheOptions.chosen(*place, **settings), timeout, shown)
 
     def attempt(self, row: Mapping[str, Any]) -> Attempt:
         """Returns an attempt at the task of a row, see `Assignment.of`; raises UsageError if it makes no sense."""
@@ -261,13 +261,13 @@ class Attempt:
     def _begun(self) -> AnyRollout:
         """Returns the rollout, which the first use begins."""
         if self._rollout is None:
-            cache, its = process_cache(self.setting.options), self.assignment
-            self._rollout = cache.rollout(find_image(cache.images, its.image), its.task, its.salt)
-            for command in its.setup:
+            cache, assignment = process_cache(self.setting.options), self.assignment
+            self._rollout = cache.rollout(find_image(cache.images, assignment.image), assignment.task, assignment.salt)
+            for command in assignment.setup:
                 result = self._call(self._rollout, command)
                 if result.timed_out or result.exit_code:
                     raise InfrastructureError(
-                        f"the task {its.task or its.image} could not be set up, as a command of its setup failed: "
+                        f"the task {assignment.task or assignment.image} could not be set up, as a command of its setup failed: "
                         f"{as_text(result, 400)}"
                     )
         return self._rollout

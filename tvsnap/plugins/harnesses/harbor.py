@@ -442,11 +442,11 @@ class TvsnapEnvironment(BaseEnvironment):
     ) -> ExecResult:
         rollout = self._running()
         if grade is None and "service" not in arguments:
-            made = rollout.exec(**arguments, timeout=timeout_sec)
+            pending = rollout.exec(**arguments, timeout=timeout_sec)
         else:
-            made = rollout.call("exec", arguments, timeout_sec, grade=grade)
+            pending = rollout.call("exec", arguments, timeout_sec, grade=grade)
         try:
-            result = self._counted(await made)
+            result = self._counted(await pending)
         except BaseException as error:
             self._outcome = outcome_of(error)
             raise
@@ -637,13 +637,13 @@ class TvsnapEnvironment(BaseEnvironment):
         """
         if service is None or self.is_main_service(service):
             return await self.exec(command, cwd=cwd, env=env, timeout_sec=timeout_sec, user=user)
-        its = self._service(service)
+        target = self._service(service)
         if service in self._stopped:
             return _not_running(service)
-        said = {"cwd": cwd, "env": env, "user": None if user is None else str(user)}
-        arguments = {name: value for name, value in said.items() if value}
+        options = {"cwd": cwd, "env": env, "user": None if user is None else str(user)}
+        arguments = {name: value for name, value in options.items() if value}
         inside = f"exec sh -c {shlex.quote(self._numbered(command))}"
-        return await self._exec({"command": inside, "service": its.name, **arguments}, timeout_sec)
+        return await self._exec({"command": inside, "service": target.name, **arguments}, timeout_sec)
 
     async def service_download_file(
         self, source_path: str, target_path: Path | str, *, service: str | None = None
@@ -688,8 +688,8 @@ class TvsnapEnvironment(BaseEnvironment):
         """
         image = self._image
         program = image.services.program if image is not None else None
-        its = program if self.is_main_service(service) else self._service(service)
-        result = await self._exec({"command": stop_command(its), "cwd": "/", "user": "root"}, None)
+        target = program if self.is_main_service(service) else self._service(service)
+        result = await self._exec({"command": stop_command(target), "cwd": "/", "user": "root"}, None)
         if result.return_code != 0:
             raise RuntimeError(f"the service {service} could not be stopped: {result.stdout}")
         self._stopped.add(service)
@@ -719,14 +719,14 @@ class TvsnapEnvironment(BaseEnvironment):
         )
 
     async def _put_held(self) -> None:
-        held, self._held = self._held, {}
-        for target, source in held.items():
+        folders, self._held = self._held, {}
+        for target, source in folders.items():
             if source.is_dir():
                 await self._put(source, target)
 
     def _forget_held(self, emptied: Sequence[EnvironmentPath]) -> None:
         gone = set(map(PurePosixPath, emptied))
-        self._held = {target: held for target, held in self._held.items() if PurePosixPath(target) not in gone}
+        self._held = {target: source for target, source in self._held.items() if PurePosixPath(target) not in gone}
 
 
 def _not_running(service: str) -> ExecResult:
@@ -751,8 +751,8 @@ def _cache_options(chosen: TvsnapOptions) -> CacheOptions:
 
 def _why(error: Exception) -> str:
     """Returns why there is no image, with Harbor's own way out in place of that of the command line."""
-    said = re.sub("tvsnap image build .*? --from-dockerfile", "harbor run --force-build", str(error))
-    return f"{said}\n{error.output}" if isinstance(error, ImageBuildError) and error.output else said
+    reason = re.sub("tvsnap image build .*? --from-dockerfile", "harbor run --force-build", str(error))
+    return f"{reason}\n{error.output}" if isinstance(error, ImageBuildError) and error.output else reason
 
 
 def _reward(text: Path, data: Path) -> float | None:
@@ -761,8 +761,8 @@ def _reward(text: Path, data: Path) -> float | None:
     if path.is_symlink() or not path.is_file():
         return None
     try:
-        said = path.read_text()
-        rewards = {"reward": float(said)} if path == text else json.loads(said)
+        content = path.read_text()
+        rewards = {"reward": float(content)} if path == text else json.loads(content)
         values = rewards.values() if isinstance(rewards, dict) else [None]
         numbers = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         return float(rewards["reward"]) if numbers and "reward" in rewards else None

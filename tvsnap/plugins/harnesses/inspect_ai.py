@@ -260,8 +260,8 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         command = "exec -- " + shlex.join(map(self._without_chance, cmd))
         if input is not None:
             command = await self._with_input(command, input.encode() if isinstance(input, str) else input, who)
-        made = self.rollout.exec(command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True)
-        result = self._count(await made)
+        pending = self.rollout.exec(command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True)
+        result = self._count(await pending)
         if result.timed_out:
             late = TimeoutError(f"{shlex.join(cmd)[:200]}: was ended after {timeout} seconds")
             if so_far := result.output + (result.stderr or ""):
@@ -378,9 +378,9 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         return _SETUP_FILE.sub(settled, text)
 
 
-def _error(said: str, file: str) -> OSError:
+def _error(message: str, file: str) -> OSError:
     """Returns the error that Inspect expects if a file could not be read or written."""
-    found = next((kind for text, kind in _ERRORS.items() if text in said.lower()), None)
-    if found is None:
-        return OSError(errno.EIO, said.strip(), file)
-    return type(found)(found.errno, found.strerror, file)
+    error = next((kind for text, kind in _ERRORS.items() if text in message.lower()), None)
+    if error is None:
+        return OSError(errno.EIO, message.strip(), file)
+    return type(error)(error.errno, error.strerror, file)

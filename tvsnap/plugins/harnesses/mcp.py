@@ -137,13 +137,13 @@ class Session:
     async def _state(self) -> dict[str, Any]:
         await self.rollout.settled()
         state = self.rollout.state
-        told = {"state": state, "rollout": self._present, "rollouts": list(self._rollouts)}
+        answer = {"state": state, "rollout": self._present, "rollouts": list(self._rollouts)}
         refusal = await asyncio.to_thread(self.cache.refusal, state)
-        return told if refusal is None else {**told, "has_no_snapshot": refusal}
+        return answer if refusal is None else {**answer, "has_no_snapshot": refusal}
 
     async def _restore(self, state: str) -> dict[str, Any]:
-        found = await asyncio.to_thread(self.cache.cache.graph.resolve, state)
-        rollout = self.cache.resume(found.hash, self.task, "mcp")
+        info = await asyncio.to_thread(self.cache.cache.graph.resolve, state)
+        rollout = self.cache.resume(info.hash, self.task, "mcp")
         await rollout.__aenter__()
         before, self._rollouts[self._present] = self.rollout, rollout
         await before.close()

@@ -154,8 +154,8 @@ class TvsnapEnvironment:
         config = self.config
         if config.interpreter != _PLAIN:
             command = f"exec {shlex.join([*config.interpreter, command])}"
-        given = {name: os.environ[name] for name in config.forward_env if name in os.environ}
-        chosen = {"cwd": cwd or config.cwd, "env": {**given, **config.env}, "user": config.user}
+        forwarded = {name: os.environ[name] for name in config.forward_env if name in os.environ}
+        chosen = {"cwd": cwd or config.cwd, "env": {**forwarded, **config.env}, "user": config.user}
         return {"command": command, **{name: value for name, value in chosen.items() if value}}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
@@ -197,13 +197,13 @@ def _output(command: str, seconds: float, result: ToolResult) -> dict[str, Any]:
     return _failure(result.output, "TimeoutExpired", f"Command {command!r} timed out after {seconds:g} seconds")
 
 
-def _failure(output: str, kind: str, said: str) -> dict[str, Any]:
+def _failure(output: str, kind: str, message: str) -> dict[str, Any]:
     """Returns what mini-swe-agent's own environments return where an exception of this kind ends a command."""
     return {
         "output": output,
         "returncode": -1,
-        "exception_info": f"An error occurred while executing the command: {said}",
-        "extra": {"exception_type": kind, "exception": said},
+        "exception_info": f"An error occurred while executing the command: {message}",
+        "extra": {"exception_type": kind, "exception": message},
     }
 
 

@@ -338,8 +338,8 @@ class TvsnapRuntime(AbstractRuntime):
             raise SessionDoesNotExistError(f"session {name!r} does not exist")
 
     def _check_syntax(self, command: str) -> None:
-        read = {"command": f"printf '%s\\n' {shlex.quote(command)} | bash -n", "separate": True}
-        result = self._call("exec", read, OWN_TIMEOUT)
+        arguments = {"command": f"printf '%s\\n' {shlex.quote(command)} | bash -n", "separate": True}
+        result = self._call("exec", arguments, OWN_TIMEOUT)
         if result.exit_code == 0:
             return
         if result.timed_out:  # which says nothing of the command
@@ -508,14 +508,14 @@ class TvsnapRuntime(AbstractRuntime):
         return posixpath.join(self._workdir, path) if path else self._workdir
 
 
-def _failed(asked: BashAction | Command, result: ToolResult, said: str) -> Exception:
+def _failed(action: BashAction | Command, result: ToolResult, details: str) -> Exception:
     """Returns the error of a command that failed and was to be checked, in SWE-ReX's words."""
-    message = f"Command {asked.command!r} failed with exit code {result.exit_code}. {said}"
-    failed: Exception = NonZeroExitCodeError(f"{asked.error_msg}: {message}" if asked.error_msg else message)
+    message = f"Command {action.command!r} failed with exit code {result.exit_code}. {details}"
+    failed: Exception = NonZeroExitCodeError(f"{action.error_msg}: {message}" if action.error_msg else message)
     return failed
 
 
-def _error(said: str, path: str) -> OSError:
+def _error(message: str, path: str) -> OSError:
     """Returns the error of a file tool, in whose words it is, as Python's own functions raise it."""
-    found = next((code for code in errno.errorcode if said.rstrip().endswith(f": {os.strerror(code)}")), errno.EIO)
-    return OSError(found, said.strip() if found == errno.EIO else os.strerror(found), path)
+    number = next((code for code in errno.errorcode if message.rstrip().endswith(f": {os.strerror(code)}")), errno.EIO)
+    return OSError(number, message.strip() if number == errno.EIO else os.strerror(number), path)

@@ -130,9 +130,9 @@ class TvsnapSandbox:
             return SandboxResult(stdout="", stderr=f"{error}\n", exit_code=1)
         folder = posixpath.dirname(path)
         if folder:
-            made = await self.run_command(f"mkdir -p -- {shlex.quote(folder)}", timeout=timeout)
-            if made.exit_code:
-                return made
+            folder_result = await self.run_command(f"mkdir -p -- {shlex.quote(folder)}", timeout=timeout)
+            if folder_result.exit_code:
+                return folder_result
         result = await self._done(self.rollout.put(data, path, timeout=timeout))
         if executable and not result.exit_code:
             return await self.run_command(f"chmod +x -- {shlex.quote(path)}", timeout=timeout)

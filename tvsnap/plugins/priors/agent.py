@@ -104,7 +104,7 @@ class QLearner:
             TvsnapError: the cache's file cannot be used.
         """
         observation, _ = environment.reset(seed=seed)
-        total, steps, asked, over = 0.0, 0, 0, False
+        total, steps, questions, over = 0.0, 0, 0, False
         while not over:
             action, was_asked = self._act(observation)
             following, reward, ended, cut_off, _ = environment.step(self._actions.index(action))
@@ -112,8 +112,8 @@ class QLearner:
                 raise UsageError(f"the environment's reward for {action!r:.60} is {reward!r}: it must be finite")
             self._learn(observation, action, float(reward), following, final=ended)
             observation, over = following, ended or cut_off
-            total, steps, asked = total + float(reward), steps + 1, asked + was_asked
-        return RolloutSummary(total, steps, asked)
+            total, steps, questions = total + float(reward), steps + 1, questions + was_asked
+        return RolloutSummary(total, steps, questions)
 
     def _act(self, observation: Any) -> tuple[str, bool]:
         text = self._describe(observation)

@@ -68,7 +68,7 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Match:
     entry: Entry
     similarity: float
     near: bool
@@ -212,31 +212,31 @@ class PriorCache:
             TvsnapError: the file cannot be read. Where it cannot be written, as on a full disk, that is logged.
         """
         ordered, question = self._question(goal, actions, state, text)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             return self._prior(question, ordered, ask, text)
         finally:
-            self._count(lookup_s=time.perf_counter() - begun)
+            self._count(lookup_s=time.perf_counter() - start)
 
     def _prior(
         self, question: Question, ordered: Sequence[str], ask: Callable[[], Proposals], text: str | None
     ) -> Prior:
         vector: Vector | None = None
-        found = self._exact(question)
+        match = self._exact(question)
         self._count(lookups=1)
-        if found is None and text is not None:
+        if match is None and text is not None:
             vector = self._vector(text)
-            found = self._near(question, vector)
-        self._errors.looked_up(found.similarity if found is not None and found.near else None)
-        share = 0.0 if found is None else self._share(found)
+            match = self._near(question, vector)
+        self._errors.looked_up(match.similarity if match is not None and match.near else None)
+        share = 0.0 if match is None else self._share(match)
         fits = share == 1.0 or (share > 0.0 and self._random.random() < share)
-        if found is None or not fits or self._random.random() < self._rate(found):
-            return self._ask(question, ordered, ask, found, text, vector, fits=fits)
-        source: Source = "near" if found.near else "exact"
-        self._used(found.entry, source)
-        if found.near:
-            self._count(near_bound=self._errors.bound(found.similarity))
-        return _prior(found.entry, question, ordered, source, found.similarity)
+        if match is None or not fits or self._random.random() < self._rate(match):
+            return self._ask(question, ordered, ask, match, text, vector, fits=fits)
+        source: Source = "near" if match.near else "exact"
+        self._used(match.entry, source)
+        if match.near:
+            self._count(near_bound=self._errors.bound(match.similarity))
+        return _prior(match.entry, question, ordered, source, match.similarity)
 
     def lookup(
         self, goal: str, actions: Iterable[str], *, state: str | None = None, text: str | None = None
@@ -254,12 +254,12 @@ class PriorCache:
             TvsnapError: the file cannot be used.
         """
         ordered, question = self._question(goal, actions, state, text)
-        found = self._exact(question)
-        if found is None and text is not None:
-            found = self._near(question, self._vector(text))
-        if found is None or self._share(found) < 1.0:
+        match = self._exact(question)
+        if match is None and text is not None:
+            match = self._near(question, self._vector(text))
+        if match is None or self._share(match) < 1.0:
             return None
-        return _prior(found.entry, question, ordered, "near" if found.near else "exact", found.similarity)
+        return _prior(match.entry, question, ordered, "near" if match.near else "exact", match.similarity)
 
     def clear(self, goal: str | None = None) -> int:
         """Deletes all answers, or those of one goal; returns how many.
@@ -354,12 +354,12 @@ class PriorCache:
         digest = state_digest("state", state) if state is not None else state_digest("text", text or "")
         return ordered, Question(self._of_model(goal), tuple(sorted(ordered)), digest)
 
-    def _exact(self, question: Question) -> _Found | None:
+    def _exact(self, question: Question) -> _Match | None:
         number = self._store.question(question)
         entry = None if number is None else self._store.exact(number, question)
-        return None if entry is None else _Found(entry, 1.0, near=False)
+        return None if entry is None else _Match(entry, 1.0, near=False)
 
-    def _near(self, question: Question, vector: Vector | None) -> _Found | None:
+    def _near(self, question: Question, vector: Vector | None) -> _Match | None:
         """Returns the most similar state of the same goal and actions; None if none could be similar enough."""
         if vector is None or (self._tolerance is None and self._delta > 1.0):
             return None
@@ -378,19 +378,19 @@ class PriorCache:
                 return None
         cosines = [float(_unpacked(packed) @ vector) for _, packed in there]
         best = max(range(len(there)), key=cosines.__getitem__)
-        return _Found(there[best][0], min(1.0, cosines[best]), near=True)
+        return _Match(there[best][0], min(1.0, cosines[best]), near=True)
 
-    def _share(self, found: _Found) -> float:
+    def _share(self, match: _Match) -> float:
         """Returns the probability with which an answer is similar enough to be given."""
-        if not found.near:
+        if not match.near:
             return 1.0
         if self._tolerance is not None:
-            return self._errors.share(found.similarity, self._tolerance)
-        return float(found.similarity >= self._delta)
+            return self._errors.share(match.similarity, self._tolerance)
+        return float(match.similarity >= self._delta)
 
-    def _rate(self, found: _Found) -> float:
+    def _rate(self, match: _Match) -> float:
         """Returns the probability with which an answer that could be given is asked for all the same."""
-        if found.near or self._tolerance is None:
+        if match.near or self._tolerance is None:
             return self._refresh
         return self._refresh * self._errors.chance_wanted()
 
@@ -402,8 +402,8 @@ class PriorCache:
             if len(self._indices) > MOST_INDICES:
                 self._indices.popitem(last=False)
         self._indices.move_to_end(number)
-        for found in self._store.vectors(number, self._embedder_name, index.latest):
-            rows = [(id, packed) for id, packed in found if len(packed) % 2 == 0]  # others are damaged
+        for batch in self._store.vectors(number, self._embedder_name, index.latest):
+            rows = [(id, packed) for id, packed in batch if len(packed) % 2 == 0]  # others are damaged
             vectors = [_unpacked(packed) for _, packed in rows]
             if any(len(each) != dimension for each in vectors):
                 raise UsageError(
@@ -418,7 +418,7 @@ class PriorCache:
         question: Question,
         ordered: Sequence[str],
         ask: Callable[[], Proposals],
-        found: _Found | None,
+        match: _Match | None,
         text: str | None,
         vector: Vector | None,
         *,
@@ -427,17 +427,17 @@ class PriorCache:
         """Asks the model, and compares its answer with what was found, which would have been given if it fits."""
         with self._flights.alone(question.digest):
             now = self._exact(question)
-            if now is not None and not _same(found, now):  # another one has asked meanwhile
+            if now is not None and not _same(match, now):  # another one has asked meanwhile
                 self._used(now.entry, "coalesced")
                 return _prior(now.entry, question, ordered, "coalesced", 1.0)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             try:
                 answer = smooth(ask(), question.actions, self._smoothing)
             except BaseException:
                 self._count(asked=1, failed=1)
                 raise
-            took = time.perf_counter() - begun
-            if vector is None and text is not None and found is None:
+            took = time.perf_counter() - start
+            if vector is None and text is not None and match is None:
                 vector = self._vector(text)
             packed = None if vector is None else vector.astype("<f2").tobytes()
             with self._at_most_logged():
@@ -448,14 +448,14 @@ class PriorCache:
         with self._lock:
             if self._evicted.pop(question.state[:8], 0) is None:
                 counts["wanted_again"] = 1
-        if found is not None:
-            divergence = js(found.entry.probabilities, answer.probabilities)
-            self._errors.compared(found.similarity if found.near else None, divergence)
+        if match is not None:
+            divergence = js(match.entry.probabilities, answer.probabilities)
+            self._errors.compared(match.similarity if match.near else None, divergence)
             if fits:
                 with self._at_most_logged():
-                    self._store.compared(found.entry.id, divergence)
+                    self._store.compared(match.entry.id, divergence)
                 counts |= {"refreshes": 1, "divergence": divergence}
-                if found.near:
+                if match.near:
                     counts |= {"near_refreshes": 1, "near_divergence": divergence}
         self._count(**counts)
         self._added += 1
@@ -521,9 +521,9 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _same(found: _Found | None, now: _Found) -> bool:
+def _same(before: _Match | None, now: _Match) -> bool:
     """Returns whether an entry is the one that was found before, with the same answer."""
-    return found is not None and (found.entry.id, found.entry.revision) == (now.entry.id, now.entry.revision)
+    return before is not None and (before.entry.id, before.entry.revision) == (now.entry.id, now.entry.revision)
 
 
 def _named(probabilities: Sequence[float], question: Question, ordered: Sequence[str]) -> dict[str, float]:

@@ -66,13 +66,13 @@ def smooth(proposals: Proposals, actions: Sequence[str], share: float) -> Smooth
             )
     largest = max(weights.values(), default=0.0) or 1.0  # weights near the largest float would add up to infinity
     scaled = [float(weights.get(action, 0.0)) / largest for action in actions]
-    kept, of_all = math.fsum(scaled), math.fsum(weight / largest for weight in weights.values())
+    admissible, of_all = math.fsum(scaled), math.fsum(weight / largest for weight in weights.values())
     even = 1.0 / len(actions)
-    if kept == 0.0:
+    if admissible == 0.0:
         return Smoothed((even,) * len(actions), 1.0 if of_all else 0.0)
-    mixed = [share * even + (1.0 - share) * weight / kept for weight in scaled]
+    mixed = [share * even + (1.0 - share) * weight / admissible for weight in scaled]
     total = math.fsum(mixed)
-    return Smoothed(tuple(each / total for each in mixed), max(0.0, 1.0 - kept / of_all))
+    return Smoothed(tuple(each / total for each in mixed), max(0.0, 1.0 - admissible / of_all))
 
 
 def kl(p: Sequence[float], q: Sequence[float]) -> float:

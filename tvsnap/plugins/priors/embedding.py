@@ -118,10 +118,10 @@ def name_of(embedder: Callable[[str], Sequence[float]]) -> str:
 
 def _found(module: str, place: str) -> object:
     """Returns what a module has at a place, such as `Class.method`; None where it has nothing there."""
-    found: object = sys.modules.get(module)
+    value: object = sys.modules.get(module)
     for part in place.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def unit(vector: Sequence[float], name: str) -> Vector | None:
@@ -132,16 +132,16 @@ def unit(vector: Sequence[float], name: str) -> Vector | None:
     """
     numpy = load_numpy()
     try:
-        found = numpy.asarray(vector, dtype=numpy.float32)
+        array = numpy.asarray(vector, dtype=numpy.float32)
     except (TypeError, ValueError) as error:
         raise InfrastructureError(f"the embedder {name} did not return a list of numbers: {error}") from None
-    if found.ndim != 1 or not found.size or not numpy.isfinite(found).all():
+    if array.ndim != 1 or not array.size or not numpy.isfinite(array).all():
         raise InfrastructureError(
             f"the embedder {name} must return one list of finite numbers for a text; it returned an array of shape "
-            f"{found.shape}" + ("" if numpy.isfinite(found).all() else " with numbers that are not finite")
+            f"{array.shape}" + ("" if numpy.isfinite(array).all() else " with numbers that are not finite")
         )
-    length = float(numpy.linalg.norm(found))
-    return None if length == 0.0 else found / numpy.float32(length)
+    length = float(numpy.linalg.norm(array))
+    return None if length == 0.0 else array / numpy.float32(length)
 
 
 def load_numpy() -> Any:

@@ -95,9 +95,9 @@ class Errors:
             cosine: of the most similar state; None if there is none, or the same state has an answer.
         """
         with self._lock:
-            kept = 1.0 - 1.0 / WINDOW
-            self._lookups = self._lookups * kept + 1.0
-            self._near = [count * kept for count in self._near]
+            decay = 1.0 - 1.0 / WINDOW
+            self._lookups = self._lookups * decay + 1.0
+            self._near = [count * decay for count in self._near]
             if cosine is not None:
                 self._near[_class(cosine)] += 1.0
 
@@ -121,13 +121,13 @@ class Errors:
         """
         wanted = _class(cosine)
         with self._lock:
-            left = tolerance * self._lookups
+            budget = tolerance * self._lookups
             for bound, count in zip(self._bounds[:wanted], self._near, strict=False):
-                left -= bound * count
-            if left <= 0.0:
+                budget -= bound * count
+            if budget <= 0.0:
                 return 0.0
             error = self._bounds[wanted] * max(1.0, self._near[wanted])  # the answer itself, too
-            return 1.0 if error <= left else left / error
+            return 1.0 if error <= budget else budget / error
 
     def chance_wanted(self) -> float:
         """Returns which part of the rate of refreshes answers of the same state need, 0 to 1.

@@ -169,8 +169,8 @@ class Store:
         marks = ", ".join("?" * len(numbers))
         with self.database.read() as reader:
             rows = reader.execute(f"SELECT {_COLUMNS} FROM entries WHERE id IN ({marks})", numbers).fetchall()
-        found = ((self._entry(row, len(question.actions)), row[-1]) for row in rows)
-        return [(entry, vector) for entry, vector in found if entry is not None]
+        entries = ((self._entry(row, len(question.actions)), row[-1]) for row in rows)
+        return [(entry, vector) for entry, vector in entries if entry is not None]
 
     def vectors(self, number: int, embedder: str, after: int) -> Iterator[list[tuple[int, bytes]]]:
         """Yields the vectors of a question that were added after a number, some thousands at once."""

@@ -138,9 +138,9 @@ class SymbolicPrior:
             self.answered += 1
         else:
             self.asked += 1
-        found = [prior.probabilities[name] for name in self.names]
-        self._known[int(self._symbols.numbers([observation])[0])] = torch.tensor(found)
-        return found
+        probabilities = [prior.probabilities[name] for name in self.names]
+        self._known[int(self._symbols.numbers([observation])[0])] = torch.tensor(probabilities)
+        return probabilities
 
     def candidates(self, generator: numpy.random.Generator) -> NDArray[numpy.float32]:
         """Returns one action drawn from each Gaussian, a row each, cut off at -1 and 1.
@@ -149,8 +149,8 @@ class SymbolicPrior:
             generator: draws.
         """
         drawn = generator.normal(self._means.numpy(), self._deviations.numpy()).clip(-1.0, 1.0)
-        found: NDArray[numpy.float32] = drawn.astype(load_numpy().float32)
-        return found
+        actions: NDArray[numpy.float32] = drawn.astype(load_numpy().float32)
+        return actions
 
     def log_density(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Returns the logarithm of the mixture's density at an action for each observation, differentiable by actions.

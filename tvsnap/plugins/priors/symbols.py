@@ -127,10 +127,10 @@ class Symbols:
             raise UsageError(f"observations must be of one length; the pairs' have {sorted(lengths)}")
         if not 1 <= count <= 2 * len(pairs):
             raise UsageError(f"of {len(pairs)} pairs, 1 to {2 * len(pairs)} symbols can be made, not {count}")
-        left = torch.tensor([list(map(float, pair.first)) for pair in pairs], dtype=torch.float32)
-        right = torch.tensor([list(map(float, pair.second)) for pair in pairs], dtype=torch.float32)
+        firsts = torch.tensor([list(map(float, pair.first)) for pair in pairs], dtype=torch.float32)
+        seconds = torch.tensor([list(map(float, pair.second)) for pair in pairs], dtype=torch.float32)
         labels = torch.tensor([1.0 if pair.same else -1.0 for pair in pairs])
-        both = torch.cat([left, right])
+        both = torch.cat([firsts, seconds])
         if not torch.isfinite(both).all():
             raise UsageError("the observations of pairs must be finite numbers")
         mean, scale = both.mean(0), both.std(0, correction=0).clamp_min(1e-6)
@@ -143,7 +143,7 @@ class Symbols:
         optimiser = torch.optim.Adam(encoder.parameters(), lr=0.01)
         for _ in range(steps):
             optimiser.zero_grad()
-            loss(encoder((left - mean) / scale), encoder((right - mean) / scale), labels).backward()
+            loss(encoder((firsts - mean) / scale), encoder((seconds - mean) / scale), labels).backward()
             optimiser.step()
         with torch.no_grad():
             encoded = torch.nn.functional.normalize(encoder((both - mean) / scale))
@@ -151,10 +151,10 @@ class Symbols:
             for _ in range(50):
                 nearest = (encoded @ centroids.T).argmax(1)
                 sums = torch.zeros_like(centroids).index_add_(0, nearest, encoded)
-                kept = sums.norm(dim=1, keepdim=True) > 0  # one that nothing is nearest to stays where it is
-                centroids = torch.where(kept, torch.nn.functional.normalize(sums), centroids)
-        found = (mean, scale, first.weight, first.bias, second.weight, second.bias, centroids)
-        return cls({name: tensor.detach().numpy() for name, tensor in zip(ARRAYS, found, strict=True)})
+                has_members = sums.norm(dim=1, keepdim=True) > 0  # one that nothing is nearest to stays where it is
+                centroids = torch.where(has_members, torch.nn.functional.normalize(sums), centroids)
+        tensors = (mean, scale, first.weight, first.bias, second.weight, second.bias, centroids)
+        return cls({name: tensor.detach().numpy() for name, tensor in zip(ARRAYS, tensors, strict=True)})
 
     @property
     def count(self) -> int:
@@ -171,19 +171,19 @@ class Symbols:
             UsageError: they are of another length than those of the pairs, not finite, or too large.
         """
         numpy, arrays = load_numpy(), self._arrays
-        given = numpy.asarray(observations, dtype=numpy.float32)
+        rows = numpy.asarray(observations, dtype=numpy.float32)
         length = len(arrays["mean"])
-        if given.ndim != 2 or given.shape[1] != length:
-            raise UsageError(f"observations must be rows of {length} numbers, not an array of shape {given.shape}")
-        if not numpy.isfinite(given).all():
+        if rows.ndim != 2 or rows.shape[1] != length:
+            raise UsageError(f"observations must be rows of {length} numbers, not an array of shape {rows.shape}")
+        if not numpy.isfinite(rows).all():
             raise UsageError("an observation has a number that is not finite")
         with numpy.errstate(over="ignore", invalid="ignore"):
-            hidden = numpy.tanh((given - arrays["mean"]) / arrays["scale"] @ arrays["first"].T + arrays["first_bias"])
+            hidden = numpy.tanh((rows - arrays["mean"]) / arrays["scale"] @ arrays["first"].T + arrays["first_bias"])
         encoded = hidden @ arrays["second"].T + arrays["second_bias"]
         if not numpy.isfinite(encoded).all():
             raise UsageError("an observation has a number that is too large for the encoder")
-        found: Any = (encoded @ arrays["centroids"].T).argmax(axis=1)
-        return found
+        numbers: Any = (encoded @ arrays["centroids"].T).argmax(axis=1)
+        return numbers
 
     def text(self, observation: Any) -> str:
         """Returns the abstraction of an observation in words.
