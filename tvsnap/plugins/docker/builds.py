@@ -248,7 +248,9 @@ class EngineTool:
             self.container(image) as container,
             self.exported(container) as chunks,
         ):
-            extract_chunks(chunks, f"the export of {image}", root, lambda size_so_far: fraction(min(size_so_far / size, 1.0)))
+            extract_chunks(
+                chunks, f"the export of {image}", root, lambda size_so_far: fraction(min(size_so_far / size, 1.0))
+            )
         remove_entry(root / _MARKER)
         return read_config(about.get("Config") or {})
 

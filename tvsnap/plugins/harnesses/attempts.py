@@ -121,7 +121,12 @@ def as_row(task: Any) -> dict[str, str]:
             f"task {task.name} is done with the tool {task.tool}, and trainers are given bash; choose another kind"
         )
     verifier: Verifier = task.verifier
-    arguments = {"check": verifier.check, "files": dict(verifier.files), "timeout": verifier.timeout, "user": verifier.user}
+    arguments = {
+        "check": verifier.check,
+        "files": dict(verifier.files),
+        "timeout": verifier.timeout,
+        "user": verifier.user,
+    }
     value = {"image": task.image, "task": task.name, "setup": list(task.setup), "verifier": arguments}
     return {COLUMN: json.dumps(value), "instruction": task.instruction}
 
@@ -267,8 +272,8 @@ class Attempt:
                 result = self._call(self._rollout, command)
                 if result.timed_out or result.exit_code:
                     raise InfrastructureError(
-                        f"the task {assignment.task or assignment.image} could not be set up, as a command of its setup failed: "
-                        f"{as_text(result, 400)}"
+                        f"the task {assignment.task or assignment.image} could not be set up, because a command of its "
+                        f"setup failed: {as_text(result, 400)}"
                     )
         return self._rollout
 

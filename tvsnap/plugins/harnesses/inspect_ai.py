@@ -260,7 +260,9 @@ class TvsnapSandboxEnvironment(SandboxEnvironment):
         command = "exec -- " + shlex.join(map(self._without_chance, cmd))
         if input is not None:
             command = await self._with_input(command, input.encode() if isinstance(input, str) else input, who)
-        pending = self.rollout.exec(command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True)
+        pending = self.rollout.exec(
+            command, timeout, cwd=self._path(cwd or ""), env=env, user=who or None, separate=True
+        )
         result = self._count(await pending)
         if result.timed_out:
             late = TimeoutError(f"{shlex.join(cmd)[:200]}: was ended after {timeout} seconds")

@@ -125,7 +125,11 @@ class _Images:
             raise InfrastructureError("an image in the store starts from itself")
         images_below = sum(self.pull(tree["image"], depth + 1) for tree in description["trees"] if "image" in tree)
         trees = {tree["id"]: tree for tree in description["trees"] if "tree" in tree}
-        what, size_so_far, whole = f"image {description['name'] or description['digest'][:12]}", 0, int(description["image.json"]["size"])
+        what, size_so_far, whole = (
+            f"image {description['name'] or description['digest'][:12]}",
+            0,
+            int(description["image.json"]["size"]),
+        )
 
         def count(more: int) -> None:
             nonlocal size_so_far

@@ -101,12 +101,12 @@ class Routes(Router):
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
-        found = self._at.get(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
+        route = self._at.get(scope["path"]) if scope["type"] == "http" else None
+        if route is None:
             await super().app(scope, receive, send)
         else:
             scope["path_params"] = {}
-            await found(scope, receive, send)
+            await route(scope, receive, send)
 
 
 async def _nothing_there(scope: Scope, receive: Receive, send: Send) -> None:

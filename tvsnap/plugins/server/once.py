@@ -120,13 +120,13 @@ class Once(Generic[T]):
             KeyReused: see `seen`.
             Exception: what the work raises, each time.
         """
-        begun = None if key is None else self.seen(key, request)
-        if begun is None:
-            begun = asyncio.ensure_future(work())
-            begun.add_done_callback(_look_at)
+        future = None if key is None else self.seen(key, request)
+        if future is None:
+            future = asyncio.ensure_future(work())
+            future.add_done_callback(_look_at)
             if key is not None:
-                self.note(key, request, begun)
-        return await asyncio.shield(begun)
+                self.note(key, request, future)
+        return await asyncio.shield(future)
 
 
 def _look_at(answer: asyncio.Future[T]) -> None:

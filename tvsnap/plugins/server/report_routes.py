@@ -179,14 +179,14 @@ class ReportRoutes:
         name = await self._service.owned(request)
 
         def read() -> bytes:
-            found = self._graph.resolve(name)
+            info = self._graph.resolve(name)
             parts = {
-                "state": found,
-                "root": self._graph.root_of(found.hash),
-                "lineage": self._graph.lineage(found.hash),
-                "calls": self._graph.out_edges(found.hash),
-                "snapshots": self._graph.snapshots_of(found.hash),
-                "refusal": self._service.cache.refusal(found.hash),
+                "state": info,
+                "root": self._graph.root_of(info.hash),
+                "lineage": self._graph.lineage(info.hash),
+                "calls": self._graph.out_edges(info.hash),
+                "snapshots": self._graph.snapshots_of(info.hash),
+                "refusal": self._service.cache.refusal(info.hash),
             }
             return encode(to_data(parts))
 
@@ -226,8 +226,8 @@ class ReportRoutes:
         limit = number_of(request, "limit")
 
         def read() -> bytes:
-            known = sorted(self._rollouts(tenant, task), key=lambda one: one.started, reverse=True)
-            return encode(bodies.TimelineAnswer([self._in_time(one) for one in known[: limit or LATEST]]))
+            rollouts = sorted(self._rollouts(tenant, task), key=lambda one: one.started, reverse=True)
+            return encode(bodies.TimelineAnswer([self._in_time(one) for one in rollouts[: limit or LATEST]]))
 
         return json_response(await self._service.in_thread(read))
 
@@ -256,10 +256,10 @@ class ReportRoutes:
 
         def read() -> bytes:
             most = limit if tenant is None else None
-            found = self._graph.summaries(**chosen, since=since, failed=failed, limit=most)
+            summaries = self._graph.summaries(**chosen, since=since, failed=failed, limit=most)
             if tenant is not None:
-                found = [one for one in found if tenant.owns(one.salt)][:limit]
-            return encode({"rollouts": to_data(found)})
+                summaries = [one for one in summaries if tenant.owns(one.salt)][:limit]
+            return encode({"rollouts": to_data(summaries)})
 
         return json_response(await self._service.in_thread(read))
 
@@ -290,9 +290,9 @@ class ReportRoutes:
         alone = request.query_params.get("steps") == "false"
 
         def read() -> bytes:
-            found = self._named(name, tenant)
-            steps = [] if found is None or alone else self._graph.steps(found.id)
-            return encode({"rollout": to_data(found), "steps": to_data(steps)})
+            rollout = self._named(name, tenant)
+            steps = [] if rollout is None or alone else self._graph.steps(rollout.id)
+            return encode({"rollout": to_data(rollout), "steps": to_data(steps)})
 
         return json_response(await self._service.in_thread(read))
 
@@ -301,12 +301,12 @@ class ReportRoutes:
         name, tenant = request.path_params["name"], tenant_of(request)
 
         async def work(body: bytes) -> bytes:
-            asked = _REWARD.read(body)
+            update = _REWARD.read(body)
 
             def write() -> bytes:
-                found = self._named(name, tenant)
-                reward = check_reward(asked.reward)
-                return encode(bodies.Answered(found is not None and self._graph.record_reward(found.id, reward)))
+                rollout = self._named(name, tenant)
+                reward = check_reward(update.reward)
+                return encode(bodies.Answered(rollout is not None and self._graph.record_reward(rollout.id, reward)))
 
             return await self._service.in_thread(write)
 
@@ -366,27 +366,27 @@ class ReportRoutes:
     async def build(self, request: Request) -> Response:
         """Builds an image: from a name, or from a folder that was uploaded."""
         self._service.check_going(held=False)
-        asked = decode(_BUILD, await read_body(request, self._service.settings.max_body))
-        if (asked.source is None) == (asked.digest is None):
+        body = decode(_BUILD, await read_body(request, self._service.settings.max_body))
+        if (body.source is None) == (body.digest is None):
             raise UsageError("give source, the name of an image that comes with tvsnap, or digest, of a folder")
-        if asked.source is not None and not asked.source.replace("-", "").replace("_", "").isalnum():
-            raise UsageError(f"source must be the name of an image that comes with tvsnap, not {asked.source!r}")
-        if asked.file not in (None, *DESCRIPTIONS):
-            raise UsageError(f"file must be one of {', '.join(DESCRIPTIONS)}, not {asked.file!r}")
-        if asked.digest is not None and not await self._service.in_thread(lambda: self._contents.has(asked.digest)):
-            raise UnknownContent(f"the content {asked.digest[:12]} is not there: upload the folder first")
-        return StreamingResponse(self._events(asked), media_type=EVENTS, headers={"cache-control": "no-cache"})
+        if body.source is not None and not body.source.replace("-", "").replace("_", "").isalnum():
+            raise UsageError(f"source must be the name of an image that comes with tvsnap, not {body.source!r}")
+        if body.file not in (None, *DESCRIPTIONS):
+            raise UsageError(f"file must be one of {', '.join(DESCRIPTIONS)}, not {body.file!r}")
+        if body.digest is not None and not await self._service.in_thread(lambda: self._contents.has(body.digest)):
+            raise UnknownContent(f"the content {body.digest[:12]} is not there: upload the folder first")
+        return StreamingResponse(self._events(body), media_type=EVENTS, headers={"cache-control": "no-cache"})
 
-    async def _events(self, asked: bodies.BuildImage) -> AsyncIterator[bytes]:
-        what = asked.name or asked.source or asked.folder
-        told = self._service.events
-        told.tell("build_started", {"image": what})
-        progress = _Progress(lambda step: told.tell("build_step", {"image": what, **step}), self._check_open)
-        building = asyncio.ensure_future(self._built(asked, progress))
+    async def _events(self, body: bodies.BuildImage) -> AsyncIterator[bytes]:
+        what = body.name or body.source or body.folder
+        events = self._service.events
+        events.tell("build_started", {"image": what})
+        progress = _Progress(lambda step: events.tell("build_step", {"image": what, **step}), self._check_open)
+        building = asyncio.ensure_future(self._built(body, progress))
         self._building.add(building)  # it goes on where the client has gone
         building.add_done_callback(self._building.discard)
         building.add_done_callback(lambda _: progress.events.put_nowait(None))
-        building.add_done_callback(lambda done: told.tell("build_ended", {"image": what, **_outcome(done)}))
+        building.add_done_callback(lambda future: events.tell("build_ended", {"image": what, **_outcome(future)}))
         while (event := await progress.events.get()) is not None:
             yield event
         error = building.exception()
@@ -401,23 +401,23 @@ class ReportRoutes:
         if self._service.closing:
             raise end_of_server(held=False)
 
-    async def _built(self, asked: bodies.BuildImage, progress: BuildProgress) -> Image:
+    async def _built(self, body: bodies.BuildImage, progress: BuildProgress) -> Image:
         with contextlib.ExitStack() as files:
-            source: Path | str = asked.source or ""
-            if asked.digest is not None:
+            source: Path | str = body.source or ""
+            if body.digest is not None:
                 place = Path(files.enter_context(TemporaryDirectory(prefix="tvsnap-build-")))
-                folder, uploaded = place / name_from(Path("/", asked.folder)), self._contents.read(asked.digest)
+                folder, uploaded = place / name_from(Path("/", body.folder)), self._contents.read(body.digest)
                 await self._service.in_thread(lambda: extract(uploaded, folder))
-                source = folder / asked.file if asked.file else folder
+                source = folder / body.file if body.file else folder
             return await self._service.cache.images.build(
                 source,
-                name=asked.name,
+                name=body.name,
                 progress=progress,
-                force=asked.force,
-                keep_layers=asked.keep_layers,
-                from_dockerfile=asked.from_dockerfile,
-                docker_image=asked.docker_image,
-                task_user=asked.task_user,
+                force=body.force,
+                keep_layers=body.keep_layers,
+                from_dockerfile=body.from_dockerfile,
+                docker_image=body.docker_image,
+                task_user=body.task_user,
             )
 
     async def archive(self, request: Request) -> Response:
@@ -436,8 +436,8 @@ class ReportRoutes:
     async def events(self, request: Request) -> Response:
         """Tells what happens from now on, as it happens, until the server is stopped."""
         self._service.check_going(held=False)
-        told = self._service.events.listen(tenant_of(request))
-        return StreamingResponse(told, media_type=EVENTS, headers={"cache-control": "no-cache"})
+        listener = self._service.events.listen(tenant_of(request))
+        return StreamingResponse(listener, media_type=EVENTS, headers={"cache-control": "no-cache"})
 
     async def health(self, request: Request) -> Response:
         """Tells that the server runs, and its id, which is another one after each start."""
@@ -483,8 +483,8 @@ class _Progress:
         self._loop.call_soon_threadsafe(self.events.put_nowait, event_bytes(name, data))
 
 
-def _outcome(done: asyncio.Future[Image]) -> dict[str, Any]:
-    if done.cancelled():
+def _outcome(future: asyncio.Future[Image]) -> dict[str, Any]:
+    if future.cancelled():
         return {"digest": None, "error": "the server is being stopped"}
-    error = done.exception()
-    return {"digest": done.result().digest if error is None else None, "error": None if error is None else str(error)}
+    error = future.exception()
+    return {"digest": future.result().digest if error is None else None, "error": None if error is None else str(error)}

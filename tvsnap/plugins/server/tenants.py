@@ -150,12 +150,12 @@ class Shares:
             raise Busy(f"{name} uses {used - count} sandboxes, and may use {tenant.sandboxes} (token file): close some")
         if used <= self._share(name, room):
             return
-        kept = sum(
+        reserved = sum(
             max(0, self._share(other, room) - self._used[other])
             for other, latest in self._latest.items()
             if other != name and now - latest < ACTIVE
         )
-        if count > free - kept:
+        if count > free - reserved:
             raise Busy(
                 f"{name or 'clients that are no tenant'} use {used - count} of {room} sandboxes, which is their share "
                 "or more, and others use theirs"
@@ -224,7 +224,7 @@ def read_tokens(path: Path) -> Mapping[str, Tenant | None]:
     return tokens
 
 
-def _tenant(words: list[str], known: dict[str, Tenant], where: str) -> Tenant:
+def _tenant(words: list[str], tenants: dict[str, Tenant], where: str) -> Tenant:
     name, *options = words
     if not (name.replace("-", "").replace("_", "").isalnum() and name.isascii() and len(name) <= LONGEST_NAME):
         raise UsageError(
@@ -233,14 +233,14 @@ def _tenant(words: list[str], known: dict[str, Tenant], where: str) -> Tenant:
         )
     chosen: dict[str, int] = {}
     for option in options:
-        found = _OPTION.fullmatch(option)
-        if found is None:
+        match = _OPTION.fullmatch(option)
+        if match is None:
             raise UsageError(
                 f"{where}: {option!r} makes no sense; there are {', '.join(f'{one}=N' for one in NUMBERS)} and "
                 "budget=SIZE, as 500M or 2G"
             )
-        key, number, size, unit = found.groups(default="")
+        key, number, size, unit = match.groups(default="")
         chosen[key or "budget"] = int(number) if key else int(size) << _UNITS[unit]
-    if name in known and options:
+    if name in tenants and options:
         raise UsageError(f"{where}: what {name} may have is said by the first line that names it")
-    return known.setdefault(name, Tenant(name, **chosen))
+    return tenants.setdefault(name, Tenant(name, **chosen))

@@ -21,7 +21,16 @@ from tvsnap.graph.rows import EdgeRow
 from tvsnap.graph.store import Graph
 from tvsnap.model.calls import ToolCall
 from tvsnap.model.errors import TvsnapError
-from tvsnap.plugins.shared_graph.postgres import RETRY_S, Answer, Change, Exchanged, Held, Postgres, Refused, Unreachable
+from tvsnap.plugins.shared_graph.postgres import (
+    RETRY_S,
+    Answer,
+    Change,
+    Exchanged,
+    Held,
+    Postgres,
+    Refused,
+    Unreachable,
+)
 
 _LOG = logging.getLogger("tvsnap.graph")
 WAITING = 100_000

@@ -387,7 +387,8 @@ def _prepared(connection: Connected, place: str) -> str:
     if row is None or row[1] != VERSION:
         format_there = "no format at all" if row is None else f"format {row[1]}"
         raise InfrastructureError(
-            f"{place}: has {format_there}, and this tvsnap knows {VERSION}; use that version of tvsnap, or another database"
+            f"{place}: has {format_there}, and this tvsnap knows {VERSION}; use that version of tvsnap, or another "
+            "database"
         )
     id: str = row[0]
     return id

@@ -36,8 +36,8 @@ _LETTERS = re.compile("[a-z]+")
 class Phrase:
     """The words of one statement."""
 
-    def __init__(self, found: list[Lexeme], query: str, dialect: SystemName) -> None:
-        self.lexemes = found
+    def __init__(self, lexemes: list[Lexeme], query: str, dialect: SystemName) -> None:
+        self.lexemes = lexemes
         self._query = query
         self._name = dialect
         self._dialect: Dialect = DIALECTS[dialect]

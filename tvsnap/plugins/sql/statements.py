@@ -73,13 +73,13 @@ def statements(query: str, dialect: SystemName) -> tuple[Statement, ...]:
 @lru_cache(maxsize=1024)
 def _effects(query: str, dialect: SystemName) -> Effects:
     try:
-        told = [statement.effects for statement in statements(query, dialect)]
+        parts = [statement.effects for statement in statements(query, dialect)]
     except Unreadable:
         return _unknown(query, dialect)
     return Effects(
-        max((each.kind for each in told), key=_ORDER.index, default="read"),
-        any(each.stochastic for each in told),
-        any(each.volatile for each in told),
+        max((each.kind for each in parts), key=_ORDER.index, default="read"),
+        any(each.stochastic for each in parts),
+        any(each.volatile for each in parts),
     )
 
 
@@ -88,10 +88,10 @@ def _unknown(text: str, dialect: SystemName) -> Effects:
     return Effects("other", doubtful, doubtful)
 
 
-def _split(found: list[Lexeme]) -> list[list[Lexeme]]:
+def _split(tokens: list[Lexeme]) -> list[list[Lexeme]]:
     """Splits at every semicolon, even within a body: the definition of a body with several is then `other`."""
     parts: list[list[Lexeme]] = [[]]
-    for lexeme in found:
+    for lexeme in tokens:
         if lexeme.kind == "sign" and lexeme.text == ";":
             parts.append([])
         else:
@@ -170,9 +170,9 @@ class Statement(Phrase):
     def _definition(self, first: str) -> Effects:
         if first == "comment":
             return Effects("write")
-        told = self._defined(first, self.kind_of_object)
+        result = self._defined(first, self.kind_of_object)
         # Such a text is evaluated when something is defined with it: DEFAULT 'now' is one fixed time from then on.
-        return replace(told, volatile=True) if self._has_moment else told
+        return replace(result, volatile=True) if self._has_moment else result
 
     def _defined(self, first: str, kind: str) -> Effects:
         if kind in UNSURE or not kind or self._has("soname"):
@@ -212,15 +212,15 @@ class Statement(Phrase):
     @cached_property
     def unexplained(self) -> list[Lexeme]:
         """What stands before a parenthesis and may be a function with unknown effects."""
-        found = [
+        calls = [
             lexeme
             for i, lexeme in enumerate(self.lexemes)
             if self._text(i + 1) == "(" and not self._known_before_parenthesis(i)
         ]
-        if found:
+        if calls:
             names = self._names()
-            found = [lexeme for lexeme in found if lexeme.start not in names]
-        return found
+            calls = [lexeme for lexeme in calls if lexeme.start not in names]
+        return calls
 
     def _known_before_parenthesis(self, i: int) -> bool:
         """Returns whether the text before a parenthesis is known to have no effect.

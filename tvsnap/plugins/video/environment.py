@@ -126,7 +126,9 @@ class VideoEnvironment(TerminalEnvironment):
             if models.captioner is not None or models.pictures is not None:
                 for start in range(0, len(segments), _BATCH):
                     part = segments[start : start + _BATCH]
-                    frames = [call.frames(number, number, reply["frames"]) for number in range(start, start + len(part))]
+                    frames = [
+                        call.frames(number, number, reply["frames"]) for number in range(start, start + len(part))
+                    ]
                     if models.captioner is not None:
                         questions = [prompts.caption(one, shown) for one, shown in zip(part, frames, strict=True)]
                         captions[start : start + len(part)] = call.asked.texts(models.captioner, questions)

@@ -87,7 +87,9 @@ def objects_by_name(question_text: str, objects: Sequence[Mapping[str, Any]], to
     for category in sorted(named):
         members = by_category[category]
         count = (
-            f"There is 1 {category}" if len(members) == 1 else f"There are {len(members)} objects of category {category}"
+            f"There is 1 {category}"
+            if len(members) == 1
+            else f"There are {len(members)} objects of category {category}"
         )
         places = "; ".join(f"object {one['object_id']} in {_spans(one['segments'])}" for one in members)
         lines.append(f"{count}: {places}.")

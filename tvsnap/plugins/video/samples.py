@@ -117,7 +117,9 @@ def story(seed: int, scenes: int = 5, seconds: int = 6) -> Story:
     question, right, others = kind(story_scenes, chance)
     options = [right, *chance.sample([other for other in others if other != right], OPTIONS - 1)]
     chance.shuffle(options)
-    return Story(f"sample-{seed:04d}-{scenes}x{seconds}", tuple(story_scenes), question, tuple(options), options.index(right))
+    return Story(
+        f"sample-{seed:04d}-{scenes}x{seconds}", tuple(story_scenes), question, tuple(options), options.index(right)
+    )
 
 
 def make(cache: Cache, folder: str | Path, stories: Sequence[Story], image: str | Image = "video") -> list[Question]:

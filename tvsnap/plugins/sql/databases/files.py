@@ -115,7 +115,7 @@ def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tupl
     """
     if dialect is not None and dialect not in DIALECTS:
         raise UsageError(f'--dialect: must be {", ".join(DIALECTS)}, not "{dialect}"')
-    found: list[Database] = []
+    databases: list[Database] = []
     for name, path in files:
         try:
             name = "" if name is None else check_database_name(name)
@@ -123,8 +123,8 @@ def given(files: Iterable[tuple[str | None, Path]], dialect: str | None) -> tupl
         except UsageError as error:
             raise UsageError(f"--database: {error}") from None
         file = replace(file, dialect=dialect or file.dialect) if file.format == "sql" else file
-        if name and found and found[-1].name == name:
-            found[-1] = Database(name, (*found[-1].files, file))
+        if name and databases and databases[-1].name == name:
+            databases[-1] = Database(name, (*databases[-1].files, file))
         else:
-            found.append(Database(name, (file,)))
-    return tuple(found)
+            databases.append(Database(name, (file,)))
+    return tuple(databases)

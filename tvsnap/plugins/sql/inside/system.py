@@ -52,7 +52,7 @@ class Answer:
         timed_out: the statement was cancelled at its deadline; or no server was available, for which another machine
             may be fast enough.
         lost: the connection has ended, with its session's state; a new one has taken its place.
-        told: its messages do not depend only on the statements: they contain times, or came from another client.
+        varies: its messages do not depend only on the statements: they contain times, or came from another client.
         counted: the session has counted it in a place that the facts do not show.
     """
 
@@ -63,7 +63,7 @@ class Answer:
     unparsed: bool = False
     timed_out: bool = False
     lost: bool = False
-    told: bool = False
+    varies: bool = False
     counted: bool = False
 
 

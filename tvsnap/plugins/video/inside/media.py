@@ -116,7 +116,9 @@ def probe(path: str, memory: int) -> Video:
     except (ValueError, KeyError):
         raise Failed(f"{path} is not a video that FFmpeg can read: {_reason(process.stderr, path)}") from None
     video_streams = [one for one in streams if one.get("codec_type") == "video" and one.get("width")]
-    pictures = [one for one in video_streams if not one.get("disposition", {}).get("attached_pic")]  # no cover of a song
+    pictures = [
+        one for one in video_streams if not one.get("disposition", {}).get("attached_pic")
+    ]  # no cover of a song
     if not pictures:
         raise Failed(f"{path} has no pictures: it is no video")
     names = str(container.get("format_name", ""))

@@ -167,8 +167,8 @@ class Witness:
     def _updated(self, counts: Dict[str, int]) -> int:
         """Returns how many rows have been updated by statements that update rows."""
         statements = sum(counts[name] for name in _UPDATES)
-        known, updated = self._updates
-        if statements == known:
+        statements_before, updated = self._updates
+        if statements == statements_before:
             self._own_updates += counts[_UPDATED] - updated
         self._updates = (statements, counts[_UPDATED])
         return counts[_UPDATED] - self._own_updates
@@ -190,8 +190,8 @@ def transaction(report: str, session: int) -> Tuple[str, ...]:
     for block in report.split("\n---TRANSACTION ")[1:]:
         if f"\nMariaDB thread id {session}," in block:
             lines = block.split("\n")
-            kept = [line for line in lines if " lock struct(s), " in line or line.startswith("Trx read view")]
-            return (lines[0].split(",")[0], *kept)
+            facts = [line for line in lines if " lock struct(s), " in line or line.startswith("Trx read view")]
+            return (lines[0].split(",")[0], *facts)
     return ()
 
 

@@ -225,10 +225,10 @@ class Patience:
         self._end = time.monotonic() + timeout
 
     def __call__(self) -> float:
-        left = self._end - time.monotonic()
-        if left > 0:
-            return left
-        if self._cancel is None or left < -_CANCELLED_WITHIN:
+        seconds = self._end - time.monotonic()
+        if seconds > 0:
+            return seconds
+        if self._cancel is None or seconds < -_CANCELLED_WITHIN:
             raise Lost("the server did not answer")
         self.passed = True
         self._cancel()

@@ -80,8 +80,8 @@ def requests(query: str) -> List[str]:
 
 
 def _end(pattern: Pattern[bytes], script: Union[bytes, mmap.mmap], position: int) -> int:
-    found = pattern.match(script, position)
-    return found.end() if found else position
+    match = pattern.match(script, position)
+    return match.end() if match else position
 
 
 @lru_cache(maxsize=16)

@@ -39,8 +39,8 @@ def register(base: sqlite3.Connection, complain: Callable[[str], None]) -> None:
         if value is None:
             return None
         if not isinstance(value, str):
-            said = texts.execute("SELECT CAST(CAST(? AS TEXT) AS BLOB)", (value,)).fetchone()[0]
-            value = said.decode("utf-8", "replace")
+            text = texts.execute("SELECT CAST(CAST(? AS TEXT) AS BLOB)", (value,)).fetchone()[0]
+            value = text.decode("utf-8", "replace")
         return checked(_parsed(value))
 
     def checked(number: Decimal) -> Decimal:
@@ -61,14 +61,14 @@ def register(base: sqlite3.Connection, complain: Callable[[str], None]) -> None:
 
     def of_two(work: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Any, Any], Optional[str]]:
         def made(one: Any, two: Any) -> Optional[str]:
-            left, right = read(one), read(two)
-            return None if left is None or right is None else _plain(checked(work(left, right)))
+            first, second = read(one), read(two)
+            return None if first is None or second is None else _plain(checked(work(first, second)))
 
         return made
 
     def compared(one: Any, two: Any) -> Optional[int]:
-        left, right = read(one), read(two)
-        return None if left is None or right is None else (left > right) - (left < right)
+        first, second = read(one), read(two)
+        return None if first is None or second is None else (first > second) - (first < second)
 
     def shown(form: Callable[[Decimal], str]) -> Callable[[Any], Optional[str]]:
         def made(value: Any) -> Optional[str]:
@@ -133,8 +133,8 @@ def _parsed(text: str) -> Decimal:
     before, _, after = mantissa.rpartition(".")
     digits, fraction = _NO_DIGITS.sub("", before + after), len(_NO_DIGITS.sub("", after)) if "." in mantissa else 0
     shift = int(_NO_DIGITS.sub("", exponent or "")[:7] or 0) * (-1 if minus == "-" else 1)
-    found = Decimal(f"{sign}{digits or '0'}e{shift - fraction}")
-    return found if found else abs(found)
+    number = Decimal(f"{sign}{digits or '0'}e{shift - fraction}")
+    return number if number else abs(number)
 
 
 def _exponent(number: Decimal) -> int:
