@@ -13,7 +13,8 @@ from typing import Any
 from starlette.responses import Response
 
 from tvsnap.model.errors import TvsnapError, UsageError
-from tvsnap.plugins.priors.cache import Prior, PriorCache
+from tvsnap.plugins.priors.cache import PriorCache
+from tvsnap.plugins.priors.prior import Prior
 from tvsnap.plugins.proxy.keys import once
 from tvsnap.plugins.proxy.upstream import Head
 
