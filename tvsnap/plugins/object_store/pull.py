@@ -12,10 +12,10 @@ from typing import Any
 
 from tvsnap.graph import Graph, Snapshot, root_from_json
 from tvsnap.images import ImageNotFound, ImageStore
-from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError
 from tvsnap.model.observations import SnapshotInfo
-from tvsnap.plugins.object_store.push import STATE, TASK, Progress, quoted
 from tvsnap.plugins.object_store.store import ObjectStore
+from tvsnap.plugins.object_store.subject import Meter, Progress, Subject, image_part
 from tvsnap.plugins.object_store.trees import unpack_tree
 from tvsnap.sandboxes.protocol import Backend, Exchanging
 
@@ -76,13 +76,10 @@ def pull(
         UsageError: neither or both of task and state are given.
         InfrastructureError: the store cannot be read, or something in it is missing or damaged.
     """
-    if (task is None) == (state is None):
-        raise UsageError("name a task or a state")
-    kind, name = (TASK, task) if task is not None else (STATE, state)
-    described = list(store.descriptions(f"{kind}/{quoted(name or '')}"))
+    subject = Subject(task, state)
+    described = list(store.descriptions(subject.folder))
     if not described:
-        what = f'task "{task}"' if task is not None else f"state {(state or '')[:12]}"
-        raise NotFound(f"the store at {store.url} has nothing of {what}")
+        raise NotFound(f"the store at {store.url} has nothing of {subject}")
     counts: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     try:
@@ -125,19 +122,11 @@ class _Images:
             raise InfrastructureError("an image in the store starts from itself")
         images_below = sum(self.pull(tree["image"], depth + 1) for tree in description["trees"] if "image" in tree)
         trees = {tree["id"]: tree for tree in description["trees"] if "tree" in tree}
-        what, size_so_far, whole = (
-            f"image {description['name'] or description['digest'][:12]}",
-            0,
-            int(description["image.json"]["size"]),
-        )
-
-        def count(more: int) -> None:
-            nonlocal size_so_far
-            size_so_far += more
-            self._progress(what, min(size_so_far, whole), whole)
+        part = image_part(description["name"], description["digest"])
+        meter = Meter(self._progress, part, int(description["image.json"]["size"]))
 
         def fill(id: str, root: Path) -> str:
-            unpack_tree(self._store, trees[id]["tree"], root, count)
+            unpack_tree(self._store, trees[id]["tree"], root, meter.add)
             return str(trees[id]["digest"])
 
         self._images.adopt(description["digest"], description["image.json"], fill, description["name"])

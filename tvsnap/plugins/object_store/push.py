@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from tvsnap.graph import Graph, Snapshot, root_to_json, states_of
 from tvsnap.images import ImageNotFound, ImageStore
-from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError, UsageError
+from tvsnap.model.errors import InfrastructureError, NotFound, TvsnapError
 from tvsnap.model.images import MANIFEST, Image
 from tvsnap.plugins.object_store.store import PIECE, ObjectStore, StoreFailed
+from tvsnap.plugins.object_store.subject import Meter, Progress, Subject, image_part
 from tvsnap.plugins.object_store.trees import pack_tree, size_of
 from tvsnap.sandboxes.protocol import Backend, Exchanging
 
@@ -27,10 +27,6 @@ NAME_FILE = "registry-name"
 """The file with the name by which a data directory is known in stores."""
 CALLS_TOGETHER = 500
 """Calls of a blob: what was pushed before keeps its blobs."""
-STATE, TASK = "states", "tasks"
-
-Progress = Callable[[str, int, int], object]
-"""Is told what is sent, and how many bytes of how many are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +82,12 @@ def push(
         UsageError: neither or both of task and state are given.
         InfrastructureError: the store cannot be written, or the image is gone.
     """
-    if (task is None) == (state is None):
-        raise UsageError("name a task or a state")
-    if task is not None and task not in graph.tasks():
-        raise NotFound(f'no rollouts of task "{task}" are known (tvsnap tree)')
-    if state is not None:
-        graph.state(state)  # raises NotFound
-    below = graph.portable(task=task, state=state)
-    if not below and state is not None:
-        below = {graph.state(state).root: []}
-    sender = _Kept(store, graph, backend, progress) if snapshots else None
+    subject = Subject(task, state)
+    sender = _Snapshots(store, graph, backend, progress) if snapshots else None
     descriptions: dict[str, dict[str, Any]] = {}
     calls = 0
-    for root, rows in below.items():
+    calls_below = _calls(graph, subject)
+    for root, rows in calls_below.items():
         info = graph.root_of(root)
         described = {
             "root": root_to_json(info),
@@ -108,10 +97,9 @@ def push(
             "snapshots": [] if sender is None else sender.send({root, *states_of(rows)}),
         }
         calls += len(rows)
-        kind, name = (TASK, task) if task is not None else (STATE, state)
-        store.describe(f"{kind}/{quoted(name or '')}/{root}.{_name(home)}.json", described)
+        store.describe(f"{subject.folder}/{root}.{_name(home)}.json", described)
     return Pushed(
-        len(below),
+        len(calls_below),
         calls,
         len(descriptions),
         0 if sender is None else sender.count,
@@ -120,9 +108,13 @@ def push(
     )
 
 
-def quoted(name: str) -> str:
-    """Returns a name as a part of a path in a store: never empty, and never one that means something else."""
-    return "_" + quote(name, safe="")
+def _calls(graph: Graph, subject: Subject) -> dict[str, list[list[Any]]]:
+    """Returns the calls of a subject, by root; raises NotFound if there is no such task or state."""
+    if subject.task is not None and subject.task not in graph.tasks():
+        raise NotFound(f"no rollouts of {subject} are known (tvsnap tree)")
+    root = None if subject.state is None else graph.state(subject.state).root
+    calls = graph.portable(task=subject.task, state=subject.state)
+    return calls if calls or root is None else {root: []}
 
 
 def _name(home: Path) -> str:
@@ -174,20 +166,14 @@ def _sent(
         if id != image.digest and not digest:  # an image that this one starts from
             trees.append({"id": id, "image": _image(store, images, id, descriptions, progress)})
             continue
-        what, all_of_it, size_so_far = f"image {image.name or image.digest[:12]}", size_of(root), 0
-
-        def count(more: int, what: str = what, all_of_it: int = all_of_it) -> None:
-            nonlocal size_so_far
-            size_so_far += more
-            progress(what, size_so_far, all_of_it)
-
-        trees.append({"id": id, "digest": digest, "tree": pack_tree(store, root, count)})
+        meter = Meter(progress, image_part(image.name, image.digest), size_of(root))
+        trees.append({"id": id, "digest": digest, "tree": pack_tree(store, root, meter.add)})
     manifest = json.loads((image.rootfs.parent / MANIFEST).read_text(encoding="utf-8"))
     manifest["source"] = ""  # a path of this machine
     return {"digest": image.digest, "name": image.name, "image.json": manifest, "trees": trees}
 
 
-class _Kept:
+class _Snapshots:
     """Sends the snapshots of states.
 
     Attributes:
